@@ -1,0 +1,66 @@
+"""What a machine answers when it decides: records to write, and the reply to give.
+
+Deciding is pure, replaying mutates (docs/path-of-a-request.md): a machine's command returns an :class:`Outcome` and
+leaves its durable state alone. The broker appends ``records`` to the machine's internal topic, replays each into the
+machine, waits until they are durable, and only then sends ``reply`` and resolves ``completions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+Reply = TypeVar("Reply")
+RecordT = TypeVar("RecordT")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The answer to an earlier request that was parked, for example a JoinGroup that waited for the other members.
+
+    :param ticket: the number that the broker handed in with the parked request
+    :param reply: what that request is answered with
+    """
+
+    ticket: int
+    reply: object
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[RecordT, Reply]):
+    """Decided, not yet done.
+
+    :param reply: the answer to the caller; None together with a ticket handed in means "parked: a later outcome
+        completes it"
+    :param records: coordinator records to append and replay, in order, as one atomic batch
+    :param completions: answers to earlier, parked requests
+    """
+
+    reply: Reply
+    records: tuple[RecordT, ...] = ()
+    completions: tuple[Completion, ...] = ()
+
+
+class Coordinator(Protocol[RecordT]):
+    """A machine whose durable state is an internal topic.
+
+    ``key`` is what places a record on a partition of that topic: the group id, or a share-partition's key.
+    """
+
+    topic: str
+
+    def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
+        """The record's key and value bytes in Kafka's own schema; a None value is a tombstone."""
+
+    def decode(self, key: bytes, value: bytes | None) -> RecordT | None:
+        """The inverse of :meth:`encode`; None for a record type this machine does not keep."""
+
+    def replay(self, record: RecordT) -> None:
+        """Apply one durable record. The only door through which durable state changes."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When :meth:`expire` next has something to do, in epoch milliseconds; None when nothing is waiting."""
+
+    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[RecordT, None]]]:
+        """What time alone decides: (key, outcome) pairs. Each is applied before the next is asked for."""
