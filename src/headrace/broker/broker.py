@@ -1,0 +1,327 @@
+"""The broker: owns the logs and the machines, and is the only path that writes.
+
+Everything runs on one event loop. A coordinator decides, :meth:`Broker.submit` appends its records to the internal topic and
+replays them, with no await in between; the handler then waits for :meth:`Broker.durable` and answers. At start the same
+records are replayed from the internal topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.coordinator import GroupCoordinator
+from headrace.hashing import internal_partition
+from headrace.log import batch
+from headrace.log.log_directory import LogDirectory
+from headrace.log.partition_log import Appended, PartitionLog
+from headrace.outcome import Completion, Coordinator, Outcome
+from headrace.share.share_state import ShareCoordinator
+
+from .catalog import Catalog, Topic
+from .config import Config
+from .flusher import Flusher
+from .limits import INTERNAL_READ_BYTES, max_open_files
+from .share_partitions import SharePartitions
+from .waits import Waits
+
+log = logging.getLogger("headrace.broker")
+
+R = TypeVar("R")
+
+
+class StorageError(Exception):
+    """An append to an internal topic failed: what was decided did not happen."""
+
+
+class Broker:
+    """One node: topics, logs, coordinators. Use it through :class:`headrace.Broker` or ``headrace serve``.
+
+    :param config: broker configuration, with Kafka's names
+    :param data_dir: where state lives; None for a temporary directory that goes with the broker
+    """
+
+    node_id = 1
+
+    def __init__(self, config: Config, data_dir: Path | None = None) -> None:
+        self.config = config
+        self.ephemeral = data_dir is None
+        self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
+        try:
+            self.logs = LogDirectory(self.data_dir, max_open_files())
+            self.catalog = Catalog(None if self.ephemeral else self.data_dir / "headrace.db")
+        except BaseException:
+            self._remove_if_ephemeral()
+            raise
+        config.apply_dynamic(self.catalog.configs("broker", ""))
+        self.waits = Waits()
+        self.flusher = Flusher()
+        self.groups = GroupCoordinator(config)
+        self.share_state = ShareCoordinator(
+            snapshot_update_records=config.get_int("share.coordinator.snapshot.update.records.per.snapshot")
+        )
+        self.share = SharePartitions(self)
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self._coordinators: tuple[Coordinator[Any], ...] = (self.groups, self.share_state)
+        self._partitions: dict[tuple[UUID, int], PartitionLog] = {}
+        self._parked: dict[int, asyncio.Future[Any]] = {}
+        self._tickets = count(1)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_ms: int | None = None
+        self._retention: asyncio.TimerHandle | None = None
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Wall-clock time in epoch milliseconds: what machines are given as ``now_ms``."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        """The event loop's clock, for how long requests may wait."""
+        return asyncio.get_running_loop().time() * 1000
+
+    # Life ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Replay the internal topics and start the timers. Call it once, on the running event loop."""
+        for coordinator in self._coordinators:
+            topic = self.catalog.topics.get(coordinator.topic)
+            if topic is not None:
+                self._replay(coordinator, topic)
+        self.groups.loaded(self.now_ms())
+        self.arm()
+        self._retain()
+
+    def _replay(self, coordinator: Coordinator[Any], topic: Topic) -> None:
+        """Bring a coordinator to where it was: the same door as in normal work."""
+        for partition in self.logs.existing_partitions(topic.name, topic.partitions):
+            partition_log = self._open(topic, partition)
+            offset = partition_log.log_start_offset
+            while offset < partition_log.end_offset:
+                data = partition_log.read(offset, INTERNAL_READ_BYTES)
+                assert isinstance(data, bytes), data
+                for record in batch.records(data):
+                    offset = record.offset + 1
+                    if record.key is not None:
+                        decoded = coordinator.decode(record.key, record.value)
+                        if decoded is not None:
+                            coordinator.replay(decoded)
+
+    def close(self) -> None:
+        """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""
+        for timer in (self._deadline, self._retention):
+            if timer is not None:
+                timer.cancel()
+        try:
+            self.share.close()
+        except StorageError as error:
+            log.error("cannot release acquired records: %s", error)
+        self.flusher.close()
+        self.logs.close()
+        self.catalog.close()
+        self._remove_if_ephemeral()
+
+    def _remove_if_ephemeral(self) -> None:
+        if self.ephemeral:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def advertise(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Note in the lock file who holds the data directory."""
+        self.logs.announce(", ".join(f"{host}:{port}" for host, port in addresses))
+
+    # Topics ----------------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, internal: bool = False
+    ) -> Topic:
+        """Create a topic. No file is made before its first record."""
+        return self.catalog.create_topic(name, partitions, configs or {}, internal=internal)
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic with its records, offsets and share state."""
+        self.catalog.delete_topic(topic.name)
+        for partition in range(topic.partitions):
+            self._partitions.pop((topic.topic_id, partition), None)
+            self.waits.notify(("log", topic.topic_id, partition))
+        self.logs.delete(topic.name)
+        self.share.topic_deleted(topic)
+        for key, outcome in self.groups.topic_deleted(topic, self.now_ms()):
+            self.submit(self.groups, key, outcome)
+        for key, outcome in self.share_state.topic_deleted(topic.topic_id):
+            self.submit(self.share_state, key, outcome)
+
+    def create_partitions(self, topic: Topic, total: int) -> Topic:
+        """Grow a topic to ``total`` partitions."""
+        return self.catalog.create_partitions(topic.name, total)
+
+    def apply_topic_config(self, topic: Topic) -> None:
+        """Let the open logs of a topic have its configuration as it is now."""
+        config = self.config.log_config(topic)
+        for partition in range(topic.partitions):
+            open_log = self._partitions.get((topic.topic_id, partition))
+            if open_log is not None:
+                open_log.config = config
+
+    def ensure_internal_topic(self, name: str) -> Topic:
+        """The internal topic of a coordinator, created with its first record."""
+        topic = self.catalog.topics.get(name)
+        if topic is None:
+            partitions, configs = self.config.internal_topic(name)
+            topic = self.create_topic(name, partitions, configs, internal=True)
+        return topic
+
+    # Logs ------------------------------------------------------------------------------------------------------------
+
+    def partition(self, topic_id: UUID | None, partition: int) -> PartitionLog | ErrorCode:
+        """A partition's log by topic id, or UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION."""
+        if topic_id is not None:
+            open_log = self._partitions.get((topic_id, partition))
+            if open_log is not None:
+                return open_log
+            topic = self.catalog.topics_by_id.get(topic_id)
+            if topic is not None:
+                return self.log(topic, partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_ID
+
+    def partition_by_name(self, name: str, partition: int) -> PartitionLog | ErrorCode:
+        """A partition's log by topic name, or UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.catalog.topics.get(name)
+        found = None if topic is None else self.log(topic, partition)
+        return found or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def log(self, topic: Topic, partition: int) -> PartitionLog | None:
+        """A partition's log; None when the topic has no such partition."""
+        open_log = self._partitions.get((topic.topic_id, partition))
+        if open_log is None and 0 <= partition < topic.partitions:
+            open_log = self._open(topic, partition)
+        return open_log
+
+    def _open(self, topic: Topic, partition: int) -> PartitionLog:
+        opened = self.logs.open(topic.name, topic.topic_id, partition, self.config.log_config(topic))
+        self._partitions[topic.topic_id, partition] = opened
+        return opened
+
+    def append(self, partition_log: PartitionLog, data: bytes | memoryview) -> Appended | Refusal:
+        """Append a producer's batches and wake who waits for them. Before answering, wait for :meth:`durable`."""
+        appended = partition_log.append(data, self.now_ms())
+        if not isinstance(appended, Refusal):
+            self.flusher.appended(partition_log)
+            self.waits.notify(("log", partition_log.topic_id, partition_log.partition))
+        return appended
+
+    async def durable(self) -> None:
+        """Wait until all that was appended so far is as durable as the flush settings ask; usually at once.
+
+        :raises StorageError: when the disk refuses
+        """
+        if self.flusher.due:
+            try:
+                await self.flusher.durable()
+            except OSError as error:
+                raise StorageError(f"cannot flush: {error}") from error
+
+    def _retain(self) -> None:
+        """Delete what retention no longer keeps, every ``log.retention.check.interval.ms``."""
+        interval_ms = self.config.get_int("log.retention.check.interval.ms")
+        loop = asyncio.get_running_loop()
+        self._retention = loop.call_later(interval_ms / 1000, self._retain)
+        now_ms = self.now_ms()
+        for topic in self.catalog.topics.values():
+            for partition in self.logs.existing_partitions(topic.name, topic.partitions):
+                partition_log = self.log(topic, partition)
+                if partition_log is not None and partition_log.apply_retention(now_ms):
+                    self.waits.notify(("log", topic.topic_id, partition))
+
+    # Coordinators ----------------------------------------------------------------------------------------------------
+
+    def submit(self, coordinator: Coordinator[Any], key: str, outcome: Outcome[Any, R]) -> R:
+        """Make an outcome true: append its records, replay them, answer the parked requests it completes.
+
+        :returns: the outcome's reply; send it after :meth:`durable`
+        :raises StorageError: when the append failed; then nothing has changed
+        """
+        if outcome.records:
+            self.submit_all(coordinator, ((key, outcome.records),))
+        for completion in outcome.completions:
+            self._complete(completion)
+        self.arm()
+        return outcome.reply
+
+    def submit_all(self, coordinator: Coordinator[Any], keyed: Iterable[tuple[str, Sequence[Any]]]) -> None:
+        """Append and replay records of several keys: one batch for each internal partition that is touched."""
+        topic = self.ensure_internal_topic(coordinator.topic)
+        by_partition: dict[int, list[Any]] = {}
+        for key, records in keyed:
+            by_partition.setdefault(internal_partition(key, topic.partitions), []).extend(records)
+        now_ms = self.now_ms()
+        for partition, records in by_partition.items():
+            partition_log = self.log(topic, partition)
+            assert partition_log is not None
+            data = batch.build([coordinator.encode(record) for record in records], timestamp_ms=now_ms)
+            appended = partition_log.append(data, now_ms, from_client=False)
+            if isinstance(appended, Refusal):
+                raise StorageError(f"cannot append to {topic.name}-{partition}: {appended.message}")
+            for record in records:
+                coordinator.replay(record)
+            self.flusher.appended(partition_log)
+            self.waits.notify(("log", topic.topic_id, partition))
+
+    def park(self) -> tuple[int, asyncio.Future[Any]]:
+        """A ticket to hand to a machine with a request that has to wait, and the future of its answer."""
+        ticket = next(self._tickets)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._parked[ticket] = future
+        future.add_done_callback(lambda _: self._parked.pop(ticket, None))
+        return ticket, future
+
+    def _complete(self, completion: Completion) -> None:
+        future = self._parked.pop(completion.ticket, None)
+        if future is not None and not future.done():  # the client may have gone
+            future.set_result(completion.reply)
+
+    def arm(self) -> None:
+        """Have :meth:`_expire` called when the next deadline of any machine has come."""
+        deadlines = (machine.next_deadline_ms() for machine in (*self._coordinators, self.share))
+        deadline_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if deadline_ms == self._deadline_ms:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline_ms, self._deadline = deadline_ms, None
+        if deadline_ms is not None:
+            delay_ms = max(deadline_ms - self.now_ms(), 0)
+            self._deadline = asyncio.get_running_loop().call_later(delay_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        """What time alone decides goes through the same door as commands."""
+        self._deadline_ms = self._deadline = None
+        now_ms = self.now_ms()
+        try:
+            for coordinator in self._coordinators:
+                for key, outcome in coordinator.expire(now_ms):
+                    self.submit(coordinator, key, outcome)
+            self.share.expire(now_ms)
+        except StorageError as error:
+            log.error("%s; trying again", error)
+            self._deadline_ms = now_ms + 1000
+            self._deadline = asyncio.get_running_loop().call_later(1, self._expire)
+            return
+        except Exception:
+            log.exception("a machine failed in expire()")
+        self.arm()
+
+    def disconnected(self, connection_id: int) -> None:
+        """A client's connection is gone: what it held in share sessions is released."""
+        try:
+            self.share.disconnected(connection_id)
+        except StorageError as error:
+            log.error("cannot release the records of a lost connection: %s; their locks will time out", error)

@@ -1,0 +1,329 @@
+"""The only sockets: connections, frames in, answers out, in the order of the requests.
+
+One connection's requests are served one after the other, as Kafka does it, so their answers never overtake each other.
+A connection that is idle costs a small object and no buffer: bytes are received into one buffer that all share, and only
+a frame that does not fit into what has arrived gets memory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from headrace import handlers
+from headrace.errors import ErrorCode
+from headrace.handlers import APIS, RequestContext
+from headrace.handlers.api_18_api_versions import supported
+from headrace.wire.frames import SIZE, BadFrame, RequestHeader, request_header
+from headrace.wire.messages import Codec, codec
+from headrace.wire.refusals import refuse_all
+from headrace.wire.versions import Adapted, adapt
+
+from .broker import Broker, StorageError
+from .limits import MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
+
+log = logging.getLogger("headrace.server")
+
+_API_VERSIONS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where to listen, and what to tell clients to connect to.
+
+    :param port: 0 picks a free port
+    :param advertised_host: None for ``host``
+    :param advertised_port: None for the port that is listened on
+    """
+
+    host: str
+    port: int
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+
+
+class Server:
+    """Serves a broker on one or more listeners. ``await start()``, ``addresses``, ``await close()``."""
+
+    def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
+        self.broker = broker
+        self.listeners = list(listeners)
+        self.connections: set[Connection] = set()
+        self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
+        self.max_connections = broker.config.get_int("max.connections")
+        self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.connection_ids = count(1)
+        self._servers: list[asyncio.Server] = []
+        self._reaper: asyncio.TimerHandle | None = None
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """(host, port) of each listener as clients should use it, in the order of the listeners."""
+        return [(one.advertised_host or one.host, one.advertised_port or one.port) for one in self.listeners]
+
+    async def start(self) -> None:
+        """Listen on all listeners.
+
+        :raises OSError: when an address is in use or cannot be bound; then nothing is listening
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            for i, listener in enumerate(self.listeners):
+                server = await loop.create_server(
+                    lambda i=i: Connection(self, self.listeners[i]),  # type: ignore[misc]
+                    listener.host,
+                    listener.port,
+                    backlog=1024,
+                )
+                self._servers.append(server)
+                self.listeners[i] = replace(listener, port=server.sockets[0].getsockname()[1])
+        except OSError:
+            await self.close()
+            raise
+        self.broker.advertise([(str(host), port) for host, port in self.addresses])
+        if self.max_idle_ms > 0:
+            self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
+
+    def _reap(self) -> None:
+        """Close connections on which nothing has happened for ``connections.max.idle.ms``."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self.max_idle_ms / 1000
+        for connection in list(self.connections):
+            if connection.last_active < oldest and connection.task is None:
+                connection.abandon()
+        self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
+
+    async def close(self) -> None:
+        """Stop listening and close every connection; requests that are waiting are given up."""
+        if self._reaper is not None:
+            self._reaper.cancel()
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for connection in list(self.connections):
+            connection.abandon()
+        # Cancelled requests and lost connections are told so in the loop's next rounds.
+        for _ in range(100):
+            if not self.connections:
+                break
+            await asyncio.sleep(0.01)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    __slots__ = (
+        "_frame",
+        "_frame_used",
+        "_paused",
+        "_requests",
+        "_writable",
+        "connection_id",
+        "host",
+        "last_active",
+        "listener",
+        "server",
+        "task",
+        "transport",
+    )
+
+    def __init__(self, server: Server, listener: Listener) -> None:
+        self.server = server
+        self.listener = listener
+        self.connection_id = next(server.connection_ids)
+        self.transport: Any = None
+        self.host = "/"
+        self.last_active = 0.0
+        self.task: asyncio.Task[None] | None = None
+        self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
+        self._frame_used = 0
+        self._requests: deque[bytes | memoryview] = deque()
+        self._writable = True
+        self._paused = False
+
+    # Receiving -------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.host = f"/{peer[0]}" if peer else "/"
+        self.last_active = asyncio.get_running_loop().time()
+        self.server.connections.add(self)
+        if len(self.server.connections) > self.server.max_connections:
+            self._close("max.connections=%d is reached", self.server.max_connections)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is None:
+            return self.server.receive_buffer
+        return memoryview(self._frame)[self._frame_used :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = asyncio.get_running_loop().time()
+        if self._frame is not None:
+            self._frame_used += nbytes
+            if self._frame_used < len(self._frame):
+                return
+            if self._frame_used == SIZE.size:  # it was only the size that had not arrived whole
+                frame, self._frame = self._frame, None
+                self._begin_frame(frame)
+                return
+            frame, self._frame = self._frame, None
+            self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
+        else:
+            self._split(self.server.receive_buffer[:nbytes])
+        self._serve()
+
+    def _split(self, data: memoryview) -> None:
+        """Take the whole frames out of what has arrived, and start on the one that has not."""
+        position, end = 0, len(data)
+        while end - position >= SIZE.size:
+            (size,) = SIZE.unpack_from(data, position)
+            if not self._acceptable(size):
+                return
+            following = position + SIZE.size + size
+            if following > end:
+                break
+            self._requests.append(bytes(data[position + SIZE.size : following]))
+            position = following
+        if position < end:
+            self._begin_frame(data[position:])
+
+    def _begin_frame(self, start: memoryview | bytearray) -> None:
+        if len(start) < SIZE.size:
+            frame = bytearray(SIZE.size)
+        else:
+            (size,) = SIZE.unpack_from(start)
+            if not self._acceptable(size):
+                return
+            frame = bytearray(SIZE.size + size)
+        frame[: len(start)] = start
+        self._frame, self._frame_used = frame, len(start)
+
+    def _acceptable(self, size: int) -> bool:
+        if MIN_REQUEST_BYTES <= size <= self.server.max_request_bytes:
+            return True
+        self._close("a request of %d bytes; socket.request.max.bytes is %d", size, self.server.max_request_bytes)
+        return False
+
+    # Serving ---------------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Serve what has been received until a request has to wait, or the client does not take its answers."""
+        requests = self._requests
+        while requests and self.task is None and self._writable and self.transport is not None:
+            self._request(requests.popleft())
+        paused = len(requests) > MAX_QUEUED_REQUESTS
+        if paused != self._paused and self.transport is not None:
+            self._paused = paused
+            (self.transport.pause_reading if paused else self.transport.resume_reading)()
+
+    def _request(self, frame: bytes | memoryview) -> None:
+        try:
+            header = request_header(frame)
+            api = APIS.get(header.api_key)
+            if api is None:
+                raise BadFrame(f"api key {header.api_key} is not served")
+            version = header.api_version
+            if not api.lowest <= version <= api.highest:
+                if header.api_key != _API_VERSIONS:
+                    raise BadFrame(f"{api.name} {api.lowest}-{api.highest} is served, not {version}")
+                self._unsupported_api_versions(header)
+                return
+            wire = codec(header.api_key, version)
+            request = wire.read_request(frame, header.body_offset)
+        except BadFrame as error:
+            self._close("%s", error)
+            return
+        adapted = adapt(request, wire, api.highest, self.server.broker.catalog)
+        context = RequestContext(
+            api_version=version,
+            client_id=header.client_id,
+            client_host=self.host,
+            connection_id=self.connection_id,
+            listener_host=self.listener.advertised_host or self.listener.host,
+            listener_port=self.listener.advertised_port or self.listener.port,
+            legacy=adapted.legacy,
+        )
+        try:
+            response = handlers.handler(header.api_key)(self.server.broker, adapted.request, context)
+        except Exception as error:
+            response = self._failed(error, adapted.request, header)
+        if isinstance(response, Awaitable):
+            self.task = asyncio.get_running_loop().create_task(self._wait(response, adapted, header, wire))
+        else:
+            self._answer(response, adapted, header, wire)
+
+    async def _wait(self, response: Awaitable[Any], adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
+        try:
+            answer = await response
+        except Exception as error:
+            answer = self._failed(error, adapted.request, header)
+        self.task = None
+        self._answer(answer, adapted, header, wire)
+        self._serve()
+
+    def _answer(self, response: Any, adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
+        if response is None or self.transport is None:  # Produce with acks=0 has no answer
+            return
+        try:
+            pieces = wire.write_response(header.correlation_id, adapted.back(response))
+        except Exception:
+            log.exception("cannot write the answer to %s v%d", APIS[header.api_key].name, header.api_version)
+            self.abandon()
+            return
+        if len(pieces) == 1:
+            self.transport.write(pieces[0])
+        else:
+            self.transport.writelines(pieces)
+
+    def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
+        """The answer to a request whose handler raised: the right error everywhere in the response."""
+        api = APIS[header.api_key]
+        if isinstance(error, StorageError):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            log.error("%s of %s: %s", api.name, header.client_id, error)
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            log.error("%s v%d of %s failed: %s", api.name, header.api_version, header.client_id, request, exc_info=error)
+        return refuse_all(request, codec(api.key, api.highest).response_type, code)
+
+    def _unsupported_api_versions(self, header: RequestHeader) -> None:
+        """A client newer than this broker learns in version 0, which all can read, what is served (KIP-511)."""
+        response = supported(ErrorCode.UNSUPPORTED_VERSION)
+        self.transport.writelines(codec(_API_VERSIONS, 0).write_response(header.correlation_id, response))
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def _close(self, reason: str, *values: object) -> None:
+        log.warning("closing the connection from %s: " + reason, self.host, *values)
+        self._requests.clear()
+        if self.transport is not None:
+            self.transport.close()  # what was answered before is still sent
+
+    def abandon(self) -> None:
+        """Close the connection without waiting for anything."""
+        self._requests.clear()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._serve()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._requests.clear()
+        self._frame = None
+        if self.task is not None:
+            self.task.cancel()
+        self.server.connections.discard(self)
+        self.server.broker.disconnected(self.connection_id)

@@ -1,0 +1,95 @@
+"""The registry of APIs: api key to versions and handler. ApiVersions is made from it.
+
+Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)`` that takes the request in
+the latest version's shape and returns the response in that shape, or an awaitable of it where the answer has to wait. A
+module is imported when its API is first asked for, so that a broker starts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+Handle = Callable[..., Any | Awaitable[Any]]
+
+
+class Api(NamedTuple):
+    """An API that this broker serves, and the versions of it."""
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+
+    @property
+    def module(self) -> str:
+        return f"{__name__}.api_{self.key:02}_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Who asks, and how.
+
+    :param api_version: the version that the client sent; the request itself is already in the latest shape
+    :param client_id: as the client names itself
+    :param client_host: the client's address with a leading slash, as Kafka prints it
+    :param connection_id: unique among all connections of this broker's life
+    :param listener_host: the host to tell clients of this listener to connect to
+    :param listener_port: likewise the port
+    :param legacy: fields of the client's version for which the latest has no place
+    """
+
+    api_version: int
+    client_id: str | None
+    client_host: str
+    connection_id: int
+    listener_host: str
+    listener_port: int
+    legacy: Mapping[str, Any] = field(default_factory=dict)
+
+
+APIS: Mapping[int, Api] = {
+    api.key: api
+    for api in (
+        Api(0, "produce", 3, 13),
+        Api(1, "fetch", 4, 18),
+        Api(2, "list_offsets", 1, 11),
+        Api(3, "metadata", 0, 13),
+        Api(8, "offset_commit", 2, 10),
+        Api(9, "offset_fetch", 1, 10),
+        Api(10, "find_coordinator", 0, 6),
+        Api(11, "join_group", 0, 9),
+        Api(12, "heartbeat", 0, 4),
+        Api(13, "leave_group", 0, 5),
+        Api(14, "sync_group", 0, 5),
+        Api(15, "describe_groups", 0, 6),
+        Api(16, "list_groups", 0, 5),
+        Api(18, "api_versions", 0, 4),
+        Api(19, "create_topics", 2, 7),
+        Api(20, "delete_topics", 1, 6),
+        Api(21, "delete_records", 0, 2),
+        Api(22, "init_producer_id", 0, 6),
+        Api(23, "offset_for_leader_epoch", 2, 4),
+        Api(32, "describe_configs", 1, 4),
+        Api(33, "alter_configs", 0, 2),
+        Api(37, "create_partitions", 0, 3),
+        Api(42, "delete_groups", 0, 2),
+        Api(44, "incremental_alter_configs", 0, 1),
+        Api(60, "describe_cluster", 0, 2),
+        Api(76, "share_group_heartbeat", 1, 1),
+        Api(77, "share_group_describe", 1, 1),
+        Api(78, "share_fetch", 1, 2),
+        Api(79, "share_acknowledge", 1, 2),
+        Api(90, "describe_share_group_offsets", 0, 1),
+    )
+}
+
+
+@cache
+def handler(api_key: int) -> Handle:
+    """The function that serves an API of :data:`APIS`."""
+    handle: Handle = import_module(APIS[api_key].module).handle
+    return handle

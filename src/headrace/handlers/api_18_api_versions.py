@@ -1,0 +1,56 @@
+"""ApiVersions (18), versions 0-4: what this broker serves (KIP-35, KIP-511, KIP-584).
+
+Made from the registry: an API that is not served is not advertised. Versions before 4 leave out features whose lowest
+supported level is 0.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kio.schema.api_versions.v4.request import ApiVersionsRequest
+from kio.schema.api_versions.v4.response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.wire.messages import NO_THROTTLE
+
+from . import APIS, RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+# (feature, lowest level, highest level, finalized level)
+_FEATURES = (("metadata.version", 7, 30, 30), ("share.version", 0, 1, 1))
+
+
+def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    named = (request.client_software_name, request.client_software_version)
+    if context.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, named)):
+        return supported(ErrorCode.INVALID_REQUEST)
+    return supported(ErrorCode.NONE, zero_levels=context.api_version >= 4)
+
+
+def supported(error_code: ErrorCode, *, zero_levels: bool = False) -> ApiVersionsResponse:
+    """All APIs and features, with ``error_code`` in front. ``zero_levels``: also features that can be turned off."""
+    return ApiVersionsResponse(
+        error_code=error_code,
+        api_keys=tuple(
+            ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest) for api in APIS.values()
+        ),
+        throttle_time=NO_THROTTLE,
+        supported_features=tuple(
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, lowest, highest, _ in _FEATURES
+            if lowest > 0 or zero_levels
+        ),
+        finalized_features_epoch=1,
+        finalized_features=tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, _, _, level in _FEATURES
+        ),
+    )

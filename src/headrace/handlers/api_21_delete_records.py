@@ -1,0 +1,50 @@
+"""DeleteRecords (21), versions 0-2: move the start of a partition forward (KIP-107)."""
+
+from __future__ import annotations
+
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
+from kio.schema.delete_records.v2.response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=tuple(_delete(broker, topic.name, asked) for asked in topic.partitions)
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _delete(broker: Broker, name: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    topic = broker.catalog.topics.get(name)
+    log = broker.partition_by_name(name, asked.partition_index)
+    if isinstance(log, ErrorCode):
+        return _result(asked, -1, log)
+    if topic is not None and topic.internal:
+        return _result(asked, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if "delete" not in log.config.cleanup_policy:  # Kafka: records of a compacted topic go by compaction only
+        return _result(asked, -1, ErrorCode.POLICY_VIOLATION)
+    start_offset = log.delete_records(asked.offset)
+    if isinstance(start_offset, Refusal):
+        return _result(asked, -1, start_offset.code)
+    broker.waits.notify(("log", log.topic_id, log.partition))
+    return _result(asked, start_offset, ErrorCode.NONE)
+
+
+def _result(asked: DeleteRecordsPartition, low_watermark: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=code
+    )

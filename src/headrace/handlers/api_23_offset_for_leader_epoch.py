@@ -1,0 +1,46 @@
+"""OffsetForLeaderEpoch (23), versions 2-4: where an epoch of the leader ended (KIP-101, KIP-320).
+
+On one node the leader epoch is always 0, so epoch 0 ends at the end of the log.
+"""
+
+from __future__ import annotations
+
+from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
+from kio.schema.offset_for_leader_epoch.v4.response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=tuple(_end(broker, topic.topic, asked) for asked in topic.partitions)
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _end(broker: Broker, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    log = broker.partition_by_name(name, asked.partition)
+    if isinstance(log, ErrorCode):
+        return EpochEndOffset(error_code=log, partition=asked.partition)
+    if asked.current_leader_epoch > 0:
+        return EpochEndOffset(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, partition=asked.partition)
+    if asked.leader_epoch != 0:
+        return EpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=0, end_offset=log.end_offset
+    )

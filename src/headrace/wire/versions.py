@@ -1,0 +1,378 @@
+"""Older request shapes to the latest shape, and answers back. The only place that knows that versions differ.
+
+Handlers see the latest version of each request and answer in the latest shape. Most versions differ only in fields that
+were added: those are filled with what their absence means, and the writer of the old version leaves out what it does not
+know. What remains is here by name: requests that name topics where the latest has topic ids (KIP-516), and requests that
+ask for one group, coordinator, member or topic list where the latest asks for several.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+from headrace.errors import ErrorCode
+
+from .messages import Codec, codec
+
+Back = Callable[[Any], Any]
+
+
+class TopicNames(typing.Protocol):
+    """What an adapter asks of the catalog: topics by name and by id."""
+
+    @property
+    def topics(self) -> Mapping[str, Any]: ...
+    @property
+    def topics_by_id(self) -> Mapping[uuid.UUID, Any]: ...
+
+
+class Adapted(NamedTuple):
+    """A request in the latest shape.
+
+    :param request: of the latest version's class
+    :param legacy: the values of fields that the latest shape has no place for (``retention_time`` of OffsetCommit 2-4)
+    :param back: turns the latest response into one that the old version's writer can write
+    """
+
+    request: Any
+    legacy: Mapping[str, Any]
+    back: Back
+
+
+_NOTHING: Mapping[str, Any] = types.MappingProxyType({})
+
+
+def _unchanged(response: Any) -> Any:
+    return response
+
+
+def adapt(request: Any, old: Codec, latest_version: int, catalog: TopicNames) -> Adapted:
+    """Bring ``request``, read by ``old``, into the shape of ``latest_version``."""
+    if old.version == latest_version:
+        return Adapted(request, _NOTHING, _unchanged)
+    latest = codec(old.api_key, latest_version)
+    special = _SPECIAL.get(old.api_key)
+    if special is not None and old.version < special.until:
+        return special.adapt(request, old, latest, catalog)
+    return Adapted(reshape(request, latest.request_type), _NOTHING, _unchanged)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fields that were added
+
+
+class _Field(NamedTuple):
+    name: str
+    present: bool
+    default: Any
+    nested: type | None
+    many: bool
+
+
+def reshape(value: Any, new_type: Any, **given: Any) -> Any:
+    """``value`` as ``new_type``: same-named fields are kept, nested ones reshaped, missing ones set to their default.
+
+    :param given: values that win over those of ``value``
+    """
+    plan = _plan(type(value), new_type)
+    if plan is None and not given:
+        return value
+    fields = {}
+    for field in plan or _full_plan(type(value), new_type):
+        if field.name in given:
+            fields[field.name] = given[field.name]
+        elif not field.present:
+            fields[field.name] = field.default
+        else:
+            inner = getattr(value, field.name)
+            if field.nested is not None and inner is not None:
+                nested = field.nested
+                inner = tuple(reshape(one, nested) for one in inner) if field.many else reshape(inner, nested)
+            fields[field.name] = inner
+    return new_type(**fields)
+
+
+@cache
+def _plan(old_type: Any, new_type: Any) -> tuple[_Field, ...] | None:
+    """None when an instance of the old class serves as it is."""
+    plan = _full_plan(old_type, new_type)
+    return plan if any(not field.present or field.nested is not None for field in plan) else None
+
+
+@cache
+def _full_plan(old_type: Any, new_type: Any) -> tuple[_Field, ...]:
+    old_fields = {field.name for field in dataclasses.fields(old_type)}
+    old_hints, new_hints = typing.get_type_hints(old_type), typing.get_type_hints(new_type)
+    plan = []
+    for field in dataclasses.fields(new_type):
+        present = field.name in old_fields
+        nested, many = nested_type(new_hints[field.name])
+        if present and nested is not None and _plan(nested_type(old_hints[field.name])[0], nested) is None:
+            nested = None
+        default = field.default if field.default is not dataclasses.MISSING else ABSENT[field_kind(field, many)]
+        plan.append(_Field(field.name, present, default, nested if present else None, many))
+    return tuple(plan)
+
+
+def nested_type(hint: Any) -> tuple[Any, bool]:
+    """The message class inside a type hint, and whether the field is an array."""
+    many, queue = False, [hint]
+    while queue:
+        candidate = queue.pop()
+        if isinstance(candidate, type) and dataclasses.is_dataclass(candidate):
+            return candidate, many
+        many = many or typing.get_origin(candidate) is tuple
+        queue.extend(typing.get_args(candidate))
+    return None, many
+
+
+def field_kind(field: dataclasses.Field[Any], many: bool) -> str:
+    return "array" if many else str(field.metadata.get("kafka_type", "struct"))
+
+
+ABSENT: Mapping[str, Any] = {
+    "array": (),
+    "struct": None,
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "bool": False,
+    "uuid": None,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Topics by name, where the latest version has topic ids
+
+
+class _Ids:
+    """The topic ids that stand for the names of one request. A name that no topic has gets an id that none has."""
+
+    def __init__(self, catalog: TopicNames) -> None:
+        self._catalog = catalog
+        self._names: dict[uuid.UUID, str] = {}
+
+    def id_of(self, name: str) -> uuid.UUID:
+        topic = self._catalog.topics.get(name)
+        topic_id: uuid.UUID = uuid.uuid5(uuid.NAMESPACE_URL, name) if topic is None else topic.topic_id
+        self._names[topic_id] = name
+        return topic_id
+
+    def name_of(self, topic_id: uuid.UUID) -> str:
+        name = self._names.get(topic_id)
+        return str(self._catalog.topics_by_id[topic_id].name) if name is None else name
+
+    def upgrade(self, topics: Any, new_type: Any) -> Any:
+        """Topics that are named become topics with ids; None (all topics) stays None."""
+        if topics is None:
+            return None
+        name_field = "name" if topics and hasattr(topics[0], "name") else "topic"
+        return tuple(reshape(one, new_type, topic_id=self.id_of(getattr(one, name_field))) for one in topics)
+
+    def downgrade(self, topics: Any, old_type: Any, unknown: ErrorCode) -> Any:
+        """Topics with ids become named ones; ``unknown`` is how the old version says UNKNOWN_TOPIC_ID."""
+        fields = [field.name for field in dataclasses.fields(old_type)]
+        name_field = fields[0]
+        assert name_field in ("name", "topic"), old_type
+        partitions_field = fields[1]
+        named = []
+        for one in topics:
+            partitions = getattr(one, partitions_field)
+            if any(partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID for partition in partitions):
+                partitions = tuple(
+                    dataclasses.replace(partition, error_code=unknown)
+                    if partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+                    else partition
+                    for partition in partitions
+                )
+            named.append(old_type(**{name_field: self.name_of(one.topic_id), partitions_field: partitions}))
+        return tuple(named)
+
+
+def _topic_type(message_type: Any, *path: str) -> Any:
+    """The class of the topics found at ``path`` inside a message class."""
+    for name in path:
+        message_type = nested_type(typing.get_type_hints(message_type)[name])[0]
+    return message_type
+
+
+_topic_type = cache(_topic_type)
+
+
+class _Renamed:
+    """A response of the latest version, but for some fields. The old version's writer takes its fields by name."""
+
+    def __init__(self, response: Any, **fields: Any) -> None:
+        self._response = response
+        self.__dict__.update(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._response, name)
+
+
+def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callable[..., Adapted]:
+    def adapt_names(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+        ids = _Ids(catalog)
+        given = {
+            name: ids.upgrade(getattr(request, name), _topic_type(latest.request_type, name))
+            for name in request_lists
+            if hasattr(request, name)
+        }
+        old_type = _topic_type(old.response_type, response_list)
+
+        def back(response: Any) -> Any:
+            topics = getattr(response, response_list)
+            named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _Renamed(response, **{response_list: named})
+
+        legacy = {"retention_time": request.retention_time} if hasattr(request, "retention_time") else _NOTHING
+        return Adapted(reshape(request, latest.request_type, **given), legacy, back)
+
+    return adapt_names
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One of a thing, where the latest version asks for several
+
+
+def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Versions 1-7 ask for one group; 1-9 name their topics. An unknown topic has no offset and no error there."""
+    ids = _Ids(catalog)
+    group_type = _topic_type(latest.request_type, "groups")
+    topic_type = _topic_type(latest.request_type, "groups", "topics")
+    single = old.version < 8
+    asked = (request,) if single else request.groups
+    groups = tuple(
+        reshape(group, group_type, topics=ids.upgrade(group.topics, topic_type), group_id=group.group_id)
+        for group in asked
+    )
+    topics_path = ("topics",) if single else ("groups", "topics")
+    old_topic_type = _topic_type(old.response_type, *topics_path)
+
+    def back(response: Any) -> Any:
+        named = tuple(
+            _Renamed(group, topics=ids.downgrade(group.topics, old_topic_type, ErrorCode.NONE))
+            for group in response.groups
+        )
+        if not single:
+            return _Renamed(response, groups=named)
+        only = named[0]
+        topics = only.topics
+        if old.version < 2 and only.error_code:  # version 1 has no place for an error but the partitions
+            topics = ids.downgrade(_failed(groups[0].topics, only.error_code), old_topic_type, only.error_code)
+        return _Renamed(response, topics=topics, error_code=only.error_code)
+
+    return Adapted(reshape(request, latest.request_type, groups=groups), _NOTHING, back)
+
+
+def _failed(topics: Any, error_code: ErrorCode) -> Any:
+    """All requested partitions of an OffsetFetch, each answered with ``error_code``."""
+    return [
+        types.SimpleNamespace(
+            topic_id=topic.topic_id,
+            partitions=tuple(
+                types.SimpleNamespace(
+                    partition_index=index,
+                    committed_offset=-1,
+                    committed_leader_epoch=-1,
+                    metadata="",
+                    error_code=error_code,
+                )
+                for index in topic.partition_indexes
+            ),
+        )
+        for topic in topics or ()
+    ]
+
+
+def _find_coordinator(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Versions 0-3 ask for one key."""
+    latest_request = reshape(request, latest.request_type, coordinator_keys=(request.key,))
+
+    def back(response: Any) -> Any:
+        only = response.coordinators[0]
+        return _Renamed(
+            response,
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
+        )
+
+    return Adapted(latest_request, _NOTHING, back)
+
+
+def _leave_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Versions 0-2 name one member; its error is the error of the whole."""
+    member_type = _topic_type(latest.request_type, "members")
+    members = (member_type(member_id=request.member_id),)
+
+    def back(response: Any) -> Any:
+        error = response.error_code
+        if not error and response.members:
+            error = response.members[0].error_code
+        return _Renamed(response, error_code=error)
+
+    return Adapted(reshape(request, latest.request_type, members=members), _NOTHING, back)
+
+
+def _delete_topics(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Versions 1-5 list names."""
+    topic_type = _topic_type(latest.request_type, "topics")
+    topics = tuple(topic_type(name=name, topic_id=None) for name in request.topic_names)
+    return Adapted(reshape(request, latest.request_type, topics=topics), _NOTHING, _unchanged)
+
+
+def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Version 0 asks for all topics with an empty list (later: null); 8-10 also for the cluster's operations."""
+    given = {"topics": None} if old.version == 0 and not request.topics else {}
+
+    def back(response: Any) -> Any:
+        return _Renamed(response, cluster_authorized_operations=_OPERATIONS_NOT_ASKED)
+
+    return Adapted(reshape(request, latest.request_type, **given), _NOTHING, back)
+
+
+def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Version 0 has no rebalance timeout: the session timeout serves; before 7 a protocol name cannot be null."""
+    given = {"rebalance_timeout": request.session_timeout} if old.version == 0 else {}
+
+    def back(response: Any) -> Any:
+        return _Renamed(response, protocol_name=response.protocol_name or "")
+
+    return Adapted(reshape(request, latest.request_type, **given), _NOTHING, back)
+
+
+_OPERATIONS_NOT_ASKED = -(2**31)
+
+
+class _Special(NamedTuple):
+    until: int
+    """The first version that needs no special treatment."""
+    adapt: Callable[[Any, Codec, Codec, TopicNames], Adapted]
+
+
+_SPECIAL: Mapping[int, _Special] = {
+    0: _Special(13, _named_topics(("topic_data",), "responses")),
+    1: _Special(13, _named_topics(("topics", "forgotten_topics_data"), "responses")),
+    3: _Special(11, _metadata),
+    8: _Special(10, _named_topics(("topics",), "topics")),
+    9: _Special(10, _offset_fetch),
+    10: _Special(4, _find_coordinator),
+    11: _Special(7, _join_group),
+    13: _Special(3, _leave_group),
+    20: _Special(6, _delete_topics),
+}
