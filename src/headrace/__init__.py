@@ -1,0 +1,24 @@
+"""Work queues and visible progress for Kafka-protocol streams.
+
+``with headrace.Broker() as broker:`` starts a broker inside this process; ``headrace serve`` starts one from the command
+line; ``headrace.spark`` has the PySpark sources; ``headrace.client`` an asyncio share-group client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Broker", "__version__"]
+
+if TYPE_CHECKING:
+    from .broker.embedded import EmbeddedBroker as Broker
+
+
+def __getattr__(name: str) -> Any:
+    # Importing the package must stay cheap for those who only want the Spark sources or the client.
+    if name == "Broker":
+        from .broker.embedded import EmbeddedBroker
+
+        return EmbeddedBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,125 @@
+"""A broker inside another program: its own thread, its own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+from .broker import Broker
+from .config import Config
+from .server import Listener, Server
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop where there is one for this platform, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class EmbeddedBroker:
+    """A Kafka-protocol broker in this process: ``with headrace.Broker() as broker: broker.bootstrap_servers``.
+
+    :param data_dir: where state lives and is found again; by default a temporary directory that goes with the broker
+    :param config: broker configuration under Kafka's names, for example ``{"num.partitions": "4"}``; values may be any
+        type that prints as Kafka writes it
+    :param host: the address to listen on
+    :param port: 0 picks a free port
+    :raises headrace.broker.config.ConfigError: for an unknown name or a value out of range
+    :raises OSError: when the address cannot be bound, or another broker holds the data directory
+    """
+
+    def __init__(
+        self,
+        data_dir: str | PathLike[str] | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._config = Config({name: _as_text(value) for name, value in (config or {}).items()})
+        self._listener = Listener(host, port)
+        self._address: tuple[str, int] | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for any Kafka client.
+
+        :raises RuntimeError: when the broker is not running
+        """
+        if self._address is None:
+            raise RuntimeError("the broker is not running: call start(), or use it in a with statement")
+        return f"{self._address[0]}:{self._address[1]}"
+
+    def start(self) -> EmbeddedBroker:
+        """Start, and return when clients can connect."""
+        if self._thread is not None:
+            raise RuntimeError("the broker is running already")
+        ready = threading.Event()
+        self._error = None
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="headrace-broker", daemon=True)
+        self._thread.start()
+        ready.wait()
+        if self._error is not None:
+            self._thread.join()
+            self._thread = None
+            raise self._error
+        return self
+
+    def stop(self) -> None:
+        """Stop and wait until all is written. Stopping a broker that is not running does nothing."""
+        if self._thread is None:
+            return
+        assert self._loop is not None and self._stopping is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        self._thread = self._address = None
+
+    def _run(self, ready: threading.Event) -> None:
+        loop = new_event_loop()
+        self._loop = loop
+        try:
+            loop.run_until_complete(self._serve(ready))
+        except BaseException as error:  # handed to the thread that waits in start()
+            self._error = error
+        finally:
+            loop.close()
+            ready.set()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._stopping = asyncio.Event()
+        broker = Broker(self._config, self._data_dir)
+        server = Server(broker, [self._listener])
+        try:
+            broker.start()
+            await server.start()
+            self._address = server.addresses[0]
+            ready.set()
+            await self._stopping.wait()
+        finally:
+            await server.close()
+            broker.close()
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
