@@ -8,66 +8,77 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from .versions import ABSENT, field_kind, nested_type
 
-_SAME = {"index": "partition", "partition_index": "partition", "index_": "partition", "topic_data": "responses"}
+# What a position or a time is called in responses: -1 is how Kafka says that there is none.
+_UNKNOWN = frozenset(
+    ("base_offset", "log_start_offset", "high_watermark", "leader_id", "leader_epoch", "offset", "timestamp")
+)
+# The names of the same thing in a request and in its response.
+_INDEX = ("partition_index", "partition", "index")
+_ALIASES = dict.fromkeys(_INDEX, _INDEX)
 
 
 def refuse_all(request: Any, response_type: Any, error_code: int) -> Any:
     """A response of ``response_type`` that says ``error_code`` wherever it has a place for an error.
 
-    :param request: the request in the latest version's shape, or one of its nested parts
+    :param request: the request in the latest version's shape, or a part of it that the part of the response answers
     """
     hints = typing.get_type_hints(response_type)
     fields = {}
     for field in dataclasses.fields(response_type):
         nested, many = nested_type(hints[field.name])
         if field.name == "error_code":
-            fields[field.name] = error_code
+            value: Any = error_code
         elif nested is not None and many:
-            fields[field.name] = tuple(_mirrored(one, nested, error_code) for one in _asked(request, field.name))
-        elif (value := _value(request, field.name)) is not None and not many:
-            fields[field.name] = value
+            parts = _asked(request, field.name) if _has_place_for_error(nested) else ()
+            value = tuple(refuse_all(_as_part(part, nested), nested, error_code) for part in parts)
+        elif not many and (found := _same(request, field.name)) is not None:
+            value = found
         elif field.default is not dataclasses.MISSING:
-            fields[field.name] = field.default
+            value = field.default
         elif nested is not None:
-            fields[field.name] = None
+            value = refuse_all(None, nested, error_code)
         else:
-            fields[field.name] = -1 if field.name in _UNKNOWN else ABSENT[field_kind(field, many)]
+            value = -1 if field.name in _UNKNOWN else ABSENT[field_kind(field, many)]
+        fields[field.name] = value
     return response_type(**fields)
 
 
-_UNKNOWN = ("base_offset", "log_append_time_ms", "log_start_offset", "high_watermark", "offset", "timestamp", "leader_id")
+@cache
+def _has_place_for_error(message_type: Any) -> bool:
+    hints = typing.get_type_hints(message_type)
+    if "error_code" in hints:
+        return True
+    return any((nested := nested_type(hint)[0]) is not None and _has_place_for_error(nested) for hint in hints.values())
 
 
-def _mirrored(part: Any, response_type: Any, error_code: int) -> Any:
-    if isinstance(part, (int, str)):  # a bare partition number or group id
-        first = dataclasses.fields(response_type)[0].name
-        names = [field.name for field in dataclasses.fields(response_type)]
-        key = next((name for name in ("partition_index", "partition", "group_id", "key") if name in names), first)
-        part = type("Part", (), {key: part})()
-    return refuse_all(part, response_type, error_code)
+def _as_part(part: Any, response_type: Any) -> Any:
+    """Bare partition numbers and group ids, as parts that have a name for what they are."""
+    if not isinstance(part, (int, str)):
+        return part
+    names = [field.name for field in dataclasses.fields(response_type)]
+    kind = (*_ALIASES, "key") if isinstance(part, int) else ("group_id", "key", "name")
+    return SimpleNamespace(**{next((name for name in kind if name in names), names[0]): part})
 
 
 def _asked(request: Any, response_field: str) -> tuple[Any, ...]:
-    """The array of the request that an array of the response answers: the only one, or the one of the same name."""
-    arrays = {
-        name: value
-        for name in (field.name for field in dataclasses.fields(request) if dataclasses.is_dataclass(request))
-        if isinstance(value := getattr(request, name), tuple)
-    }
-    if response_field in ("node_endpoints", "record_errors", "aborted_transactions"):
+    """The array of the request that an array of the response answers: that of the same name, or the first."""
+    if not dataclasses.is_dataclass(request):
         return ()
-    if response_field in arrays:
-        return arrays[response_field]
-    return next(iter(arrays.values()), ())
+    values = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    arrays = {name: value for name, value in values.items() if isinstance(value, tuple)}
+    return arrays[response_field] if response_field in arrays else next(iter(arrays.values()), ())
 
 
-def _value(request: Any, name: str) -> Any:
-    for alias in (name, "index", "partition_index", "partition") if name.endswith(("index", "partition")) else (name,):
-        if hasattr(request, alias):
-            value = getattr(request, alias)
-            return None if isinstance(value, tuple) else value
+def _same(request: Any, name: str) -> Any:
+    """The value under the same name in the request, if it is a plain one."""
+    for alias in _ALIASES.get(name, (name,)):
+        value = getattr(request, alias, None)
+        if value is not None and not isinstance(value, tuple):
+            return value
     return None

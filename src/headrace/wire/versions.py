@@ -1,9 +1,9 @@
 """Older request shapes to the latest shape, and answers back. The only place that knows that versions differ.
 
-Handlers see the latest version of each request and answer in the latest shape. Most versions differ only in fields that
-were added: those are filled with what their absence means, and the writer of the old version leaves out what it does not
-know. What remains is here by name: requests that name topics where the latest has topic ids (KIP-516), and requests that
-ask for one group, coordinator, member or topic list where the latest asks for several.
+Handlers see the latest version of each request and answer in the latest shape. Most versions differ only in fields
+that were added: those are filled with what their absence means, and the writer of the old version leaves out what it
+does not know. What remains is here by name: requests that name topics where the latest has topic ids (KIP-516), and
+requests that ask for one group, coordinator, member or topic list where the latest asks for several.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ ABSENT: Mapping[str, Any] = {
     "struct": None,
     "string": "",
     "bytes": b"",
-    "records": None,
+    "records": b"",
     "bool": False,
     "uuid": None,
     "timedelta_i32": timedelta(0),
