@@ -1,0 +1,62 @@
+# headrace: every target sets up what it needs and is quick when nothing changed.
+#
+#   make setup            .venv with everything installed from pyproject.toml
+#   make check            lint, types, layering, machine tests: under a minute, no JVM
+#   make test             everything that CI runs
+#   make demo [ROWS=n]    the main job: flights through a share group into Parquet
+#   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
+#   make conformance-kafka   the conformance suite against a real Apache Kafka
+#   make clean            remove what the targets made, but not .venv
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup check lint test test-quick demo bench conformance-kafka java jars clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+ROWS ?=
+BENCH ?=
+
+help:
+	@sed -n '3,9s/^# *//p' Makefile
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/make-venv
+	@scripts/make-venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,demo,dev]'
+	@touch $@
+
+java:
+	@scripts/need java
+
+jars: java
+	@tests/peer/kafka jars > /dev/null
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports --no-logo
+
+check: lint
+	$(PYTEST) -q -m "not java and not spark and not slow and not kafka" tests \
+	  $(foreach suite,clients conformance demo faults peer simulation spark,--ignore=tests/$(suite))
+
+test: lint jars
+	$(PYTEST) tests
+
+demo: $(STAMP) java
+	$(BIN)/python -m headrace.demo $(if $(ROWS),--rows $(ROWS))
+
+bench: $(STAMP) jars
+	$(BIN)/python bench/run.py $(BENCH)
+
+conformance-kafka: $(STAMP) jars
+	$(PYTEST) tests/conformance --target kafka
+
+clean:
+	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

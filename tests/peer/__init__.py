@@ -1,0 +1,77 @@
+"""A real Apache Kafka beside headrace, started by the script of the same folder."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from tests.support import answers, free_port_pair, wait_until
+
+SCRIPT = Path(__file__).parent / "kafka"
+
+
+@functools.cache
+def jars() -> Path:
+    """The folder of Kafka's jars, fetched on first use."""
+    out = subprocess.run([SCRIPT, "jars"], check=True, stdout=subprocess.PIPE, text=True)
+    return Path(out.stdout.strip())
+
+
+class KafkaPeer:
+    """One single-node Apache Kafka with its files in `directory`, on a free loopback port."""
+
+    name = "Apache Kafka 4.3.1"
+
+    def __init__(self, directory: Path, configs: Mapping[str, str] | None = None, heap: str = "1g") -> None:
+        self.directory = directory
+        self.configs = dict(configs or {})
+        self.heap = heap
+        self.port = free_port_pair()
+        self.pid: int | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> KafkaPeer:
+        """Start it and wait until it answers requests."""
+        up = subprocess.Popen(
+            [SCRIPT, "up", str(self.port), str(self.directory), *(f"{k}={v}" for k, v in self.configs.items())],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "KAFKA_HEAP": self.heap},
+        )
+        out, _ = up.communicate()
+        if up.returncode:
+            raise RuntimeError(f"Apache Kafka did not start; see {self.directory}/broker.log")
+        self.pid = int(out.split()[-1])
+        wait_until(lambda: answers("127.0.0.1", self.port), 60, "Kafka to answer ApiVersions")
+        return self
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """Stop it with SIGTERM, and after `timeout_s` with SIGKILL."""
+        if self.pid is None:
+            return
+        try:
+            process = psutil.Process(self.pid)
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout_s)
+            except psutil.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+        except psutil.NoSuchProcess:
+            pass
+        self.pid = None
+
+    def __enter__(self) -> KafkaPeer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,198 @@
+"""What several suites share: a headrace process under test, free ports, waiting for a condition, raw frames."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).parent.parent
+T = TypeVar("T")
+
+COMMON_CONFIGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "5",
+}
+"""What both targets of the client and conformance suites are started with."""
+
+_counter = itertools.count()
+
+
+def unique(prefix: str) -> str:
+    """A topic or group name that no other test, in this run or another, has used."""
+    return f"{prefix}-{os.getpid()}-{time.time_ns() % 10**10}-{next(_counter)}"
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float, what: str, interval_s: float = 0.02) -> T:
+    """Poll `condition` until it is true and return its value; AssertionError naming `what` after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {what}"
+        time.sleep(interval_s)
+
+
+def free_port_pair() -> int:
+    """A port that is free, and whose successor is free too."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str = "raw") -> bytes:
+    """A request header v1: what precedes the body of a non-flexible request."""
+    name = client_id.encode()
+    return struct.pack(">hhih", api_key, api_version, correlation_id, len(name)) + name
+
+
+def frame(payload: bytes) -> bytes:
+    """`payload` with its length in front."""
+    return struct.pack(">i", len(payload)) + payload
+
+
+def receive_exactly(sock: socket.socket, size: int) -> bytes:
+    """`size` bytes from `sock`, or fewer when the peer closed."""
+    received = bytearray()
+    while len(received) < size:
+        try:
+            chunk = sock.recv(size - len(received))
+        except ConnectionResetError:
+            break
+        if not chunk:
+            break
+        received += chunk
+    return bytes(received)
+
+
+def receive_frame(sock: socket.socket) -> bytes | None:
+    """The payload of the next frame, or None when the peer closed instead."""
+    head = receive_exactly(sock, 4)
+    if len(head) < 4:
+        return None
+    size = struct.unpack(">i", head)[0]
+    payload = receive_exactly(sock, size)
+    return payload if len(payload) == size else None
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether a broker on `host:port` answers ApiVersions v0."""
+    try:
+        with socket.create_connection((host, port), timeout=2) as sock:
+            sock.sendall(frame(request_header(18, 0, 7)))
+            reply = receive_frame(sock)
+    except OSError:
+        return False
+    return reply is not None and struct.unpack(">ih", reply[:6]) == (7, 0)
+
+
+class HeadraceProcess:
+    """`headrace serve` in a process of its own.
+
+    `data_dir` None means --ephemeral. `port` 0 picks a free port at each start; after `start`, `port` is the real one.
+    What the process writes is in `output`, line by line.
+    """
+
+    name = "headrace"
+    command = (sys.executable, "-c", "from headrace.cli.main import main; raise SystemExit(main())", "serve")
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        configs: Mapping[str, str] | None = None,
+        port: int = 0,
+        preexec_fn: Callable[[], None] | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.configs = dict(configs or {})
+        self.port = port
+        self.output: list[str] = []
+        self.process: subprocess.Popen[str] | None = None
+        self._preexec_fn = preexec_fn
+        self._ready = threading.Event()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def spawn(self) -> subprocess.Popen[str]:
+        """Start the process without waiting for anything."""
+        where = ["--ephemeral"] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
+        options = [option for k, v in self.configs.items() for option in ("-c", f"{k}={v}")]
+        path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+        self._ready.clear()
+        self.process = subprocess.Popen(
+            [*self.command, "--listen", f"127.0.0.1:{self.port}", *where, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
+            preexec_fn=self._preexec_fn,
+        )
+        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        return self.process
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.output.append(line.rstrip("\n"))
+            if line.startswith("headrace is listening on "):
+                self.port = int(line.rsplit(":", 1)[1])
+                self._ready.set()
+        self._ready.set()
+
+    def start(self, timeout_s: float = 30) -> HeadraceProcess:
+        """Start it and wait for its readiness line."""
+        process = self.spawn()
+        ready = self._ready.wait(timeout_s)
+        if not ready or process.poll() is not None or not answers("127.0.0.1", self.port):
+            self.kill()
+            raise RuntimeError("headrace did not start:\n" + "\n".join(self.output[-40:]))
+        return self
+
+    def kill(self) -> None:
+        """End it at once, as a power cut of this process would."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def stop(self, timeout_s: float = 10) -> int:
+        """Stop it with SIGTERM and return its exit status; TimeoutExpired (after SIGKILL) when it does not stop."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        return self.process.returncode
+
+    def __enter__(self) -> HeadraceProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
