@@ -1,8 +1,8 @@
 """The broker: owns the logs and the machines, and is the only path that writes.
 
-Everything runs on one event loop. A coordinator decides, :meth:`Broker.submit` appends its records to the internal topic and
-replays them, with no await in between; the handler then waits for :meth:`Broker.durable` and answers. At start the same
-records are replayed from the internal topics.
+Everything runs on one event loop. A coordinator decides, :meth:`Broker.submit` appends its records to the internal
+topic and replays them, with no await in between; the handler then waits for :meth:`Broker.durable` and answers. At
+start the same records are replayed from the internal topics.
 """
 
 from __future__ import annotations

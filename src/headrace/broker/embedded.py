@@ -82,7 +82,8 @@ class EmbeddedBroker:
         """Stop and wait until all is written. Stopping a broker that is not running does nothing."""
         if self._thread is None:
             return
-        assert self._loop is not None and self._stopping is not None
+        assert self._loop is not None
+        assert self._stopping is not None
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._thread = self._address = None

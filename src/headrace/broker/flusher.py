@@ -1,8 +1,8 @@
 """Group commit: one fsync for all writers that wait (``log.flush.interval.messages``, ``log.flush.interval.ms``).
 
-By default an acknowledged write is in the page cache, which survives the death of the process. A log whose flush settings
-ask for more is *due* after an append; whoever wants to answer waits for the round that flushes it. While one round runs in
-a thread, the next one collects.
+By default an acknowledged write is in the page cache, which survives the death of the process. A log whose flush
+settings ask for more is *due* after an append; whoever wants to answer waits for the round that flushes it. While one
+round runs in a thread, the next one collects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The only sockets: connections, frames in, answers out, in the order of the requests.
 
-One connection's requests are served one after the other, as Kafka does it, so their answers never overtake each other.
-A connection that is idle costs a small object and no buffer: bytes are received into one buffer that all share, and only
-a frame that does not fit into what has arrived gets memory of its own.
+One connection's requests are served one after the other, as Kafka does it, so their answers never overtake each
+other. A connection that is idle costs a small object and no buffer: bytes are received into one buffer that all
+share, and only a frame that does not fit into what has arrived gets memory of its own.
 """
 
 from __future__ import annotations
@@ -290,7 +290,8 @@ class Connection(asyncio.BufferedProtocol):
             log.error("%s of %s: %s", api.name, header.client_id, error)
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-            log.error("%s v%d of %s failed: %s", api.name, header.api_version, header.client_id, request, exc_info=error)
+            version, client = header.api_version, header.client_id
+            log.error("%s v%d of %s failed: %s", api.name, version, client, request, exc_info=error)
         return refuse_all(request, codec(api.key, api.highest).response_type, code)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:

@@ -1,7 +1,7 @@
 """Long polls: who waits for what, and waking exactly those.
 
-A waiter names the keys that concern it, ``("log", topic_id, partition)`` or ``("share", group_id, topic_id, partition)``.
-A notification costs in proportion to the waiters of its key and nothing when there are none.
+A waiter names the keys that concern it, ``("log", topic_id, partition)`` or ``("share", group_id, topic_id,
+partition)``. A notification costs in proportion to the waiters of its key and nothing when there are none.
 """
 
 from __future__ import annotations

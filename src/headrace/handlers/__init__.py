@@ -1,8 +1,8 @@
 """The registry of APIs: api key to versions and handler. ApiVersions is made from it.
 
-Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)`` that takes the request in
-the latest version's shape and returns the response in that shape, or an awaitable of it where the answer has to wait. A
-module is imported when its API is first asked for, so that a broker starts at once.
+Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)`` that takes the
+request in the latest version's shape and returns the response in that shape, or an awaitable of it where the answer
+has to wait. A module is imported when its API is first asked for, so that a broker starts at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4-18: read batches, waiting for ``min_bytes`` up to ``max_wait`` (KIP-74, KIP-98, KIP-227, KIP-516).
+"""Fetch (1), versions 4-18: read batches, waiting up to ``max_wait`` for ``min_bytes`` (KIP-74, 98, 227, 516).
 
 Batches go out as they lie on disk. Incremental fetch sessions are declined: a session id of 0 in the answer tells the
 client to name its partitions each time, which every client does.
@@ -36,9 +36,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> An
 def _poll(broker: Broker, request: FetchRequest) -> Awaitable[FetchResponse]:
     """Wait for more. The first waiter is set up before anything else can run, so that no append goes unnoticed."""
     deadline_ms = broker.monotonic_ms() + min(request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
-    keys = [
-        ("log", topic.topic_id, partition.partition) for topic in request.topics for partition in topic.partitions
-    ]
+    keys = [("log", topic.topic_id, partition.partition) for topic in request.topics for partition in topic.partitions]
 
     def waiter() -> Awaitable[bool]:
         return broker.waits.wait(keys, deadline_ms - broker.monotonic_ms())

@@ -1,7 +1,8 @@
 """ListOffsets (2), versions 1-11: the offset of a time, of the start, of the end (KIP-79, KIP-734, KIP-405).
 
 The special timestamps: -1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the
-largest timestamp, -4 the start on local disk, which here is the start, -5 and -6 about tiered storage, which there is not.
+largest timestamp, -4 the start on local disk, which here is the start, -5 and -6 about tiered storage, which there is
+not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """InitProducerId (22), versions 0-6: an id for an idempotent producer (KIP-98, KIP-360).
 
-A producer without a transactional id that comes back with its id and epoch (version 3 and later, after an error it cannot
-repair otherwise) gets a new id too, as Apache Kafka does. Transactional ids are refused: transactions are not served.
+A producer without a transactional id that comes back with its id and epoch (version 3 and later, after an error it
+cannot repair otherwise) gets a new id too, as Apache Kafka does. Transactional ids are refused: transactions are not
+served.
 """
 
 from __future__ import annotations
