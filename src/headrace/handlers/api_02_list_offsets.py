@@ -22,7 +22,7 @@ from headrace.wire.messages import NO_THROTTLE
 from . import RequestContext
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
-_FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _READ_COMMITTED = 1
 
 
@@ -49,7 +49,7 @@ def _partition(
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=log)
     if asked.current_leader_epoch > 0:
         return _refused(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
-    if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, 1):
+    if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
     found = _find(log, asked.timestamp, request.isolation_level == _READ_COMMITTED)
     if found is None:
@@ -72,8 +72,7 @@ def _find(log: PartitionLog, timestamp: int, read_committed: bool) -> tuple[int,
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp()
-        return None if found is None else found
+        return log.max_timestamp()
     if timestamp < 0:
         return None
     at = log.offset_for_timestamp(timestamp)
