@@ -1,0 +1,225 @@
+"""The coordinator records of ``__share_group_state``, byte for byte as Apache Kafka writes them.
+
+A key is ``int16 record type, string group id, uuid topic id, int32 partition`` in the old, non-flexible encoding; a
+value is ``int16 version`` and then a flexible body (compact array, tagged fields). A deleted key is a snapshot key with
+a null value. Source: KIP-932, schemas ShareSnapshotKey / ShareSnapshotValue / ShareUpdateKey / ShareUpdateValue.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+SNAPSHOT_TYPE = 0
+UPDATE_TYPE = 1
+UNKNOWN = -1
+"""A start offset not yet initialised, or a delivery-complete count that was not given."""
+
+_KEY_TAIL = struct.Struct(">16si")
+_SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
+_UPDATE_HEAD = struct.Struct(">hiiq")
+_BATCH = struct.Struct(">qqbhB")
+
+
+class StateBatch(NamedTuple):
+    """The delivery state of a range of offsets, as it is persisted.
+
+    :param last_offset: inclusive
+    :param delivery_state: 0 available, 2 acknowledged, 4 archived
+    :param delivery_count: how often the records were delivered
+    """
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class StateUpdate(NamedTuple):
+    """What changed in a share-partition.
+
+    :param start_offset: the start offset after the change
+    :param delivery_complete_count: finished records from there on, after the change (KIP-1226); -1 when not known
+    :param state_batches: the changed records from the start offset on, ascending and disjoint
+    """
+
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: tuple[StateBatch, ...]
+
+
+class SharePartitionKey(NamedTuple):
+    """A group's view of one topic-partition: the key of all share state. ``str()`` is the coordinator key."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+    def __str__(self) -> str:
+        topic_id = base64.urlsafe_b64encode(self.topic_id.bytes).rstrip(b"=").decode()
+        return f"{self.group_id}:{topic_id}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSnapshot:
+    """The whole state of a share-partition; later updates with the same snapshot epoch build on it."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    create_timestamp_ms: int
+    write_timestamp_ms: int
+    state_batches: tuple[StateBatch, ...] = ()
+    delivery_complete_count: int = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ShareUpdate:
+    """A change to a share-partition's state. A start offset of -1 leaves it as it was."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    state_batches: tuple[StateBatch, ...] = ()
+    delivery_complete_count: int = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTombstone:
+    """The share-partition's state is deleted."""
+
+    key: SharePartitionKey
+
+
+ShareRecord: TypeAlias = ShareSnapshot | ShareUpdate | ShareTombstone
+
+
+def encode(record: ShareRecord) -> tuple[bytes, bytes | None]:
+    """Key and value bytes of a coordinator record; the value of a tombstone is None."""
+    if isinstance(record, ShareUpdate):
+        head = _UPDATE_HEAD.pack(0, record.snapshot_epoch, record.leader_epoch, record.start_offset)
+        return _encode_key(UPDATE_TYPE, record.key), head + _encode_tail(record)
+    key = _encode_key(SNAPSHOT_TYPE, record.key)
+    if isinstance(record, ShareTombstone):
+        return key, None
+    head = _SNAPSHOT_HEAD.pack(
+        0,
+        record.snapshot_epoch,
+        record.state_epoch,
+        record.leader_epoch,
+        record.start_offset,
+        record.create_timestamp_ms,
+        record.write_timestamp_ms,
+    )
+    return key, head + _encode_tail(record)
+
+
+def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
+    """The inverse of :func:`encode`. None for a key of another type.
+
+    :raises ValueError: the bytes are not such a record
+    """
+    try:
+        (record_type, length) = struct.unpack_from(">hh", key)
+        if record_type not in (SNAPSHOT_TYPE, UPDATE_TYPE):
+            return None
+        topic_id, partition = _KEY_TAIL.unpack_from(key, 4 + length)
+        share_partition = SharePartitionKey(key[4 : 4 + length].decode(), UUID(bytes=topic_id), partition)
+        if value is None:
+            return ShareTombstone(share_partition)
+        if record_type == UPDATE_TYPE:
+            version, snapshot_epoch, leader_epoch, start_offset = _UPDATE_HEAD.unpack_from(value)
+            _check_version(version)
+            batches, count = _decode_tail(value, _UPDATE_HEAD.size)
+            return ShareUpdate(share_partition, snapshot_epoch, leader_epoch, start_offset, batches, count)
+        version, snapshot_epoch, state_epoch, leader_epoch, *offset_and_times = _SNAPSHOT_HEAD.unpack_from(value)
+        _check_version(version)
+        start_offset, created_ms, written_ms = offset_and_times
+        batches, count = _decode_tail(value, _SNAPSHOT_HEAD.size)
+        return ShareSnapshot(
+            share_partition,
+            snapshot_epoch,
+            state_epoch,
+            leader_epoch,
+            start_offset,
+            created_ms,
+            written_ms,
+            batches,
+            count,
+        )
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a share state record: {error}") from error
+
+
+def _check_version(version: int) -> None:
+    if version != 0:
+        raise ValueError(f"share state record of version {version}, known is 0")
+
+
+def _encode_key(record_type: int, key: SharePartitionKey) -> bytes:
+    group_id = key.group_id.encode()
+    return struct.pack(">hh", record_type, len(group_id)) + group_id + _KEY_TAIL.pack(key.topic_id.bytes, key.partition)
+
+
+def _encode_tail(record: ShareSnapshot | ShareUpdate) -> bytes:
+    parts = [_varint(len(record.state_batches) + 1)]
+    parts += [_BATCH.pack(*batch, 0) for batch in record.state_batches]
+    if record.delivery_complete_count == UNKNOWN:
+        parts.append(b"\0")
+    else:
+        parts.append(b"\1\0\4" + struct.pack(">i", record.delivery_complete_count))
+    return b"".join(parts)
+
+
+def _decode_tail(value: bytes, position: int) -> tuple[tuple[StateBatch, ...], int]:
+    length, position = _read_varint(value, position)
+    batches = []
+    for _ in range(length - 1):
+        first, last, state, count, tags = _BATCH.unpack_from(value, position)
+        position += _BATCH.size
+        if tags:
+            position = _skip_tags(value, position, tags)
+        batches.append(StateBatch(first, last, state, count))
+    complete_count = UNKNOWN
+    tags, position = _read_varint(value, position)
+    for _ in range(tags):
+        tag, position = _read_varint(value, position)
+        size, position = _read_varint(value, position)
+        if tag == 0:
+            (complete_count,) = struct.unpack_from(">i", value, position)
+        position += size
+    return tuple(batches), complete_count
+
+
+def _skip_tags(value: bytes, position: int, tags: int) -> int:
+    for _ in range(tags):
+        _, position = _read_varint(value, position)
+        size, position = _read_varint(value, position)
+        position += size
+    return position
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(value: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = value[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7

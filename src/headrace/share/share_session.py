@@ -1,0 +1,133 @@
+"""Share sessions: what a member is fetching on this broker, told once and then only by its changes.
+
+A session is opened by a ShareFetch with epoch 0 and lives on the connection that opened it. Every ShareFetch and
+ShareAcknowledge names the next epoch; epoch -1 ends the session. Source: KIP-932, "Share sessions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_MAX_EPOCH = 0x7FFF_FFFF
+
+NO_MEMBER_ID = Refusal(ErrorCode.INVALID_REQUEST)
+ACKNOWLEDGES_BEFORE_OPENING = Refusal(ErrorCode.INVALID_REQUEST)
+NOT_FOUND = Refusal(ErrorCode.SHARE_SESSION_NOT_FOUND)
+INVALID_EPOCH = Refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+LIMIT_REACHED = Refusal(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+
+
+@dataclass(slots=True, eq=False)
+class ShareSession:
+    """One member's fetching.
+
+    :ivar epoch: the epoch that the next request must name
+    :ivar partitions: what is fetched, in the order in which it was added; a set kept in a dict
+    """
+
+    group_id: str
+    member_id: str
+    connection_id: int
+    epoch: int = 1
+    partitions: dict[tuple[UUID, int], None] = field(default_factory=dict)
+
+    def update(self, add: Iterable[tuple[UUID, int]], forget: Iterable[tuple[UUID, int]]) -> None:
+        """Add and forget partitions."""
+        for partition in add:
+            self.partitions[partition] = None
+        for partition in forget:
+            self.partitions.pop(partition, None)
+
+    def rotated(self) -> list[tuple[UUID, int]]:
+        """The partitions, beginning at another one with each epoch, so that each comes first in turn."""
+        partitions = list(self.partitions)
+        if len(partitions) < 2:
+            return partitions
+        turn = self.epoch % len(partitions)
+        return partitions[turn:] + partitions[:turn]
+
+
+class ShareSessions:
+    """All sessions of this broker, by (group, member). Volatile: a restart forgets them."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._by_connection: dict[int, set[tuple[str, str]]] = {}
+        self._by_group: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def fetch(
+        self, group_id: str, member_id: str, epoch: int, connection_id: int, *, acknowledges: bool, limit: int
+    ) -> ShareSession | Refusal:
+        """The session that a ShareFetch belongs to: opened with epoch 0, else the known one, its epoch moved on.
+
+        :param acknowledges: whether the request carries acknowledgements
+        :param limit: ``group.share.max.share.sessions``
+        """
+        if not member_id:
+            return NO_MEMBER_ID
+        if epoch != INITIAL_EPOCH:
+            return self._advance(group_id, member_id, epoch)
+        if acknowledges:
+            return ACKNOWLEDGES_BEFORE_OPENING
+        key = (group_id, member_id)
+        if key not in self._sessions and len(self._sessions) >= limit:
+            return LIMIT_REACHED
+        self.close(group_id, member_id)
+        session = ShareSession(group_id, member_id, connection_id)
+        self._sessions[key] = session
+        self._by_connection.setdefault(connection_id, set()).add(key)
+        self._by_group[group_id] = self._by_group.get(group_id, 0) + 1
+        return session
+
+    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
+        """The session that a ShareAcknowledge belongs to, its epoch moved on."""
+        if not member_id:
+            return NO_MEMBER_ID
+        if epoch == INITIAL_EPOCH:
+            return INVALID_EPOCH
+        return self._advance(group_id, member_id, epoch)
+
+    def _advance(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            return NOT_FOUND
+        if epoch != FINAL_EPOCH:
+            if epoch != session.epoch:
+                return INVALID_EPOCH
+            session.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
+        return session
+
+    def close(self, group_id: str, member_id: str) -> ShareSession | None:
+        """End a session. What the member holds is for the caller to release."""
+        key = (group_id, member_id)
+        session = self._sessions.pop(key, None)
+        if session is None:
+            return None
+        keys = self._by_connection[session.connection_id]
+        keys.discard(key)
+        if not keys:
+            del self._by_connection[session.connection_id]
+        left = self._by_group[group_id] - 1
+        if left:
+            self._by_group[group_id] = left
+        else:
+            del self._by_group[group_id]
+        return session
+
+    def disconnected(self, connection_id: int) -> list[ShareSession]:
+        """End the sessions that the connection opened, and return them."""
+        closed = [self.close(*key) for key in sorted(self._by_connection.get(connection_id, ()))]
+        return [session for session in closed if session is not None]
+
+    def in_group(self, group_id: str) -> int:
+        """How many sessions the group has."""
+        return self._by_group.get(group_id, 0)

@@ -1,0 +1,304 @@
+"""The share coordinator: the durable state of every share-partition, kept in ``__share_group_state``.
+
+A share-partition's leader (:mod:`headrace.share.share_partition`) writes what changed; the coordinator merges it, so
+that a restarted leader reads one consistent state: the start offset, and the records after it that are finished or
+wait for redelivery. Acquired records are never stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for
+the delivery-complete count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.outcome import Outcome
+from headrace.share import records
+from headrace.share.records import (
+    UNKNOWN,
+    SharePartitionKey,
+    ShareRecord,
+    ShareSnapshot,
+    ShareTombstone,
+    ShareUpdate,
+    StateBatch,
+)
+from headrace.share.spans import Run, Spans
+
+NOT_HOSTED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+NEGATIVE_PARTITION = Refusal(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
+READ_UNINITIALIZED = Refusal(ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed.")
+WRITE_UNINITIALIZED = Refusal(
+    ErrorCode.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
+)
+FENCED_LEADER_EPOCH = Refusal(
+    ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch in the request is older than the epoch on the broker."
+)
+FENCED_STATE_EPOCH = Refusal(
+    ErrorCode.FENCED_STATE_EPOCH,
+    "The share coordinator rejected the request because the share-group state epoch did not match.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """What a share-partition's leader loads. A start offset of -1 asks it to resolve ``share.auto.offset.reset``."""
+
+    state_epoch: int
+    start_offset: int
+    state_batches: tuple[StateBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateSummary:
+    """What the lag of a share-partition is worked out from.
+
+    ``lag = end offset - start_offset - delivery_complete_count``; unknown while either is -1.
+    """
+
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = UNKNOWN
+    delivery_complete_count: int = UNKNOWN
+
+
+@dataclass(slots=True)
+class ShareState:
+    """The merged state of one share-partition.
+
+    :ivar batches: spans of (delivery count, delivery state). The order of the pair makes ``max`` the merge rule: the
+        higher delivery count wins, at an equal count the greater state
+    :ivar updates: update records since the last snapshot
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    create_timestamp_ms: int
+    write_timestamp_ms: int
+    batches: Spans[tuple[int, int]] = field(default_factory=Spans)
+    updates: int = 0
+
+    def merge(self, state_batches: Sequence[StateBatch]) -> None:
+        """Merge batches into what is known, and forget what lies below the start offset."""
+        start = self.start_offset
+        self.batches.drop_below(start)
+        runs: list[Run[tuple[int, int]]] = []
+        for first, last, state, count in sorted(state_batches):
+            if last < start:
+                continue
+            if runs and runs[-1][1] >= first:  # batches of one request may overlap: lay them one over the other
+                self.batches.paint(runs, max)
+                runs = []
+            runs.append((max(first, start), last, (count, state)))
+        self.batches.paint(runs, max)
+
+    def state_batches(self) -> tuple[StateBatch, ...]:
+        """The merged batches, ascending."""
+        return tuple(StateBatch(first, last, state, count) for first, last, (count, state) in self.batches)
+
+
+class ShareCoordinator:
+    """All share state, by share-partition. Commands decide; only :meth:`replay` changes anything.
+
+    :param snapshot_update_records: after so many updates the next write is a snapshot
+        (``share.coordinator.snapshot.update.records.per.snapshot``)
+
+    The ``partitions`` argument of the commands is the number of partitions of the topic, None for an unknown topic.
+    """
+
+    topic = "__share_group_state"
+
+    def __init__(self, snapshot_update_records: int = 500) -> None:
+        self.snapshot_update_records = snapshot_update_records
+        self._states: dict[SharePartitionKey, ShareState] = {}
+        self._by_topic: dict[UUID, set[SharePartitionKey]] = {}
+
+    # --- commands ---
+
+    def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int, partitions: int | None
+    ) -> Outcome[ShareRecord, Refusal | None]:
+        """Begin a share-partition, or begin it anew, at ``start_offset`` (-1: by ``share.auto.offset.reset``)."""
+        if refusal := _not_hosted(key, partitions):
+            return Outcome(refusal)
+        state = self._states.get(key)
+        if state and state_epoch != -1 and state.state_epoch > state_epoch:
+            return Outcome(FENCED_STATE_EPOCH)
+        snapshot = ShareSnapshot(
+            key,
+            snapshot_epoch=state.snapshot_epoch + 1 if state else 0,
+            state_epoch=state_epoch,
+            leader_epoch=0,
+            start_offset=start_offset,
+            create_timestamp_ms=now_ms,
+            write_timestamp_ms=now_ms,
+            delivery_complete_count=UNKNOWN if start_offset == UNKNOWN else 0,
+        )
+        return Outcome(None, (snapshot,))
+
+    def read(
+        self, key: SharePartitionKey, leader_epoch: int, now_ms: int, partitions: int | None
+    ) -> Outcome[ShareRecord, ReadState | Refusal]:
+        """The state for a leader of ``leader_epoch``. A higher epoch than the known one is stored."""
+        if refusal := _not_hosted(key, partitions):
+            return Outcome(refusal)
+        state = self._states.get(key)
+        if state is None:
+            return Outcome(READ_UNINITIALIZED)
+        if state.leader_epoch > leader_epoch:
+            return Outcome(FENCED_LEADER_EPOCH)
+        reply = ReadState(state.state_epoch, state.start_offset, state.state_batches())
+        if state.leader_epoch == leader_epoch:
+            return Outcome(reply)
+        return Outcome(
+            reply,
+            (self._record(key, state, leader_epoch, UNKNOWN, state.delivery_complete_count, (), now_ms),),
+        )
+
+    def write(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        state_batches: Sequence[StateBatch],
+        now_ms: int,
+        partitions: int | None,
+    ) -> Outcome[ShareRecord, Refusal | None]:
+        """Store what changed. Epochs of -1 are not checked; a start offset of -1 leaves it as it was."""
+        state = self._states.get(key)
+        if key.partition < 0:
+            return Outcome(NEGATIVE_PARTITION)
+        if state is None:
+            return Outcome(WRITE_UNINITIALIZED)
+        if leader_epoch != -1 and state.leader_epoch > leader_epoch:
+            return Outcome(FENCED_LEADER_EPOCH)
+        if state_epoch != -1 and state.state_epoch > state_epoch:
+            return Outcome(FENCED_STATE_EPOCH)
+        if refusal := _not_hosted(key, partitions):
+            return Outcome(refusal)
+        record = self._record(
+            key, state, state.leader_epoch, start_offset, delivery_complete_count, tuple(state_batches), now_ms
+        )
+        return Outcome(None, (record,))
+
+    def delete(self, key: SharePartitionKey, partitions: int | None) -> Outcome[ShareRecord, Refusal | None]:
+        """Forget a share-partition. One that is not known is no error."""
+        if refusal := _not_hosted(key, partitions):
+            return Outcome(refusal)
+        return Outcome(None, (ShareTombstone(key),) if key in self._states else ())
+
+    def summary(self, key: SharePartitionKey, partitions: int | None) -> StateSummary | Refusal:
+        """Epochs, start offset and delivery-complete count. One that is not known has neither (-1)."""
+        if refusal := _not_hosted(key, partitions):
+            return refusal
+        state = self._states.get(key)
+        if state is None:
+            return StateSummary()
+        return StateSummary(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count)
+
+    def topic_deleted(self, topic_id: UUID) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
+        """Tombstones for all share-partitions of a deleted topic, as (coordinator key, outcome) pairs."""
+        keys = sorted(self._by_topic.get(topic_id, ()))
+        return [(str(key), Outcome(None, (ShareTombstone(key),))) for key in keys]
+
+    def _record(
+        self,
+        key: SharePartitionKey,
+        state: ShareState,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        state_batches: tuple[StateBatch, ...],
+        now_ms: int,
+    ) -> ShareRecord:
+        """An update; or, after enough of them, a snapshot with the update merged in."""
+        if state.updates < self.snapshot_update_records:
+            return ShareUpdate(
+                key, state.snapshot_epoch, leader_epoch, start_offset, state_batches, delivery_complete_count
+            )
+        merged = ShareState(
+            snapshot_epoch=state.snapshot_epoch + 1,
+            state_epoch=state.state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=state.start_offset if start_offset == UNKNOWN else start_offset,
+            delivery_complete_count=delivery_complete_count,
+            create_timestamp_ms=now_ms,
+            write_timestamp_ms=now_ms,
+        )
+        merged.batches.paint(list(state.batches))
+        merged.merge(state_batches)
+        return ShareSnapshot(
+            key,
+            merged.snapshot_epoch,
+            merged.state_epoch,
+            merged.leader_epoch,
+            merged.start_offset,
+            now_ms,
+            now_ms,
+            merged.state_batches(),
+            delivery_complete_count,
+        )
+
+    # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
+
+    def encode(self, record: ShareRecord) -> tuple[bytes, bytes | None]:
+        """Key and value bytes of ``record``."""
+        return records.encode(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> ShareRecord | None:
+        """The record of these bytes, None for one of another kind."""
+        return records.decode(key, value)
+
+    def replay(self, record: ShareRecord) -> None:
+        """Apply one durable record."""
+        key = record.key
+        if isinstance(record, ShareUpdate):
+            state = self._states.get(key)
+            if state is None:  # its snapshot was deleted from the log's head: a later snapshot or tombstone follows
+                return
+            state.leader_epoch = record.leader_epoch
+            state.delivery_complete_count = record.delivery_complete_count
+            state.updates += 1
+            if record.start_offset != UNKNOWN:
+                state.start_offset = record.start_offset
+            state.merge(record.state_batches)
+        elif isinstance(record, ShareSnapshot):
+            state = ShareState(
+                record.snapshot_epoch,
+                record.state_epoch,
+                record.leader_epoch,
+                record.start_offset,
+                record.delivery_complete_count,
+                record.create_timestamp_ms,
+                record.write_timestamp_ms,
+            )
+            state.merge(record.state_batches)
+            self._states[key] = state
+            self._by_topic.setdefault(key.topic_id, set()).add(key)
+        elif self._states.pop(key, None) is not None:
+            keys = self._by_topic[key.topic_id]
+            keys.discard(key)
+            if not keys:
+                del self._by_topic[key.topic_id]
+
+    def next_deadline_ms(self) -> int | None:
+        """Nothing here waits for time."""
+        return None
+
+    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
+        """Nothing here waits for time."""
+        return ()
+
+
+def _not_hosted(key: SharePartitionKey, partitions: int | None) -> Refusal | None:
+    if key.partition < 0:
+        return NEGATIVE_PARTITION
+    if partitions is None or key.partition >= partitions:
+        return NOT_HOSTED
+    return None

@@ -1,0 +1,155 @@
+"""Sorted, disjoint ranges of offsets, each with a value: what share groups keep instead of an object per record.
+
+Three parallel lists and :mod:`bisect`. Every operation costs by the number of spans it touches (and one move of list
+memory), never by the number of offsets they cover.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+V = TypeVar("V")
+
+Run: TypeAlias = "tuple[int, int, V]"
+"""(first offset, last offset inclusive, value)"""
+
+
+class Spans(Generic[V]):
+    """Non-overlapping inclusive ranges in ascending order; neighbours that touch and are equal are one span.
+
+    The lists are public for the code that walks them; only the methods change them.
+
+    :ivar firsts: first offset of each span
+    :ivar lasts: last offset of each span, inclusive
+    :ivar values: value of each span, compared with ``==``
+    """
+
+    __slots__ = ("firsts", "lasts", "values")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.lasts: list[int] = []
+        self.values: list[V] = []
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def __iter__(self) -> Iterator[Run[V]]:
+        return zip(self.firsts, self.lasts, self.values, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spans) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"Spans({list(self)})"
+
+    def at(self, offset: int) -> V | None:
+        """The value at ``offset``, None where there is no span."""
+        i = bisect_right(self.firsts, offset) - 1
+        return self.values[i] if i >= 0 and self.lasts[i] >= offset else None
+
+    def within(self, first: int, last: int) -> list[Run[V]]:
+        """The spans that overlap ``first..last``, cut to it."""
+        i = bisect_left(self.lasts, first)
+        j = bisect_right(self.firsts, last)
+        runs = list(zip(self.firsts[i:j], self.lasts[i:j], self.values[i:j], strict=True))
+        if runs:
+            runs[0] = (max(runs[0][0], first), runs[0][1], runs[0][2])
+            runs[-1] = (runs[-1][0], min(runs[-1][1], last), runs[-1][2])
+        return runs
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether one single span holds all of ``first..last``."""
+        i = bisect_right(self.firsts, first) - 1
+        return i >= 0 and self.lasts[i] >= last
+
+    def count_below(self, offset: int) -> int:
+        """How many offsets below ``offset`` are in a span. Costs by the spans below it."""
+        i = bisect_left(self.firsts, offset)
+        return sum(self.lasts[:i]) - sum(self.firsts[:i]) + i - (max(self.lasts[i - 1] - offset + 1, 0) if i else 0)
+
+    def drop_below(self, offset: int) -> None:
+        """Forget everything before ``offset``."""
+        firsts = self.firsts
+        if not firsts or firsts[0] >= offset:
+            return
+        i = bisect_left(self.lasts, offset)
+        del firsts[:i], self.lasts[:i], self.values[:i]
+        if firsts and firsts[0] < offset:
+            firsts[0] = offset
+
+    def paint(self, runs: Sequence[Run[V]], merge: Callable[[V, V], V] | None = None) -> None:
+        """Lay ``runs`` over what is there.
+
+        :param runs: ascending and disjoint
+        :param merge: the value where an old and a new span overlap, from (old, new); the new one when not given
+        """
+        self._overlay(runs, merge)
+
+    def erase(self, runs: Sequence[tuple[int, int]]) -> None:
+        """Take the ranges ``runs`` (ascending, disjoint) out."""
+        if self.firsts:
+            self._overlay([(first, last, None) for first, last in runs], None)
+
+    def _overlay(self, runs: Sequence[Run[V | None]], merge: Callable[[V, V], V] | None) -> None:
+        if not runs:
+            return
+        firsts, lasts, values = self.firsts, self.lasts, self.values
+        # The old spans in reach, and the neighbour on either side so that equal ones grow together.
+        i = max(bisect_left(lasts, runs[0][0]) - 1, 0)
+        j = min(bisect_right(firsts, runs[-1][1]) + 1, len(firsts))
+        new: _Builder[V] = _Builder()
+        put = new.put
+        k = i
+        old_first = firsts[k] if k < j else 0  # what is left of old span k starts here
+        for first, last, value in runs:
+            while k < j and old_first < first:
+                if lasts[k] < first:
+                    put(old_first, lasts[k], values[k])
+                    k += 1
+                    old_first = firsts[k] if k < j else 0
+                else:
+                    put(old_first, first - 1, values[k])
+                    old_first = first
+            position = first
+            while k < j and old_first <= last:
+                end = min(lasts[k], last)
+                if merge is not None and value is not None:
+                    if position < old_first:
+                        put(position, old_first - 1, value)
+                    put(old_first, end, merge(values[k], value))
+                    position = end + 1
+                if lasts[k] > last:
+                    old_first = last + 1
+                else:
+                    k += 1
+                    old_first = firsts[k] if k < j else 0
+            if value is not None and position <= last:
+                put(position, last, value)
+        while k < j:
+            put(old_first, lasts[k], values[k])
+            k += 1
+            old_first = firsts[k] if k < j else 0
+        firsts[i:j], lasts[i:j], values[i:j] = new.firsts, new.lasts, new.values
+
+
+class _Builder(Generic[V]):
+    """Collects ascending spans and joins those that touch and are equal."""
+
+    __slots__ = ("firsts", "lasts", "values")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.lasts: list[int] = []
+        self.values: list[V] = []
+
+    def put(self, first: int, last: int, value: V) -> None:
+        lasts = self.lasts
+        if lasts and lasts[-1] == first - 1 and self.values[-1] == value:
+            lasts[-1] = last
+        else:
+            self.firsts.append(first)
+            lasts.append(last)
+            self.values.append(value)
