@@ -1,0 +1,323 @@
+"""The brokers of one cluster: who is there, who leads what, who coordinates a group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from headrace.errors import ErrorCode
+
+from .connection import Connection
+from .errors import ClientError, ConnectionFailed, RequestRefused, error_name
+from .share_session import TopicPartition
+
+T = TypeVar("T")
+
+_GROUP_KEY_TYPE = 0
+_GROUP_RESOURCE_TYPE = 32
+_SET_OPERATION = 0
+_FIRST_BACKOFF_MS = 20
+_LAST_BACKOFF_MS = 1000
+_COORDINATOR_MOVED = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic as the cluster describes it.
+
+    :param leaders: partition -> node id of its leader; -1 while there is none
+    """
+
+    name: str
+    topic_id: UUID
+    leaders: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a share group is with one partition (KIP-1226).
+
+    :param start_offset: the first offset not yet dealt with; None before the group's first state there
+    :param lag: records not yet delivered for good; None while unknown
+    """
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    lag: int | None
+
+
+def parse_bootstrap(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """``"a:9092,b:9092"`` as a list of (host, port).
+
+    :raises ValueError: an element is not HOST:PORT
+    """
+    addresses = []
+    for server in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"'{server}' is not HOST:PORT, as in 127.0.0.1:9092")
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise ValueError("no broker given: say HOST:PORT, as in 127.0.0.1:9092")
+    return addresses
+
+
+async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: int) -> T | None:
+    """Call ``attempt`` with growing pauses until it gives something; None when ``timeout_ms`` have passed without."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_ms / 1000
+    pause_ms = _FIRST_BACKOFF_MS
+    while (result := await attempt()) is None:
+        if loop.time() + pause_ms / 1000 > deadline_s:
+            return None
+        await asyncio.sleep(pause_ms / 1000)
+        pause_ms = min(2 * pause_ms, _LAST_BACKOFF_MS)
+    return result
+
+
+class Cluster:
+    """Connections to a cluster's brokers, made when first needed and again after they broke.
+
+    :param bootstrap_servers: ``"host:port,host:port"``
+    :param client_id: shown in the broker's logs and group descriptions
+    :param timeout_ms: how long one call may take, retries included
+    """
+
+    def __init__(self, bootstrap_servers: str, *, client_id: str = "headrace", timeout_ms: int = 30_000) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap_servers)
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._connections: dict[tuple[int | None, str], Connection] = {}
+        self._opening = asyncio.Lock()
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._coordinators: dict[str, int] = {}
+
+    async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
+        """An open connection to ``node_id`` (None: any broker).
+
+        Calls of one ``purpose`` share a connection. A broker answers one connection in order, so that a long poll holds
+        up what comes after it: give each long poll a purpose of its own.
+
+        :raises ConnectionFailed: it does not answer
+        """
+        key = (node_id, purpose)
+        async with self._opening:
+            connection = self._connections.get(key)
+            if connection is None or not connection.is_open:
+                if connection is not None:
+                    await connection.close()
+                connection = await self._open(node_id)
+                self._connections[key] = connection
+            return connection
+
+    async def _open(self, node_id: int | None) -> Connection:
+        if node_id is not None:
+            if node_id not in self._nodes:
+                raise ConnectionFailed(f"broker {node_id} is not known (any more)")
+            return await Connection.open(*self._nodes[node_id], client_id=self._client_id)
+        failures = []
+        for host, port in [*self._bootstrap, *self._nodes.values()]:
+            try:
+                return await Connection.open(host, port, client_id=self._client_id)
+            except ConnectionFailed as failure:
+                failures.append(str(failure))
+        raise ConnectionFailed("; ".join(dict.fromkeys(failures)))
+
+    async def close(self) -> None:
+        """Hang up everywhere. Share sessions opened over these connections end, and release what they hold."""
+        connections, self._connections = list(self._connections.values()), {}
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+    async def metadata(
+        self, names: Iterable[str] | None = (), topic_ids: Iterable[UUID] = ()
+    ) -> dict[str, TopicMetadata | ErrorCode]:
+        """The topics asked for, by name; an error code for one that cannot be had (unknown ids are left out).
+
+        :param names: topic names; None for all topics
+        :param topic_ids: topics known by id only
+        """
+        connection = await self.connection()
+        messages = connection.messages("metadata")
+        wanted = None
+        if names is not None:
+            by_name = [messages.MetadataRequestTopic(name=name, topic_id=None) for name in names]
+            by_id = [messages.MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in topic_ids]
+            wanted = tuple(by_name + by_id)
+        request = messages.MetadataRequest(
+            topics=wanted,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+            **({} if connection.version("metadata") > 10 else {"include_cluster_authorized_operations": False}),
+        )
+        response = await connection.request(request, timeout_ms=self._timeout_ms)
+        self._nodes = {int(broker.node_id): (str(broker.host), int(broker.port)) for broker in response.brokers}
+        return {
+            topic.name: ErrorCode(topic.error_code)
+            if topic.error_code
+            else TopicMetadata(
+                str(topic.name), topic.topic_id, {int(p.partition_index): int(p.leader_id) for p in topic.partitions}
+            )
+            for topic in response.topics
+            if topic.name is not None
+        }
+
+    async def topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
+        """The named topics, all of which must exist.
+
+        :raises ClientError: one does not, or may not be read
+        """
+        found: dict[str, TopicMetadata] = {}
+        for name, topic in (await self.metadata(names)).items():
+            if topic is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise ClientError(f"topic '{name}' does not exist: create it first, or correct its name")
+            if isinstance(topic, ErrorCode):
+                raise RequestRefused(f"looking up topic '{name}'", topic)
+            found[name] = topic
+        return found
+
+    async def coordinator_call(
+        self, group_id: str, build: Callable[[Connection], Any], code_of: Callable[[Any], int] = lambda r: r.error_code
+    ) -> Any:
+        """Send what ``build`` makes to the coordinator of ``group_id``, looking for it anew for as long as it moves.
+
+        :param code_of: the error code in the response
+        :raises ConnectionFailed: no coordinator was found in time
+        """
+        last_problem = "nobody coordinates it"
+
+        async def attempt() -> Any | None:
+            nonlocal last_problem
+            try:
+                connection = await self.connection(await self._coordinator(group_id), "coordinator")
+                response = await connection.request(build(connection), timeout_ms=self._timeout_ms)
+                code = code_of(response)
+            except ConnectionFailed as failure:
+                last_problem, code = str(failure), ErrorCode.NOT_COORDINATOR
+            except RequestRefused as refusal:
+                last_problem, code = str(refusal), refusal.code
+                if code not in _COORDINATOR_MOVED:
+                    raise
+            else:
+                if code not in _COORDINATOR_MOVED:
+                    return response
+                last_problem = error_name(code)
+            if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                self._coordinators.pop(group_id, None)
+            return None
+
+        response = await backing_off(attempt, self._timeout_ms)
+        if response is None:
+            raise ConnectionFailed(f"the coordinator of group '{group_id}' cannot be reached: {last_problem}")
+        return response
+
+    async def _coordinator(self, group_id: str) -> int:
+        if group_id not in self._coordinators:
+            connection = await self.connection()
+            messages = connection.messages("find_coordinator")
+            request = messages.FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=(group_id,))
+            response = await connection.request(request, timeout_ms=self._timeout_ms)
+            (found,) = response.coordinators
+            if found.error_code:
+                what = f"finding the coordinator of group '{group_id}'"
+                raise RequestRefused(what, int(found.error_code), found.error_message)
+            self._nodes[int(found.node_id)] = (str(found.host), int(found.port))
+            self._coordinators[group_id] = int(found.node_id)
+        return self._coordinators[group_id]
+
+    async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Set configs of a group, such as ``share.auto.offset.reset``; others keep their values.
+
+        :raises RequestRefused: the broker does not take one of them
+        """
+        connection = await self.connection()
+        messages = connection.messages("incremental_alter_configs")
+        changes = tuple(
+            messages.AlterableConfig(name=name, config_operation=_SET_OPERATION, value=value)
+            for name, value in configs.items()
+        )
+        resource = messages.AlterConfigsResource(
+            resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configs=changes
+        )
+        request = messages.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        (answer,) = (await connection.request(request, timeout_ms=self._timeout_ms)).responses
+        if answer.error_code:
+            what = f"setting {dict(configs)} on group '{group_id}'"
+            raise RequestRefused(what, int(answer.error_code), answer.error_message)
+
+    async def share_lag(self, group_id: str, topics: Sequence[str]) -> list[PartitionLag]:
+        """How far a share group is with every partition of ``topics`` (KIP-1226), by topic and partition."""
+        partitions = {name: sorted(topic.leaders) for name, topic in (await self.topics(topics)).items()}
+
+        def build(connection: Connection) -> Any:
+            messages = connection.messages("describe_share_group_offsets")
+            asked = tuple(
+                messages.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(indexes))
+                for name, indexes in partitions.items()
+            )
+            group = messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked)
+            return messages.DescribeShareGroupOffsetsRequest(groups=(group,))
+
+        response = await self.coordinator_call(group_id, build, lambda r: r.groups[0].error_code)
+        (group,) = response.groups
+        if group.error_code:
+            raise RequestRefused(
+                f"asking for the lag of group '{group_id}'", int(group.error_code), group.error_message
+            )
+        return sorted(
+            (
+                PartitionLag(
+                    str(topic.topic_name),
+                    int(p.partition_index),
+                    int(p.start_offset) if p.start_offset >= 0 else None,
+                    int(p.lag) if getattr(p, "lag", -1) >= 0 else None,
+                )
+                for topic in group.topics
+                for p in topic.partitions
+            ),
+            key=lambda lag: (lag.topic, lag.partition),
+        )
+
+    async def end_offsets(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition of ``topics`` that has a leader now."""
+        led: dict[int, list[TopicPartition]] = {}
+        for name, topic in (await self.topics(topics)).items():
+            for partition, leader in topic.leaders.items():
+                led.setdefault(leader, []).append((name, partition))
+        led.pop(-1, None)
+        answers = await asyncio.gather(*(self._end_offsets(node_id, wanted) for node_id, wanted in led.items()))
+        return {partition: offset for answer in answers for partition, offset in answer.items()}
+
+    async def _end_offsets(self, node_id: int, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        connection = await self.connection(node_id)
+        messages = connection.messages("list_offsets")
+        by_topic: dict[str, list[Any]] = {}
+        for name, partition in wanted:
+            by_topic.setdefault(name, []).append(
+                messages.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
+            )
+        request = messages.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=tuple(messages.ListOffsetsTopic(name=n, partitions=tuple(ps)) for n, ps in by_topic.items()),
+            **(
+                {"timeout": timedelta(milliseconds=self._timeout_ms)}
+                if connection.version("list_offsets") >= 10
+                else {}
+            ),
+        )
+        response = await connection.request(request, timeout_ms=self._timeout_ms)
+        return {
+            (str(topic.name), int(p.partition_index)): int(p.offset)
+            for topic in response.topics
+            for p in topic.partitions
+            if not p.error_code
+        }

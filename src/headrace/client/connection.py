@@ -1,0 +1,201 @@
+"""One connection to one broker: frames, correlation ids, version negotiation."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import struct
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from kio.index import load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from .errors import ClientError, ConnectionFailed, RequestRefused
+
+_INT = struct.Struct(">i")
+_READ_BUFFER_SIZE_BYTES = 4 * 1024 * 1024
+_MAX_FRAME_SIZE_BYTES = 1 << 30
+
+# api name -> (key, lowest, highest version that this client speaks)
+_SPOKEN = {
+    "list_offsets": (2, 7, 11),
+    "metadata": (3, 10, 13),
+    "find_coordinator": (10, 4, 6),
+    "incremental_alter_configs": (44, 1, 1),
+    "share_group_heartbeat": (76, 1, 1),
+    "share_fetch": (78, 1, 2),
+    "share_acknowledge": (79, 1, 2),
+    "describe_share_group_offsets": (90, 0, 1),
+}
+
+
+class Connection:
+    """An open connection with negotiated versions. Requests may overlap; a broker answers them in order.
+
+    Make one with :meth:`open`. Every method raises :class:`ConnectionFailed` once the connection is gone; it does not
+    come back, open another.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, client_id: str
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._waiting: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._failure: ConnectionFailed | None = None
+        self._receiving = asyncio.create_task(self._receive(), name=f"headrace-receive-{address}")
+        self.address = address
+
+    @classmethod
+    async def open(cls, host: str, port: int, *, client_id: str = "headrace", timeout_ms: int = 10_000) -> Connection:
+        """Connect and ask for the API versions.
+
+        :raises ConnectionFailed: nobody listens there, or it is not a Kafka broker
+        """
+        address = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                reader, writer = await asyncio.open_connection(host, port, limit=_READ_BUFFER_SIZE_BYTES)
+        except TimeoutError:
+            raise ConnectionFailed(f"no broker answers at {address}: timed out after {timeout_ms} ms") from None
+        except OSError as error:
+            raise ConnectionFailed(f"no broker answers at {address}: {error.strerror or error}") from None
+        connection = cls(reader, writer, address, client_id)
+        try:
+            await connection._negotiate(timeout_ms)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        """False from the moment that either side has hung up."""
+        return self._failure is None
+
+    def version(self, api: str) -> int:
+        """The version that both sides speak of ``api``, as in ``"share_fetch"``.
+
+        :raises ClientError: the broker does not offer the API, or only in other versions
+        """
+        key, lowest, highest = _SPOKEN[api]
+        offered = self._versions.get(key)
+        if offered is None:
+            raise ClientError(f"the broker at {self.address} does not offer the API {api} that this needs")
+        version = min(highest, offered[1])
+        if version < max(lowest, offered[0]):
+            raise ClientError(
+                f"the broker at {self.address} offers {api} in versions {offered[0]}-{offered[1]}, "
+                f"but versions {lowest}-{highest} are needed"
+            )
+        return version
+
+    def messages(self, api: str) -> ModuleType:
+        """kio's request classes of ``api`` in the negotiated version."""
+        return import_module(f"kio.schema.{api}.v{self.version(api)}.request")
+
+    async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
+        """Send one of kio's requests and wait for its response.
+
+        :raises ConnectionFailed: no answer within ``timeout_ms`` (the connection is then closed: what the broker has
+            done is unknown), or the connection broke
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._correlation_id += 1
+        correlation_id = self._correlation_id
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = (payload, answer)
+        self._writer.write(_encode(payload, correlation_id, self._client_id))
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._writer.drain()
+                return await answer
+        except TimeoutError:
+            self._fail(f"the broker at {self.address} did not answer {_name(payload)} within {timeout_ms} ms")
+            assert self._failure is not None
+            raise self._failure from None
+        except OSError as error:
+            self._fail(f"the connection to {self.address} broke: {error.strerror or error}")
+            assert self._failure is not None
+            raise self._failure from None
+        finally:
+            answer.cancel()
+
+    async def close(self) -> None:
+        """Hang up. Requests still waiting fail."""
+        self._fail(f"the connection to {self.address} was closed")
+        self._receiving.cancel()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            pass
+
+    async def _negotiate(self, timeout_ms: int) -> None:
+        module = import_module("kio.schema.api_versions.v3.request")
+        request = module.ApiVersionsRequest(client_software_name="headrace", client_software_version="0")
+        try:
+            response = await self.request(request, timeout_ms=timeout_ms)
+        except ConnectionFailed as error:
+            raise ConnectionFailed(f"{self.address} does not speak the Kafka protocol: {error}") from None
+        if response.error_code != 0:
+            raise RequestRefused(f"asking {self.address} for its API versions", int(response.error_code))
+        self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in response.api_keys}
+
+    async def _receive(self) -> None:
+        try:
+            while True:
+                (size_bytes,) = _INT.unpack(await self._reader.readexactly(_INT.size))
+                if not _INT.size <= size_bytes <= _MAX_FRAME_SIZE_BYTES:
+                    return self._fail(f"{self.address} sent a frame of {size_bytes} bytes")
+                frame = await self._reader.readexactly(size_bytes)
+                payload, answer = self._waiting.pop(_INT.unpack_from(frame)[0])
+                if not answer.done():
+                    answer.set_result(_decode(payload, frame))
+        except (OSError, asyncio.IncompleteReadError):
+            self._fail(f"the broker at {self.address} closed the connection")
+        except Exception as error:
+            self._fail(f"{self.address} sent an answer that cannot be read: {error!r}")
+
+    def _fail(self, reason: str) -> None:
+        if self._failure is not None:
+            return
+        self._failure = ConnectionFailed(reason)
+        self._writer.close()
+        for _, answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(self._failure)
+        self._waiting.clear()
+
+
+def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:
+    header_type = payload.__header_schema__
+    header = header_type(
+        request_api_key=payload.__api_key__,
+        request_api_version=payload.__version__,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    sink = io.BytesIO(b"\0\0\0\0")
+    sink.seek(_INT.size)
+    entity_writer(header_type)(sink, header)
+    entity_writer(type(payload))(sink, payload)
+    frame = sink.getbuffer()
+    _INT.pack_into(frame, 0, len(frame) - _INT.size)
+    return bytes(frame)
+
+
+def _decode(payload: Any, frame: bytes) -> Any:
+    response_type = load_response_schema(payload.__api_key__, payload.__version__)
+    _, header_size = entity_reader(response_type.__header_schema__)(frame, 0)
+    response, _ = entity_reader(response_type)(frame, header_size)
+    return response
+
+
+def _name(payload: Any) -> str:
+    return type(payload).__name__.removesuffix("Request")

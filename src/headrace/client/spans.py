@@ -1,0 +1,59 @@
+"""Runs of offsets: sorted, disjoint, both ends inclusive. Everything is one linear pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+Span = tuple[int, int]
+"""(first offset, last offset), both included."""
+
+
+def normalize(spans: Iterable[Span]) -> list[Span]:
+    """Sorted, with overlapping and touching spans made one."""
+    merged: list[Span] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def intersect(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
+    """The offsets in both; each argument sorted and disjoint."""
+    return list(_intersect(left, right))
+
+
+def _intersect(left: Sequence[Span], right: Sequence[Span]) -> Iterator[Span]:
+    i = j = 0
+    while i < len(left) and j < len(right):
+        first, last = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if first <= last:
+            yield first, last
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+
+
+def subtract(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
+    """The offsets of ``left`` that are not in ``right``; each sorted and disjoint."""
+    rest: list[Span] = []
+    j = 0
+    for first, last in left:
+        while j < len(right) and right[j][1] < first:
+            j += 1
+        k = j
+        while k < len(right) and right[k][0] <= last:
+            if first < right[k][0]:
+                rest.append((first, right[k][0] - 1))
+            first = right[k][1] + 1
+            k += 1
+        if first <= last:
+            rest.append((first, last))
+    return rest
+
+
+def count(spans: Iterable[Span]) -> int:
+    """How many offsets they hold."""
+    return sum(last - first + 1 for first, last in spans)
