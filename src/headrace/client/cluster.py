@@ -304,6 +304,9 @@ class Cluster:
             by_topic.setdefault(name, []).append(
                 messages.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
             )
+        newer = {}
+        if connection.version("list_offsets") >= 10:
+            newer = {"timeout": timedelta(milliseconds=self._timeout_ms)}
         request = messages.ListOffsetsRequest(
             replica_id=-1,
             isolation_level=0,

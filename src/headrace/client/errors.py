@@ -6,7 +6,7 @@ from headrace.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Base of all errors of :mod:`headrace.client`; its text is one line that says what failed and, where known, why."""
+    """Base of all errors of :mod:`headrace.client`. Its text is one line: what failed and, where known, why."""
 
 
 class ConnectionFailed(ClientError):

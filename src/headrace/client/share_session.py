@@ -28,7 +28,7 @@ _RETRY = {
     ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
-_EAGER_HEARTBEAT_INTERVAL_MS = 50
+_EAGER_HEARTBEAT_INTERVAL_MS = 100
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class ShareMembership:
         """
         if self.assignment:
             return self.heartbeat_interval_ms
-        return min(self.heartbeat_interval_ms, _EAGER_HEARTBEAT_INTERVAL_MS << min(self._eager_heartbeats, 10))
+        return min(self.heartbeat_interval_ms, _EAGER_HEARTBEAT_INTERVAL_MS * (1 + self._eager_heartbeats // 10))
 
     def leave_epoch(self) -> int:
         """The member epoch that says good-bye."""

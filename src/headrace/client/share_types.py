@@ -22,8 +22,8 @@ class AcknowledgeType(IntEnum):
 class AcquireMode(IntEnum):
     """How strictly the number of records asked for is kept.
 
-    ``BATCH_OPTIMIZED`` goes on to the end of the producer's batch; ``RECORD_LIMIT`` stops at the number, where the broker
-    offers it (ShareFetch v2, Kafka 4.2).
+    ``BATCH_OPTIMIZED`` goes on to the end of the producer's batch; ``RECORD_LIMIT`` stops at the number, where the
+    broker offers it (ShareFetch v2, Kafka 4.2).
     """
 
     BATCH_OPTIMIZED = 0
