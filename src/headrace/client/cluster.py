@@ -311,11 +311,7 @@ class Cluster:
             replica_id=-1,
             isolation_level=0,
             topics=tuple(messages.ListOffsetsTopic(name=n, partitions=tuple(ps)) for n, ps in by_topic.items()),
-            **(
-                {"timeout": timedelta(milliseconds=self._timeout_ms)}
-                if connection.version("list_offsets") >= 10
-                else {}
-            ),
+            **newer,
         )
         response = await connection.request(request, timeout_ms=self._timeout_ms)
         return {

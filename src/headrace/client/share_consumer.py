@@ -17,7 +17,7 @@ from .connection import Connection
 from .errors import ClientError, ConnectionFailed, RequestRefused, error_name
 from .share_node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
 from .share_session import ShareMembership, TopicIdPartition, TopicPartition
-from .share_types import Acknowledgement, Acquired, AcquiredRange, AcquireMode, FetchLimits
+from .share_types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode, FetchLimits
 from .spans import Span
 
 _log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class ShareConsumer:
         :raises ClientError: this membership has ended
         """
         if not await self.wait_for_assignment(max_wait_ms):
-            return Acquired()
+            return Acquired(complete=False)
         wanted = await self._wanted_by_node()
         limits = FetchLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
         if len(wanted) > 1:  # first whoever has something now, so that an idle leader holds nobody up
@@ -194,7 +194,8 @@ class ShareConsumer:
             *(self._acquire_at(self._node(node_id), parts, limits, keep_data) for node_id, parts in wanted.items())
         )
         ranges = tuple(acquired for result in results for acquired in result.ranges)
-        return Acquired(ranges, {key: data for result in results for key, data in result.data.items()})
+        data = {key: batches for result in results for key, batches in result.data.items()}
+        return Acquired(ranges, data, complete=all(result.complete for result in results))
 
     async def _acquire_at(
         self, node: ShareNode, wanted: set[TopicIdPartition], limits: FetchLimits, keep_data: bool
@@ -202,7 +203,7 @@ class ShareConsumer:
         response = await node.fetch(wanted, limits)
         if response is None:
             await self._learn_topics()
-            return Acquired()
+            return Acquired(complete=False)
         ranges: list[AcquiredRange] = []
         data: dict[TopicPartition, bytes] = {}
         troubled = False
@@ -226,7 +227,7 @@ class ShareConsumer:
         if troubled:
             await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
             await self._learn_topics()
-        return Acquired(tuple(ranges), data)
+        return Acquired(tuple(ranges), data, complete=not troubled)
 
     # -- acknowledging
 
@@ -238,23 +239,24 @@ class ShareConsumer:
 
         :returns: what was taken; the rest was not held any more
         """
-        wanted = list(acknowledgements)
-        ids = {topic.name: topic_id for topic_id, topic in self._topics.items()}
+        by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
+        wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
+        for a in acknowledgements:
+            if a.topic in by_name:
+                key = ((by_name[a.topic], a.partition), a.type)
+                wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
         taken: list[Acknowledgement] = []
         for node in self._nodes.values():
             batches: dict[TopicIdPartition, list[AcknowledgeBatch]] = {}
-            for a in wanted:
-                key = (ids[a.topic], a.partition) if a.topic in ids else None
-                if key is not None:
-                    spans = node.held.held(key, [(a.first_offset, a.last_offset)])
-                    batches.setdefault(key, []).extend((*span, a.type) for span in spans)
-            batches = {key: spans for key, spans in batches.items() if spans}
+            for (partition, kind), spans in wanted.items():
+                if held := node.held.held(partition, spans):
+                    batches.setdefault(partition, []).extend((*span, kind) for span in held)
             if not batches:
                 continue
-            for key, code in (await node.acknowledge(batches)).items():
+            for partition, code in (await node.acknowledge(batches)).items():
                 if code is ErrorCode.NONE:
-                    name = self._topics[key[0]].name
-                    taken += (Acknowledgement(name, key[1], first, last, kind) for first, last, kind in batches[key])
+                    name = self._topics[partition[0]].name
+                    taken += (Acknowledgement(name, partition[1], *batch) for batch in batches[partition])
         return taken
 
     async def renew(self, older_than_ms: int = 0) -> None:
