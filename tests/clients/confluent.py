@@ -1,0 +1,126 @@
+"""Small steps with librdkafka that the tests of this folder share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, ShareConsumer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+PATIENCE_S = 60.0
+"""How long a client may take to get what it waits for: far more than it needs, so that a slow machine is no failure."""
+
+
+@functools.cache
+def admin(bootstrap_servers: str) -> AdminClient:
+    """One admin client a broker, kept for the run: its futures fail when it goes."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers})
+
+
+def create_topic(bootstrap_servers: str, name: str, partitions: int = 1, **configs: str) -> str:
+    """Create a topic (config names with _ for .) and return its name."""
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    admin(bootstrap_servers).create_topics([NewTopic(name, partitions, 1, config=named)])[name].result(PATIENCE_S)
+    return name
+
+
+def set_configs(bootstrap_servers: str, kind: ResourceType, name: str, **configs: str) -> None:
+    """Set configs of a topic, broker or group, leaving the others as they are."""
+    resource = ConfigResource(kind, name)
+    for key, value in configs.items():
+        entry = ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+    for future in admin(bootstrap_servers).incremental_alter_configs([resource]).values():
+        future.result(PATIENCE_S)
+
+
+def share_from_earliest(bootstrap_servers: str, group_id: str, **configs: str) -> str:
+    """Make a share group start at the earliest record, not at the end."""
+    set_configs(bootstrap_servers, ResourceType.GROUP, group_id, share_auto_offset_reset="earliest", **configs)
+    return group_id
+
+
+def produce(
+    bootstrap_servers: str, topic: str, values: Iterable[bytes], partition: int = -1, **configs: object
+) -> None:
+    """Produce `values` and wait until each is acknowledged; KafkaException when one is not."""
+    failures: list[object] = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, **{k.replace("_", "."): v for k, v in configs.items()}}
+    )
+
+    def delivered(error: object, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
+        producer.poll(0)
+    if producer.flush(PATIENCE_S):
+        raise TimeoutError(f"records for {topic} were not acknowledged")
+    if failures:
+        raise KafkaException(failures[0])
+
+
+@contextlib.contextmanager
+def consumer(bootstrap_servers: str, group_id: str, **configs: object) -> Iterator[Consumer]:
+    """A classic consumer from the earliest offset that commits by hand unless told otherwise; closed at the end."""
+    opened = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group_id,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **{key.replace("_", "."): value for key, value in configs.items()},
+        }
+    )
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def take(source: Consumer, count: int) -> list[Message]:
+    """The next `count` messages; AssertionError when they do not come."""
+    messages: list[Message] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(messages) < count:
+        assert time.monotonic() < deadline, f"got {len(messages)} of {count} messages"
+        for message in source.consume(count - len(messages), timeout=1.0):
+            assert message.error() is None, message.error()
+            messages.append(message)
+    return messages
+
+
+@contextlib.contextmanager
+def share_consumer(
+    bootstrap_servers: str, group_id: str, topics: Sequence[str], **configs: object
+) -> Iterator[ShareConsumer]:
+    """A share consumer with explicit acknowledgement, unless told otherwise, subscribed to `topics`."""
+    opened = ShareConsumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group_id,
+            "share.acknowledgement.mode": "explicit",
+            "log_level": 3,
+            **{key.replace("_", "."): value for key, value in configs.items()},
+        }
+    )
+    opened.subscribe(list(topics))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def poll_share(source: ShareConsumer, until: Callable[[], bool], handle: Callable[[Message], None]) -> None:
+    """Poll and hand each record to `handle` until `until()`; AssertionError when it does not come true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not until():
+        assert time.monotonic() < deadline, "the records that are waited for did not come"
+        for message in source.poll(timeout=1.0):
+            assert message.error() is None, message.error()
+            handle(message)
