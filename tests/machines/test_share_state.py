@@ -1,0 +1,305 @@
+"""The share coordinator: records byte for byte, commands, merging, fencing, snapshots, replay."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.records import (
+    SharePartitionKey,
+    ShareSnapshot,
+    ShareTombstone,
+    ShareUpdate,
+    StateBatch,
+    decode,
+    encode,
+)
+from headrace.share.share_state import ReadState, ShareCoordinator, StateSummary
+
+TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")
+KEY = SharePartitionKey("snap1", TOPIC, 0)
+NOW = 1_000
+
+
+def submit(coordinator, outcome):
+    """What the broker does: records go through their bytes and are replayed."""
+    for record in outcome.records:
+        decoded = coordinator.decode(*coordinator.encode(record))
+        assert decoded == record
+        coordinator.replay(decoded)
+    return outcome.reply
+
+
+def initialized(start_offset=0, state_epoch=1, **kwargs):
+    coordinator = ShareCoordinator(**kwargs)
+    assert submit(coordinator, coordinator.initialize(KEY, state_epoch, start_offset, NOW, 1)) is None
+    return coordinator
+
+
+def write(coordinator, *batches, start=-1, complete=0, state_epoch=-1, leader_epoch=-1):
+    outcome = coordinator.write(
+        KEY, state_epoch, leader_epoch, start, complete, [StateBatch(*batch) for batch in batches], NOW, 1
+    )
+    return submit(coordinator, outcome)
+
+
+def read(coordinator, leader_epoch=0):
+    return submit(coordinator, coordinator.read(KEY, leader_epoch, NOW, 1))
+
+
+# --- records ---
+
+
+def test_a_snapshot_is_the_bytes_that_kafka_writes():
+    created_ms = 0x1A1FA9C59C5
+    record = ShareSnapshot(KEY, 0, 1, 0, 0, created_ms, created_ms)
+    key, value = encode(record)
+    assert key.hex() == "00000005736e61703135938f869cc14259be1c26326786962d00000000"
+    assert value.hex() == "0000000000000000000100000000" + "00" * 8 + "000001a1fa9c59c5" * 2 + "0100"
+    assert decode(key, value) == record
+
+
+def test_an_update_is_the_bytes_that_kafka_writes():
+    record = ShareUpdate(KEY, 0, 0, 0, (StateBatch(0, 0, 2, 1),), 0)
+    key, value = encode(record)
+    assert key.hex() == "00010005736e61703135938f869cc14259be1c26326786962d00000000"
+    assert value.hex() == "00000000000000000000" + "00" * 8 + "02" + "00" * 16 + "0200010001000400000000"
+    assert decode(key, value) == record
+
+
+def test_a_tombstone_is_a_snapshot_key_without_a_value():
+    key, value = encode(ShareTombstone(KEY))
+    assert key == encode(ShareSnapshot(KEY, 0, 1, 0, 0, 1, 1))[0]
+    assert value is None
+    assert decode(key, None) == ShareTombstone(KEY)
+
+
+def test_records_of_other_types_are_passed_over_and_broken_ones_are_named():
+    assert decode(b"\0\x09\0\0", b"") is None
+    with pytest.raises(ValueError, match="not a share state record"):
+        decode(encode(ShareTombstone(KEY))[0], b"\0\0\0")
+    with pytest.raises(ValueError, match="version 7"):
+        decode(encode(ShareTombstone(KEY))[0], b"\0\7" + bytes(60))
+
+
+def test_the_coordinator_key_holds_the_topic_id_in_kafkas_base64():
+    assert str(KEY) == "snap1:NZOPhpzBQlm-HCYyZ4aWLQ:0"
+
+
+@given(
+    st.lists(
+        st.builds(StateBatch, *[st.integers(0, 2**63 - 1)] * 2, st.integers(0, 4), st.integers(0, 2**15 - 1)),
+        max_size=300,
+    ),
+    st.integers(-1, 2**31 - 1),
+    st.text(max_size=20),
+)
+def test_records_survive_their_bytes(batches, complete, group_id):
+    key = SharePartitionKey(group_id, TOPIC, 7)
+    update = ShareUpdate(key, 3, 2, 12, tuple(batches), complete)
+    snapshot = ShareSnapshot(key, 3, 2, 1, 12, 5, 6, tuple(batches), complete)
+    assert decode(*encode(update)) == update
+    assert decode(*encode(snapshot)) == snapshot
+
+
+# --- commands ---
+
+
+def test_commands_refuse_what_is_not_hosted():
+    coordinator = ShareCoordinator()
+    commands = [
+        lambda key, n: coordinator.initialize(key, 1, 0, NOW, n).reply,
+        lambda key, n: coordinator.read(key, 0, NOW, n).reply,
+        lambda key, n: coordinator.delete(key, n).reply,
+        lambda key, n: coordinator.summary(key, n),
+    ]
+    for command in commands:
+        for key, partitions in ((KEY, None), (KEY._replace(partition=1), 1)):
+            refusal = command(key, partitions)
+            assert refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert refusal.message == "This server does not host this topic-partition."
+        refusal = command(KEY._replace(partition=-1), 1)
+        assert refusal == Refusal(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
+
+
+def test_nothing_is_read_or_written_before_initialize():
+    coordinator = ShareCoordinator()
+    assert read(coordinator) == Refusal(
+        ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."
+    )
+    assert write(coordinator) == Refusal(
+        ErrorCode.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
+    )
+    assert coordinator.summary(KEY, 1) == StateSummary(0, 0, -1, -1)
+    assert coordinator.write(KEY, -1, -1, 0, 0, (), NOW, None).reply.code == ErrorCode.INVALID_REQUEST
+
+
+def test_the_state_epoch_fences_older_ones_and_only_initialize_moves_it():
+    coordinator = initialized(state_epoch=3)
+    assert coordinator.initialize(KEY, 2, 0, NOW, 1).reply.code == ErrorCode.FENCED_STATE_EPOCH
+    assert submit(coordinator, coordinator.initialize(KEY, 3, 0, NOW, 1)) is None
+    assert write(coordinator, state_epoch=2).code == ErrorCode.FENCED_STATE_EPOCH
+    assert write(coordinator, state_epoch=8) is None
+    assert coordinator.summary(KEY, 1).state_epoch == 3
+
+
+def test_the_leader_epoch_fences_older_ones_and_only_read_moves_it():
+    coordinator = initialized(10)
+    write(coordinator, (12, 13, 2, 1), complete=2)
+    assert read(coordinator, 5).start_offset == 10
+    assert coordinator.summary(KEY, 1) == StateSummary(1, 5, 10, 2)
+    for older in (4, -1):
+        assert read(coordinator, older).code == ErrorCode.FENCED_LEADER_EPOCH
+    assert write(coordinator, leader_epoch=4).code == ErrorCode.FENCED_LEADER_EPOCH
+    assert write(coordinator, leader_epoch=-1) is None
+    assert write(coordinator, leader_epoch=9) is None
+    assert coordinator.summary(KEY, 1).leader_epoch == 5
+
+
+def test_initialize_clears_what_was_there():
+    coordinator = initialized()
+    write(coordinator, (3, 5, 2, 1), complete=3)
+    outcome = coordinator.initialize(KEY, 2, 8, NOW, 1)
+    assert outcome.records[0].snapshot_epoch == 1
+    submit(coordinator, outcome)
+    assert read(coordinator) == ReadState(2, 8, ())
+    assert coordinator.summary(KEY, 1) == StateSummary(2, 0, 8, 0)
+    submit(coordinator, coordinator.initialize(KEY, 2, -1, NOW, 1))
+    assert coordinator.summary(KEY, 1) == StateSummary(2, 0, -1, -1)
+
+
+def test_delete_leaves_a_tombstone_once():
+    coordinator = initialized()
+    outcome = coordinator.delete(KEY, 1)
+    assert outcome.records == (ShareTombstone(KEY),)
+    submit(coordinator, outcome)
+    assert coordinator.delete(KEY, 1).records == ()
+    assert read(coordinator).code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_deleted_topic_takes_all_its_state_along():
+    coordinator = initialized()
+    other = SharePartitionKey("snap1", UUID(int=1), 0)
+    second = SharePartitionKey("g2", TOPIC, 3)
+    for key in (other, second):
+        submit(coordinator, coordinator.initialize(key, 1, 0, NOW, 4))
+    tombstones = dict(coordinator.topic_deleted(TOPIC))
+    assert tombstones.keys() == {str(KEY), str(second)}
+    for outcome in tombstones.values():
+        submit(coordinator, outcome)
+    assert dict(coordinator.topic_deleted(TOPIC)) == {}
+    assert coordinator.summary(other, 1).start_offset == 0
+
+
+# --- merging ---
+
+
+def test_overlapping_batches_of_one_write_are_cut_apart():
+    coordinator = initialized()
+    write(coordinator, (5, 9, 0, 1), (7, 7, 2, 1))
+    assert read(coordinator).state_batches == (StateBatch(5, 6, 0, 1), StateBatch(7, 7, 2, 1), StateBatch(8, 9, 0, 1))
+
+
+def test_the_higher_delivery_count_wins_and_then_the_greater_state():
+    coordinator = initialized()
+    write(coordinator, (0, 9, 0, 2))
+    write(coordinator, (2, 3, 2, 1))
+    assert read(coordinator).state_batches == (StateBatch(0, 9, 0, 2),)
+    write(coordinator, (2, 3, 4, 2))
+    write(coordinator, (2, 3, 0, 2), (5, 5, 0, 3))
+    assert read(coordinator).state_batches == (
+        StateBatch(0, 1, 0, 2),
+        StateBatch(2, 3, 4, 2),
+        StateBatch(4, 4, 0, 2),
+        StateBatch(5, 5, 0, 3),
+        StateBatch(6, 9, 0, 2),
+    )
+
+
+def test_what_lies_below_the_start_offset_is_forgotten():
+    coordinator = initialized()
+    write(coordinator, (0, 9, 0, 1))
+    write(coordinator, (3, 4, 2, 1), start=4)
+    assert read(coordinator).state_batches == (StateBatch(4, 4, 2, 1), StateBatch(5, 9, 0, 1))
+    write(coordinator, (10, 10, 0, 1), start=-1, complete=1)
+    assert coordinator.summary(KEY, 1) == StateSummary(1, 0, 4, 1)
+
+
+def test_a_snapshot_follows_after_five_hundred_updates():
+    coordinator = initialized()
+    kinds = []
+    for offset in range(1002):
+        outcome = coordinator.write(KEY, 1, 0, offset, 0, [StateBatch(offset + 2, offset + 2, 2, 1)], NOW + offset, 1)
+        submit(coordinator, outcome)
+        kinds.append(type(outcome.records[0]))
+        if kinds[-1] is ShareSnapshot:
+            snapshot = outcome.records[0]
+            assert snapshot.state_batches == (StateBatch(max(offset, 2), offset + 2, 2, 1),)
+            assert snapshot.create_timestamp_ms == snapshot.write_timestamp_ms == NOW + offset
+    assert [i for i, kind in enumerate(kinds) if kind is ShareSnapshot] == [500, 1001]
+    assert read(coordinator).state_batches == (StateBatch(1001, 1003, 2, 1),)
+
+
+# --- replay ---
+
+COMMANDS = st.lists(
+    st.one_of(
+        st.tuples(st.just("initialize"), st.integers(0, 3), st.integers(-1, 20)),
+        st.tuples(
+            st.just("write"),
+            st.integers(-1, 3),
+            st.integers(-1, 3),
+            st.integers(-1, 20),
+            st.integers(-1, 9),
+            st.lists(
+                st.tuples(st.integers(0, 20), st.integers(0, 6), st.sampled_from([0, 2, 4]), st.integers(1, 5)).map(
+                    lambda t: StateBatch(t[0], t[0] + t[1], t[2], t[3])
+                ),
+                max_size=4,
+            ),
+        ),
+        st.tuples(st.just("read"), st.integers(-1, 3)),
+        st.tuples(st.just("delete")),
+    ),
+    max_size=30,
+)
+
+
+def state_of(coordinator):
+    return coordinator._states
+
+
+@given(COMMANDS, st.integers(0, 4))
+def test_replaying_the_log_gives_the_live_state(commands, snapshot_update_records):
+    live = ShareCoordinator(snapshot_update_records)
+    log = []
+    for name, *args in commands:
+        before = repr(state_of(live))
+        if name == "delete":
+            outcome = live.delete(KEY, 1)
+        elif name == "read":
+            outcome = live.read(KEY, *args, NOW, 1)
+        else:
+            outcome = getattr(live, name)(KEY, *args, NOW, 1)
+        assert repr(state_of(live)) == before, "deciding changes nothing"
+        for record in outcome.records:
+            log.append(live.encode(record))
+            live.replay(record)
+    replayed = ShareCoordinator(snapshot_update_records)
+    for key, value in log:
+        replayed.replay(replayed.decode(key, value))
+    assert state_of(replayed) == state_of(live)
+
+
+@given(COMMANDS)
+def test_snapshots_do_not_change_what_is_read(commands):
+    often, never = ShareCoordinator(1), ShareCoordinator(10_000)
+    for name, *args in commands:
+        if name in ("initialize", "write"):
+            for coordinator in (often, never):
+                submit(coordinator, getattr(coordinator, name)(KEY, *args, NOW, 1))
+            assert read(often, 99) == read(never, 99)
