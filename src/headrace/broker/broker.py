@@ -62,7 +62,7 @@ class Broker:
         except BaseException:
             self._remove_if_ephemeral()
             raise
-        config.apply_dynamic(self.catalog.configs("broker", ""))
+        config.attach(self.catalog)
         self.waits = Waits()
         self.flusher = Flusher()
         self.groups = GroupCoordinator(config)

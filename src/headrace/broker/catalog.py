@@ -1,0 +1,270 @@
+"""Topics and configs: read from memory, kept in SQLite.
+
+Reads never touch the database. A write is one transaction, and what is in memory changes only after it is committed,
+so both always say the same. The database is in WAL mode with ``synchronous=FULL``: each write is on disk when it
+returns. That costs one fsync, and topics are created rarely; without it a power cut could take away a topic whose
+records ``log.flush.interval.messages=1`` has promised to keep.
+"""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID, uuid4
+
+from .limits import PRODUCER_ID_BLOCK
+
+_APPLICATION_ID = 0x48454144  # "HEAD"
+_SCHEMA_VERSION = 1
+_SCHEMA = (
+    "CREATE TABLE cluster (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL,"
+    " internal INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE configs (kind TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
+    " PRIMARY KEY (kind, resource, name)) WITHOUT ROWID",
+)
+_NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+
+
+class CatalogError(Exception):
+    """The database cannot be opened, or refuses a write, which then changed nothing. The message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now; a change makes a new value.
+
+    :param partitions: how many there are; they are numbered from 0
+    :param configs: only the configs that the topic itself has, as text
+    :param internal: whether it holds the state of a coordinator
+    """
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    configs: Mapping[str, str] = field(default=_NO_CONFIGS)
+    internal: bool = False
+
+
+class Catalog:
+    """What exists: topics, configs, the cluster's id. Belongs to one thread.
+
+    :param path: the database file, made if there is none; None for one in memory
+    :raises CatalogError: when the file is damaged, is something else, or was written by a newer headrace
+    """
+
+    cluster_id: str
+    """22 characters, as Kafka's; made with the database."""
+
+    topics: Mapping[str, Topic]
+    """All topics by name. A live view."""
+
+    topics_by_id: Mapping[UUID, Topic]
+    """All topics by id. A live view."""
+
+    version: int
+    """Grows with every change of a topic, of its configs too."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._topics: dict[str, Topic] = {}
+        self._topics_by_id: dict[UUID, Topic] = {}
+        self._configs: dict[tuple[str, str], dict[str, str]] = {}
+        self._producer_ids = range(0)
+        self.topics = MappingProxyType(self._topics)
+        self.topics_by_id = MappingProxyType(self._topics_by_id)
+        self.version = 0
+        try:
+            self._database = sqlite3.connect(path or ":memory:", isolation_level=None)
+        except sqlite3.Error as error:
+            raise CatalogError(f"cannot open {path}: {error}") from error
+        try:
+            self._prepare()
+            self._load()
+        except CatalogError:
+            self._database.close()
+            raise
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            self._database.close()
+            raise CatalogError(f"{path} is damaged, or not a database of headrace: {error}") from error
+
+    def _prepare(self) -> None:
+        """Set the database up, or see that it is one of ours."""
+        version = self._one("PRAGMA user_version")
+        if version == 0 and not self._one("SELECT count(*) FROM sqlite_master"):
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            with self._transaction("create the catalog"):
+                for statement in _SCHEMA:
+                    self._database.execute(statement)
+                self._database.execute("INSERT INTO cluster VALUES ('id', ?)", (_new_cluster_id(),))
+                self._database.execute("INSERT INTO cluster VALUES ('next_producer_id', '0')")
+                self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        elif self._one("PRAGMA application_id") != _APPLICATION_ID:
+            raise CatalogError(f"{self._path} is a database of another program")
+        elif version > _SCHEMA_VERSION:
+            raise CatalogError(
+                f"{self._path} was written by a newer headrace: its schema is {version}, and this one knows up to "
+                f"{_SCHEMA_VERSION}"
+            )
+        else:
+            self._database.execute("PRAGMA synchronous = FULL")
+
+    def _load(self) -> None:
+        self.cluster_id = self._one("SELECT value FROM cluster WHERE name = 'id'")
+        self._next_producer_id = int(self._one("SELECT value FROM cluster WHERE name = 'next_producer_id'"))
+        for kind, resource, name, value in self._database.execute("SELECT * FROM configs"):
+            self._configs.setdefault((kind, resource), {})[name] = value
+        for name, topic_id, partitions, internal in self._database.execute("SELECT * FROM topics ORDER BY name"):
+            configs = MappingProxyType(dict(self._configs.get(("topic", name), {})))
+            self._put(Topic(name, UUID(bytes=topic_id), partitions, configs, bool(internal)))
+
+    def _one(self, query: str) -> Any:
+        row = self._database.execute(query).fetchone()
+        if row is None:
+            raise ValueError(f"nothing found by {query}")
+        return row[0]
+
+    @contextmanager
+    def _transaction(self, purpose: str) -> Iterator[None]:
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield
+            self._database.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise CatalogError(f"cannot {purpose}: {error}") from error
+
+    def _put(self, topic: Topic) -> Topic:
+        self._topics[topic.name] = topic
+        self._topics_by_id[topic.topic_id] = topic
+        self.version += 1
+        return topic
+
+    # Topics ----------------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] = _NO_CONFIGS, *, internal: bool = False
+    ) -> Topic:
+        """Create a topic that does not exist yet. Its name and configs have been checked before.
+
+        :raises CatalogError: when the database refuses
+        """
+        assert name not in self._topics, name
+        topic = Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs)), internal)
+        with self._transaction(f"create topic {name}"):
+            row = (name, topic.topic_id.bytes, partitions, internal)
+            self._database.execute("INSERT INTO topics VALUES (?, ?, ?, ?)", row)
+            self._store("topic", name, configs.items())
+        if configs:
+            self._configs["topic", name] = dict(configs)
+        return self._put(topic)
+
+    def delete_topic(self, name: str) -> Topic:
+        """Forget a topic that exists, with its configs.
+
+        :raises CatalogError: when the database refuses
+        """
+        topic = self._topics[name]
+        with self._transaction(f"delete topic {name}"):
+            self._database.execute("DELETE FROM topics WHERE name = ?", (name,))
+            self._database.execute("DELETE FROM configs WHERE kind = 'topic' AND resource = ?", (name,))
+        self._configs.pop(("topic", name), None)
+        del self._topics[name], self._topics_by_id[topic.topic_id]
+        self.version += 1
+        return topic
+
+    def create_partitions(self, name: str, total: int) -> Topic:
+        """Let a topic that exists have ``total`` partitions, more than before.
+
+        :raises CatalogError: when the database refuses
+        """
+        topic = self._topics[name]
+        assert total > topic.partitions, topic
+        with self._transaction(f"add partitions to topic {name}"):
+            self._database.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
+        return self._put(replace(topic, partitions=total))
+
+    # Configs ---------------------------------------------------------------------------------------------------------
+
+    def configs(self, kind: str, name: str) -> Mapping[str, str]:
+        """The configs that were set for a resource; empty when there are none, or no such resource.
+
+        :param kind: ``topic``, ``broker`` (whose name is its id, or empty for all brokers) or ``group``
+        """
+        return self._configs.get((kind, name), _NO_CONFIGS)
+
+    def configured(self, kind: str) -> list[str]:
+        """The names of the resources of a kind that have configs."""
+        return sorted(name for this_kind, name in self._configs if this_kind == kind)
+
+    def alter_configs(self, kind: str, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set configs of a resource, or with None remove them. They have been checked before.
+
+        :raises CatalogError: when the database refuses
+        """
+        kept = {**self.configs(kind, name), **changes}
+        configs = {key: value for key, value in kept.items() if value is not None}
+        with self._transaction(f"alter the configs of {kind} {name}"):
+            self._store(kind, name, changes.items())
+        if configs:
+            self._configs[kind, name] = configs
+        else:
+            self._configs.pop((kind, name), None)
+        if kind == "topic" and name in self._topics:
+            self._put(replace(self._topics[name], configs=MappingProxyType(configs)))
+
+    def _store(self, kind: str, resource: str, changes: Iterable[tuple[str, str | None]]) -> None:
+        for name, value in changes:
+            if value is None:
+                statement = "DELETE FROM configs WHERE kind = ? AND resource = ? AND name = ?"
+                self._database.execute(statement, (kind, resource, name))
+            else:
+                statement = "INSERT OR REPLACE INTO configs VALUES (?, ?, ?, ?)"
+                self._database.execute(statement, (kind, resource, name, value))
+
+    # Producer ids ----------------------------------------------------------------------------------------------------
+
+    def allocate_producer_id(self) -> int:
+        """A producer id that was never given out before, over restarts too.
+
+        :raises CatalogError: when the database refuses
+        """
+        if not self._producer_ids:
+            following = self._next_producer_id + PRODUCER_ID_BLOCK
+            with self._transaction("allocate producer ids"):
+                statement = "UPDATE cluster SET value = ? WHERE name = 'next_producer_id'"
+                self._database.execute(statement, (str(following),))
+            self._producer_ids = range(self._next_producer_id, following)
+            self._next_producer_id = following
+        allocated, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+        return allocated
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+
+def _new_uuid() -> UUID:
+    """A random id whose text does not start with a dash, which command lines would take for an option (as Kafka's)."""
+    while True:
+        made = uuid4()
+        if not _text(made).startswith("-"):
+            return made
+
+
+def _new_cluster_id() -> str:
+    return _text(_new_uuid())
+
+
+def _text(value: UUID) -> str:
+    """Kafka's text for an id: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

@@ -1,0 +1,181 @@
+"""The configuration that Apache Kafka 4.3 knows: names, types, defaults, ranges, and its words for a bad value.
+
+``data/configs.tsv`` has one line for each broker, topic and group config. A config with a documentation has an effect
+here, and the documentation says which; the others are accepted for the sake of existing configuration.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+Value = bool | int | float | str | tuple[str, ...]
+"""A parsed config: LIST is a tuple; STRING, CLASS and PASSWORD are str."""
+
+_BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DURATION = re.compile(r"P(?=.)([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+([.,][0-9]{0,9})?S)?)?", re.I | re.ASCII)
+_THROTTLED_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+
+class InvalidValue(ValueError):
+    """A value that a config cannot have; the message is Kafka's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One config.
+
+    :param kind: ``broker``, ``topic`` or ``group``
+    :param type: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS or PASSWORD
+    :param default: as text; None when there is none
+    :param range: what values are allowed, in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``, ``[a, b]``
+    :param dynamic: whether it may be changed while the broker runs
+    :param internal: whether it is left out when configs are described
+    :param documentation: what it does here; None for a config without effect
+    """
+
+    kind: str
+    name: str
+    type: str
+    default: str | None
+    range: str
+    dynamic: bool
+    internal: bool
+    documentation: str | None
+
+    def parse(self, text: str) -> Value:
+        """The value that ``text`` stands for.
+
+        :raises InvalidValue: when it is not of the config's type, or out of its range
+        """
+        text = text.strip() if self.type != "PASSWORD" else text
+        if self.type == "BOOLEAN":
+            if text.lower() not in ("true", "false"):
+                raise self._invalid(text, "Expected value to be either true or false")
+            return text.lower() == "true"
+        value: Value = text
+        if self.type in _BITS:
+            value = self._integer(text)
+        elif self.type == "DOUBLE":
+            value = self._double(text)
+        elif self.type == "LIST":
+            value = tuple(part.strip() for part in text.split(",")) if text else ()
+        if self.range:
+            self._check(value)
+        return value
+
+    def _integer(self, text: str) -> int:
+        limit = 1 << (_BITS[self.type] - 1)
+        if _INTEGER.fullmatch(text) is None or not -limit <= int(text) < limit:
+            raise self._invalid(text, f"Not a number of type {self.type}")
+        return int(text)
+
+    def _double(self, text: str) -> float:
+        try:
+            if "_" in text:
+                raise ValueError(text)
+            return float(text)
+        except ValueError:
+            raise self._invalid(text, "Not a number of type DOUBLE") from None
+
+    def _check(self, value: Value) -> None:
+        if isinstance(value, (int, float)):
+            self._check_number(value)
+        elif self.name == "share.auto.offset.reset":
+            self._check_offset_reset(str(value))
+        elif self.range == _THROTTLED_REPLICAS:
+            self._check_throttled_replicas(value)
+        elif self.range == "non-empty string":
+            if not value:
+                raise self._invalid(value, "String must be non-empty")
+        elif self.range.endswith("]"):
+            self._check_choice(value)
+
+    def _check_number(self, value: float) -> None:
+        lowest, highest, exception = _bounds(self.range)
+        if value == exception:
+            return
+        if exception is not None and not lowest <= value <= highest:
+            message = f"Value must be between {lowest} and {highest} or equal to {exception}"
+            raise self._invalid(value, message)
+        if value < lowest or math.isnan(value):
+            raise self._invalid(value, f"Value must be at least {lowest}")
+        if value > highest:
+            raise self._invalid(value, f"Value must be no more than {highest}")
+
+    def _check_choice(self, value: Value) -> None:
+        names = self.range[self.range.index("[") + 1 : -1].split(", ")
+        ignore_case = self.range.startswith("(case insensitive)")
+        for one in value if isinstance(value, tuple) else (value,):
+            if (str(one).upper() if ignore_case else one) not in names:
+                among = " (case insensitive)" if ignore_case else ""
+                raise self._invalid(one, f"String must be one of{among}: {', '.join(names)}")
+
+    def _check_offset_reset(self, value: str) -> None:
+        kind, _, duration = value.partition(":")
+        if value in ("earliest", "latest") or (kind == "by_duration" and _DURATION.fullmatch(duration)):
+            return
+        message = (
+            f"Invalid value `{value}` for configuration {self.name}. The value must be either 'earliest', 'latest' or "
+            "of the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
+        raise self._invalid(value, message)
+
+    def _check_throttled_replicas(self, value: Value) -> None:
+        assert isinstance(value, tuple)
+        if value != ("*",) and not all(re.fullmatch("[0-9]+:[0-9]+", one) for one in value):
+            shown = f"[{', '.join(value)}]"
+            message = f"{self.name} must be the literal '*' or a list of replicas in the following format: {self.range}"
+            raise self._invalid(shown, message)
+
+    def _invalid(self, value: object, why: str) -> InvalidValue:
+        return InvalidValue(f"Invalid value {value} for configuration {self.name}: {why}")
+
+
+def render(value: Value) -> str:
+    """A value as Kafka prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+@cache
+def _bounds(text: str) -> tuple[float, float, float | None]:
+    """``[1,...,9] or -1`` as (1, 9, -1)."""
+    numbers, _, exception = text.partition("] or ")
+    lowest, _, highest = numbers.strip("[]").partition(",...")
+    return (
+        _number(lowest),
+        _number(highest.strip(",")) if highest else math.inf,
+        _number(exception) if exception else None,
+    )
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)
+
+
+@cache
+def config_keys(kind: str) -> Mapping[str, ConfigKey]:
+    """All configs of a kind, ``broker``, ``topic`` or ``group``, by name."""
+    keys = {}
+    text = (Path(__file__).parent / "data" / "configs.tsv").read_text(encoding="utf-8")
+    for line in text.splitlines()[1:]:
+        if line.startswith(kind):
+            _, name, type_, default, range_, flags, documentation = line.split("\t")
+            keys[name] = ConfigKey(
+                kind=kind,
+                name=name,
+                type=type_,
+                default=None if default == "null" else default,
+                range=range_,
+                dynamic=flags == "dynamic" or kind != "broker",
+                internal=flags == "internal",
+                documentation=documentation or None,
+            )
+    return keys

@@ -1,0 +1,44 @@
+"""Every bound that is not a Kafka config, by name.
+
+What Kafka has a config for is bounded by that config: ``socket.request.max.bytes``, ``max.connections``,
+``group.max.size``, ``group.share.max.share.sessions``, ``group.share.partition.max.record.locks`` and others.
+"""
+
+from __future__ import annotations
+
+import resource
+
+MIN_REQUEST_BYTES = 8
+"""The shortest request header there is: api key, version, correlation id."""
+
+MAX_QUEUED_REQUESTS = 64
+"""Requests of one connection that are received and not yet served; past that nothing more is read from it."""
+
+RECEIVE_BUFFER_BYTES = 256 * 1024
+"""The buffer that all connections receive into: the most that is read from one of them at a time."""
+
+INTERNAL_READ_BYTES = 1024 * 1024
+"""How much of an internal topic is read at a time when it is replayed."""
+
+MAX_FETCH_WAIT_MS = 5 * 60_000
+"""The longest that a fetch may wait for records, whatever it asks for."""
+
+MAX_TOPIC_NAME_LENGTH = 249
+"""Kafka's own: with the partition and a suffix, a directory name is at most 255 long."""
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""Kafka's own: how many partitions one request may create."""
+
+PRODUCER_ID_BLOCK = 1000
+"""Producer ids are taken from the catalog by the thousand: one transaction each, at most so many lost in a crash."""
+
+_FILES_FOR_OTHERS = 64
+"""File descriptors left for the database, the listeners and the interpreter itself."""
+
+
+def max_open_files() -> int:
+    """How many segment files may be open at a time: half of what the process may open, the rest is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 8192
+    return max(16, min(8192, (soft - _FILES_FOR_OTHERS) // 2))
