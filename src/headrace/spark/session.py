@@ -1,0 +1,186 @@
+"""What holds a query's acquisition locks: one member in the driver-side reader's process, on its own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from headrace.client import Acknowledgement, AcknowledgeType, AcquiredRange, AcquireMode, ClientError, ShareConsumer
+from headrace.client.share_session import TopicPartition
+from headrace.client.spans import Span, normalize, subtract
+
+from .options import OUTCOMES, ShareOptions, ShareSourceError
+from .rendezvous import OutcomeServer, OutcomeSpan
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_IDLE_WAIT_MS = 500
+_ASSIGNMENT_TIMEOUT_MS = 30_000
+_QUIET_ACQUIRES = 2
+_UNREACHABLE_ACQUIRES = 60
+_CLOSE_TIMEOUT_S = 4.0
+_NO_LIMIT = 2**31 - 1
+# An offset that is both rejected and accepted is rejected.
+_PRECEDENCE = ("reject", "release", "accept")
+
+
+class ShareSession:
+    """Joins the group when made, and holds what it acquires until told what became of it.
+
+    All methods are called from the reader's main thread; an event loop on a thread of its own does the work, so that
+    heartbeats and lock renewals go on while Spark runs the micro-batch.
+
+    :raises ShareSourceError: it cannot join
+    """
+
+    def __init__(self, options: ShareOptions) -> None:
+        self.id = secrets.token_hex(8)
+        self._options = options
+        self._targets: dict[TopicPartition, int] = {}
+        self._consumer: ShareConsumer
+        self._server = OutcomeServer(self._apply)
+        self._renewing: asyncio.Task[None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-share", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._open())
+        except ClientError as error:
+            self.close()
+            raise ShareSourceError(str(error)) from None
+
+    def acquire(self) -> list[AcquiredRange]:
+        """What the next micro-batch is to work on; empty when there is nothing now."""
+        if self._targets:
+            return self._run(self._acquire_available())
+        return self._run(self._acquire_batch())
+
+    def stop_at_end(self) -> None:
+        """From now on only what the topics hold at this moment is acquired (``Trigger.AvailableNow``)."""
+        self._run(self._set_targets())
+
+    def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
+        """The batch has ended: what of it is still held follows ``outcome.default``."""
+        self._run(self._acknowledge(ranges, self._options.default_outcome))
+
+    def lag(self) -> dict[str, dict[str, int]]:
+        """Topic -> partition -> records not yet dealt with, where known."""
+        try:
+            lags = self._run(self._consumer.cluster.share_lag(self._options.group_id, self._options.topics))
+        except ClientError:
+            return {}
+        by_topic: dict[str, dict[str, int]] = {}
+        for lag in lags:
+            if lag.lag is not None:
+                by_topic.setdefault(lag.topic, {})[str(lag.partition)] = lag.lag
+        return by_topic
+
+    def close(self) -> None:
+        """Leave the group; what is held is released at once. Safe to call twice."""
+        if self._loop.is_closed() or not self._thread.is_alive():
+            return
+        try:
+            self._run(self._close(), _CLOSE_TIMEOUT_S)
+        except Exception as error:
+            _log.warning("leaving share group %s: %r", self._options.group_id, error)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    # -- on the loop's thread
+
+    async def _open(self) -> None:
+        options = self._options
+        self._consumer = ShareConsumer(
+            options.bootstrap_servers, options.group_id, options.topics, client_id="headrace-spark"
+        )
+        if options.auto_offset_reset is not None:
+            setting = {"share.auto.offset.reset": options.auto_offset_reset}
+            await self._consumer.cluster.set_group_configs(options.group_id, setting)
+        await self._consumer.start()
+        await self._server.start(options.bootstrap_servers, options.group_id)
+        self._renewing = asyncio.create_task(self._keep_renewing())
+
+    async def _close(self) -> None:
+        self._server.close()
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await self._consumer.close()
+
+    async def _keep_renewing(self) -> None:
+        warned = False
+        while True:
+            await asyncio.sleep(self._consumer.lock_timeout_ms / 6000)
+            await self._consumer.renew(older_than_ms=self._consumer.lock_timeout_ms // 3)
+            if not self._consumer.can_renew and not warned:
+                warned = True
+                _log.warning(
+                    "the broker cannot renew acquisition locks (Kafka 4.2 can): micro-batches longer than "
+                    "%d ms are delivered again",
+                    self._consumer.lock_timeout_ms,
+                )
+
+    async def _acquire_batch(self) -> list[AcquiredRange]:
+        limit = self._options.max_records_per_trigger
+        mode = AcquireMode.BATCH_OPTIMIZED if limit is None else AcquireMode.RECORD_LIMIT
+        ranges: list[AcquiredRange] = []
+        room = _NO_LIMIT if limit is None else limit
+        self._complete = True
+        while room > 0:
+            acquired = await self._consumer.acquire(
+                max_records=room, max_wait_ms=0 if ranges else _IDLE_WAIT_MS, mode=mode, keep_data=False
+            )
+            self._complete = acquired.complete
+            if not acquired.ranges:
+                break
+            ranges += acquired.ranges
+            room -= sum(r.count for r in acquired.ranges)
+        return ranges
+
+    async def _set_targets(self) -> None:
+        if not await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS):
+            raise ShareSourceError(f"share group '{self._options.group_id}' gave this query no partitions in 30 s")
+        self._targets = await self._consumer.cluster.end_offsets(self._options.topics)
+
+    async def _acquire_available(self) -> list[AcquiredRange]:
+        quiet = unreachable = 0
+        while quiet < _QUIET_ACQUIRES:
+            ranges = await self._acquire_batch()
+            if ranges:
+                if any(r.first_offset < self._targets.get((r.topic, r.partition), 0) for r in ranges):
+                    return ranges
+                await self._acknowledge(ranges, AcknowledgeType.RELEASE)
+                return []
+            quiet, unreachable = (quiet + 1, 0) if self._complete else (0, unreachable + 1)
+            if unreachable == _UNREACHABLE_ACQUIRES:
+                raise ShareSourceError(f"{self._options.bootstrap_servers} does not answer: cannot drain the topics")
+        return []
+
+    async def _acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
+        await self._consumer.acknowledge(
+            Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, outcome) for r in ranges
+        )
+
+    async def _apply(self, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
+        wanted: dict[TopicPartition, dict[str, list[Span]]] = {}
+        for topic, partition, outcome, first, last in outcomes:
+            wanted.setdefault((topic, partition), {}).setdefault(outcome, []).append((first, last))
+        acknowledgements: list[Acknowledgement] = []
+        for (topic, partition), by_outcome in wanted.items():
+            decided: list[Span] = []
+            for outcome in _PRECEDENCE:
+                spans = subtract(normalize(by_outcome.get(outcome, [])), decided)
+                decided = normalize([*decided, *spans])
+                acknowledgements += (Acknowledgement(topic, partition, *span, OUTCOMES[outcome]) for span in spans)
+        applied = dict.fromkeys(OUTCOMES, 0)
+        for taken in await self._consumer.acknowledge(acknowledgements):
+            applied[taken.type.name.lower()] += taken.last_offset - taken.first_offset + 1
+        return applied
