@@ -48,7 +48,7 @@ class Topic:
     name: str
     topic_id: UUID
     partitions: int
-    configs: Mapping[str, str] = field(default=_NO_CONFIGS)
+    configs: Mapping[str, str] = field(default_factory=lambda: _NO_CONFIGS, hash=False)
     internal: bool = False
 
 
