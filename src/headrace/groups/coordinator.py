@@ -1,0 +1,296 @@
+"""The group coordinator: all groups by id, whatever their type, and their committed offsets, in ``__consumer_offsets``.
+
+A group has one type, fixed by its first use: JoinGroup or a commit without a member makes it classic, a share heartbeat
+a share group. This is where a request meets a group of another type and is refused; what it means to a group of the
+right type is decided in that group's module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.outcome import Outcome
+
+from . import record_schemas
+from .classic_group import ClassicGroup, TimerKey
+from .classic_member import JoinReply, JoinRequest, MemberIdentity, SyncReply, SyncRequest
+from .deadlines import Deadlines
+from .offsets import NO_RETENTION, Commit, CommittedOffsets, TopicOffsets
+from .records import GroupMetadata, GroupRecord, OffsetCommit, ShareGroupMetadata
+from .settings import ClassicSettings, Configuration, ShareSettings, Topic, Topics
+from .share_group import ShareGroup
+from .share_heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
+from .share_topics import Partitions
+
+Group: TypeAlias = ClassicGroup | ShareGroup
+
+
+class GroupListing(NamedTuple):
+    """A group in a list of groups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class GroupCoordinator:
+    """All groups and all committed offsets. Commands decide; :meth:`replay` applies their records.
+
+    :param config: where limits and times are looked up when they are needed
+    """
+
+    topic = "__consumer_offsets"
+
+    def __init__(self, config: Configuration) -> None:
+        self.offsets = CommittedOffsets()
+        self.groups: dict[str, Group] = {}
+        self._config = config
+        self._timers: Deadlines[TimerKey] = Deadlines()
+
+    # Classic groups --------------------------------------------------------------------------------------------------
+
+    def join(
+        self, group_id: str, request: JoinRequest, ticket: int, now_ms: int
+    ) -> Outcome[GroupRecord, JoinReply | None]:
+        """JoinGroup; a reply of None is completed later under ``ticket``."""
+        settings = ClassicSettings.of(self._config)
+        code = self._check_join(group_id, request, settings)
+        if code:
+            return Outcome(JoinReply(code, request.member_id))
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
+        assert isinstance(group, ClassicGroup)
+        outcome = group.join(request, ticket, settings, now_ms)
+        self._forget_if_vacant(group)
+        return outcome
+
+    def _check_join(self, group_id: str, request: JoinRequest, settings: ClassicSettings) -> ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.NONE
+        return ErrorCode.NONE if isinstance(group, ClassicGroup) else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+    def sync(
+        self, group_id: str, request: SyncRequest, ticket: int, now_ms: int
+    ) -> Outcome[GroupRecord, SyncReply | None]:
+        """SyncGroup; a reply of None is completed later under ``ticket``."""
+        group = self._classic(group_id)
+        return Outcome(SyncReply(group)) if isinstance(group, ErrorCode) else group.sync(request, ticket, now_ms)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+    ) -> ErrorCode:
+        """Heartbeat of a classic member."""
+        group = self._classic(group_id)
+        if isinstance(group, ErrorCode):
+            return group
+        return group.heartbeat(member_id, instance_id, generation_id, now_ms)
+
+    def leave(
+        self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int
+    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...] | ErrorCode]:
+        """LeaveGroup: a code for each of ``leavers``, or one for all."""
+        group = self._classic(group_id)
+        if isinstance(group, ErrorCode):
+            return Outcome(group)
+        outcome = group.leave(leavers, now_ms)
+        self._forget_if_vacant(group)
+        return outcome
+
+    def _classic(self, group_id: str) -> ClassicGroup | ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _forget_if_vacant(self, group: ClassicGroup) -> None:
+        """A group that nobody joined in the end, of which nothing was ever written."""
+        if group.is_vacant and group.group_id not in self.offsets:
+            self.groups.pop(group.group_id, None)
+
+    # Offsets ---------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        member: MemberIdentity,
+        generation_id: int,
+        commits: Sequence[Commit],
+        now_ms: int,
+        *,
+        retention_ms: int = NO_RETENTION,
+        says_group_unknown: bool = True,
+    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+        """OffsetCommit: a code for each of ``commits``.
+
+        :param generation_id: -1 for an administrator, or a consumer that assigns itself
+        :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
+        """
+        group = self.groups.get(group_id)
+        code = ErrorCode.NONE
+        if isinstance(group, ShareGroup):
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is not None:
+            code = group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
+        elif generation_id >= 0:
+            code = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
+        if code:
+            return Outcome((code,) * len(commits))
+        max_metadata_chars = self._config.get_int("offset.metadata.max.bytes")
+        return self.offsets.commit(group_id, commits, retention_ms, now_ms, max_metadata_chars)
+
+    def committed(self, group_id: str) -> Mapping[str, TopicOffsets]:
+        """OffsetFetch: all offsets of a group by topic and partition; empty for a group that has none (KIP-88)."""
+        return self.offsets.of_group(group_id)
+
+    # Share groups ----------------------------------------------------------------------------------------------------
+
+    def share_heartbeat(
+        self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int
+    ) -> Outcome[GroupRecord, ShareHeartbeatReply | Refusal]:
+        """ShareGroupHeartbeat. Have the partitions in the reply's ``initialize`` initialised, and report back."""
+        refusal = request.check(group_id)
+        if refusal is not None:
+            return Outcome(refusal)
+        group = self.groups.get(group_id)
+        if group is None:
+            if request.member_epoch == LEAVE_EPOCH:
+                return Outcome(Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
+            if request.member_epoch > 0:
+                return Outcome(Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found."))
+            group = ShareGroup(group_id, self._timers)  # the replay of its first record registers it
+        if not isinstance(group, ShareGroup):
+            return Outcome(not_a_share_group(group_id))
+        return group.heartbeat(request, topics, ShareSettings.of(self._config, group_id), now_ms)
+
+    def share_group(self, group_id: str) -> ShareGroup | Refusal:
+        """A share group, to be described; or why there is none of that id."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group if isinstance(group, ShareGroup) else not_a_share_group(group_id)
+
+    def share_initialized(self, group_id: str, partitions: Partitions) -> Outcome[GroupRecord, None]:
+        """The share coordinator has initialised the state of these partitions."""
+        group = self.groups.get(group_id)
+        return group.initialized(partitions) if isinstance(group, ShareGroup) else Outcome(None)
+
+    def share_initialize_failed(self, group_id: str, partitions: Partitions) -> Outcome[GroupRecord, None]:
+        """The share coordinator could not initialise the state of these partitions."""
+        group = self.groups.get(group_id)
+        return group.initialize_failed(partitions) if isinstance(group, ShareGroup) else Outcome(None)
+
+    # All groups ------------------------------------------------------------------------------------------------------
+
+    def list(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+        """ListGroups. Filters are case-insensitive, empty ones let everything pass, unknown names nothing."""
+        states = {state.strip().lower() for state in states}
+        types = {type_.strip().lower() for type_ in types}
+        return [
+            GroupListing(group.group_id, group.protocol_type, group.state_name, group.type_name)
+            for group in self.groups.values()
+            if (not states or group.state_name.lower() in states) and (not types or group.type_name in types)
+        ]
+
+    def classic_group(self, group_id: str) -> ClassicGroup | Refusal:
+        """A classic group, to be described; or why there is none of that id."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(group, ClassicGroup):
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+        return group
+
+    def delete(self, group_id: str) -> Outcome[GroupRecord, ErrorCode]:
+        """DeleteGroups: forget an empty group and its offsets. A share group's share state is to be deleted before."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return Outcome(ErrorCode.GROUP_ID_NOT_FOUND)
+        if not group.is_empty:
+            return Outcome(ErrorCode.NON_EMPTY_GROUP)
+        if isinstance(group, ShareGroup):
+            return Outcome(ErrorCode.NONE, group.tombstones())
+        return Outcome(ErrorCode.NONE, (*self.offsets.tombstones(group_id), GroupMetadata(group_id, None)))
+
+    def topic_deleted(self, topic: Topic, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+        """A topic is gone: (group id, outcome) of each group that has offsets or share state there."""
+        for group_id, tombstones in list(self.offsets.topic_tombstones(topic.name)):
+            yield group_id, Outcome(None, tombstones)
+        for group in list(self.groups.values()):
+            if isinstance(group, ShareGroup):
+                outcome = group.topic_deleted(topic.topic_id)
+                if outcome.records:
+                    yield group.group_id, outcome
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def loaded(self, now_ms: int) -> None:
+        """All records have been replayed: the members' sessions begin anew."""
+        for group in self.groups.values():
+            if isinstance(group, ShareGroup):
+                group.start_sessions(ShareSettings.of(self._config, group.group_id), now_ms)
+            else:
+                group.start_sessions(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When a session or a rebalance next runs out; None when nothing is waiting."""
+        return self._timers.next_ms()
+
+    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+        """What time alone decides, as (group id, outcome). Each is applied before the next is asked for."""
+        while (due := self._timers.pop_due(now_ms)) is not None:
+            group_id, kind, member_id = due
+            group = self.groups.get(group_id)
+            if isinstance(group, ShareGroup):
+                yield group_id, group.expire(member_id)
+            elif group is not None:
+                outcome = group.expire(kind, member_id, ClassicSettings.of(self._config), now_ms)
+                self._forget_if_vacant(group)
+                yield group_id, outcome
+
+    # Replay ----------------------------------------------------------------------------------------------------------
+
+    def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
+        """Key and value bytes of a record."""
+        return record_schemas.encode(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
+        """The record of these bytes; None for a type that is not kept here."""
+        return record_schemas.decode(key, value)
+
+    def replay(self, record: GroupRecord) -> None:
+        """Apply one durable record."""
+        group_id = record.group_id
+        group = self.groups.get(group_id)
+        if isinstance(record, OffsetCommit):
+            self.offsets.replay(record)
+            if record.value is not None and group is None:
+                self.groups[group_id] = ClassicGroup(group_id, self._timers)
+        elif isinstance(record, GroupMetadata):
+            if record.value is not None:
+                if not isinstance(group, ClassicGroup):
+                    group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
+                group.replay(record.value)
+            elif isinstance(group, ClassicGroup):
+                del self.groups[group_id]
+        else:
+            if not isinstance(group, ShareGroup):
+                if record.value is None:
+                    return
+                group = self.groups[group_id] = ShareGroup(group_id, self._timers)
+            group.replay(record)
+            if isinstance(record, ShareGroupMetadata) and record.value is None:
+                del self.groups[group_id]
+
+
+def not_a_share_group(group_id: str) -> Refusal:
+    """The answer to a share request about a group of another type."""
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")

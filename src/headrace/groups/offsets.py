@@ -1,0 +1,97 @@
+"""Committed offsets: how far each group has come in each partition (KIP-88, KIP-211).
+
+Whether a group lets somebody commit is the group's to say; this is the store behind it. Expiration (KIP-211) and
+deletion of single offsets (KIP-496) will be two more commands here, which answer tombstones as
+:meth:`CommittedOffsets.tombstones` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.errors import ErrorCode
+from headrace.outcome import Outcome
+
+from .records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
+
+NO_RETENTION = -1
+"""A commit that leaves it to the broker how long it is kept."""
+
+
+class Commit(NamedTuple):
+    """One partition of an OffsetCommit.
+
+    :param offset: any number; Kafka does not check it
+    :param metadata: the client's own text; None is stored as ""
+    """
+
+    topic: str
+    topic_id: UUID | None
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = None
+
+
+TopicOffsets = Mapping[int, CommittedOffset]
+"""A topic's committed offsets by partition."""
+
+
+class CommittedOffsets:
+    """The offsets of all groups."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def of_group(self, group_id: str) -> Mapping[str, TopicOffsets]:
+        """All that a group has committed, by topic name; empty for a group that has none."""
+        return self._groups.get(group_id, {})
+
+    def commit(
+        self, group_id: str, commits: Sequence[Commit], retention_ms: int, now_ms: int, max_metadata_chars: int
+    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+        """Commit offsets of a group that lets its caller commit.
+
+        :param retention_ms: how long to keep them (OffsetCommit 2-4), or :data:`NO_RETENTION`
+        :param max_metadata_chars: ``offset.metadata.max.bytes``, which counts characters
+        :returns: an error code for each of ``commits``
+        """
+        expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
+        records: list[GroupRecord] = []
+        codes = []
+        for topic, topic_id, partition, offset, leader_epoch, metadata in commits:
+            if metadata is not None and len(metadata) > max_metadata_chars:
+                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
+            records.append(OffsetCommit(group_id, topic, partition, value))
+            codes.append(ErrorCode.NONE)
+        return Outcome(tuple(codes), tuple(records))
+
+    def tombstones(self, group_id: str) -> tuple[GroupRecord, ...]:
+        """What forgets all offsets of a group."""
+        topics = self.of_group(group_id)
+        return tuple(OffsetCommit(group_id, topic, partition, None) for topic in topics for partition in topics[topic])
+
+    def topic_tombstones(self, topic: str) -> Iterable[tuple[str, tuple[GroupRecord, ...]]]:
+        """What forgets a deleted topic: (group id, tombstones) of each group that has offsets in it."""
+        for group_id, topics in self._groups.items():
+            if topic in topics:
+                yield group_id, tuple(OffsetCommit(group_id, topic, partition, None) for partition in topics[topic])
+
+    def replay(self, record: OffsetCommit) -> None:
+        """Apply one durable record."""
+        if record.value is not None:
+            self._groups.setdefault(record.group_id, {}).setdefault(record.topic, {})[record.partition] = record.value
+            return
+        topics = self._groups.get(record.group_id, {})
+        partitions = topics.get(record.topic, {})
+        if partitions.pop(record.partition, None) is not None and not partitions:
+            del topics[record.topic]
+            if not topics:
+                del self._groups[record.group_id]

@@ -1,0 +1,294 @@
+"""The bytes of the coordinator records of ``__consumer_offsets``, exactly as Apache Kafka writes them.
+
+A key is ``int16 record type`` and the old, non-flexible encoding of its fields; a value begins with ``int16 version``.
+Of each type exactly one version is written; every version that a Kafka broker ever wrote is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from .records import (
+    NO_TIMESTAMP,
+    Assignment,
+    AssignmentEpoch,
+    ClassicMember,
+    CommittedOffset,
+    CurrentAssignment,
+    Generation,
+    GroupEpoch,
+    GroupMetadata,
+    GroupRecord,
+    OffsetCommit,
+    SharedTopic,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
+    ShareGroupStatePartitionMetadata,
+    ShareGroupTargetAssignmentMember,
+    ShareGroupTargetAssignmentMetadata,
+    ShareMember,
+    StatePartitions,
+)
+from .serial import (
+    NO_TAGS,
+    Reader,
+    array,
+    blob,
+    compact_array,
+    compact_string,
+    i8,
+    i16,
+    i32,
+    i64,
+    string,
+    tagged,
+    varint,
+)
+
+
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    """Key and value bytes of a record; the value of a tombstone is None."""
+    schema = _BY_CLASS[type(record)]
+    key = i16(schema.record_type) + string(record.group_id)
+    if isinstance(record, OffsetCommit):
+        key += string(record.topic) + i32(record.partition)
+    elif schema.of_member:
+        key += string(record.member_id)  # type: ignore[union-attr]
+    return key, None if record.value is None else schema.write(record.value)
+
+
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    """The inverse of :func:`encode`; None for a record type that is not kept here.
+
+    :raises ValueError: when the bytes are no such record
+    """
+    try:
+        reader = Reader(key)
+        record_type = reader.i16()
+        schema = _BY_TYPE.get(record_type)
+        if schema is None:
+            return None
+        group_id = reader.string()
+        if schema is _OFFSET_COMMIT:
+            topic, partition = reader.string(), reader.i32()
+            return OffsetCommit(group_id, topic, partition, None if value is None else _read_offset(Reader(value)))
+        fields = (group_id, reader.string()) if schema.of_member else (group_id,)
+        record: GroupRecord = schema.record_class(*fields, None if value is None else schema.read(Reader(value)))
+        return record
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a group coordinator record: {error}") from error
+
+
+# --- values ---
+
+
+def _version(reader: Reader, highest: int) -> int:
+    version = reader.i16()
+    if not 0 <= version <= highest:
+        raise ValueError(f"group coordinator record of version {version}, known are 0 to {highest}")
+    return version
+
+
+def _write_offset(value: CommittedOffset) -> bytes:
+    if value.expire_timestamp_ms != NO_TIMESTAMP:  # only version 1 has a place for it
+        times = i64(value.commit_timestamp_ms) + i64(value.expire_timestamp_ms)
+        return i16(1) + i64(value.offset) + string(value.metadata) + times
+    head = struct.pack(">hqi", 4, value.offset, value.leader_epoch)
+    tags = NO_TAGS if value.topic_id is None else tagged(0, value.topic_id.bytes)
+    return head + compact_string(value.metadata) + i64(value.commit_timestamp_ms) + tags
+
+
+def _read_offset(reader: Reader) -> CommittedOffset:
+    version = _version(reader, 4)
+    reader.flexible = version >= 4
+    offset = reader.i64()
+    leader_epoch = reader.i32() if version >= 3 else -1
+    metadata = reader.string()
+    commit_timestamp_ms = reader.i64()
+    expire_timestamp_ms = reader.i64() if version == 1 else NO_TIMESTAMP
+    topic_id = reader.tags().get(0)
+    return CommittedOffset(
+        offset,
+        leader_epoch,
+        metadata,
+        commit_timestamp_ms,
+        expire_timestamp_ms,
+        None if topic_id is None else UUID(bytes=topic_id),
+    )
+
+
+def _write_generation(value: Generation) -> bytes:
+    return b"".join(
+        (
+            i16(3),
+            string(value.protocol_type),
+            i32(value.generation_id),
+            string(value.protocol),
+            string(value.leader),
+            i64(value.current_state_timestamp_ms),
+            array(
+                string(member.member_id)
+                + string(member.group_instance_id)
+                + string(member.client_id)
+                + string(member.client_host)
+                + i32(member.rebalance_timeout_ms)
+                + i32(member.session_timeout_ms)
+                + blob(member.subscription)
+                + blob(member.assignment)
+                for member in value.members
+            ),
+        )
+    )
+
+
+def _read_generation(reader: Reader) -> Generation:
+    version = _version(reader, 4)
+    reader.flexible = version >= 4
+
+    def member(reader: Reader) -> ClassicMember:
+        member_id = reader.string()
+        group_instance_id = reader.nullable_string() if version >= 3 else None
+        client_id, client_host = reader.string(), reader.string()
+        rebalance_timeout_ms = reader.i32() if version >= 1 else None
+        session_timeout_ms = reader.i32()
+        read = ClassicMember(
+            member_id,
+            group_instance_id,
+            client_id,
+            client_host,
+            session_timeout_ms if rebalance_timeout_ms is None else rebalance_timeout_ms,
+            session_timeout_ms,
+            reader.blob(),
+            reader.blob(),
+        )
+        reader.tags()
+        return read
+
+    protocol_type, generation_id = reader.string(), reader.i32()
+    protocol, leader = reader.nullable_string(), reader.nullable_string()
+    timestamp_ms = reader.i64() if version >= 2 else NO_TIMESTAMP
+    return Generation(protocol_type, generation_id, protocol, leader, timestamp_ms, reader.array(member))
+
+
+def _flexible(reader: Reader) -> Reader:
+    _version(reader, 0)
+    reader.flexible = True
+    return reader
+
+
+def _write_share_member(value: ShareMember) -> bytes:
+    strings = map(compact_string, (value.rack_id, value.client_id, value.client_host))
+    return i16(0) + b"".join(strings) + compact_array(map(compact_string, value.subscribed_topic_names)) + NO_TAGS
+
+
+def _read_share_member(reader: Reader) -> ShareMember:
+    _flexible(reader)
+    return ShareMember(reader.nullable_string(), reader.string(), reader.string(), reader.array(Reader.string))
+
+
+def _write_group_epoch(value: GroupEpoch) -> bytes:
+    return i16(0) + i32(value.epoch) + i64(value.metadata_hash) + NO_TAGS
+
+
+def _read_group_epoch(reader: Reader) -> GroupEpoch:
+    _flexible(reader)
+    return GroupEpoch(reader.i32(), reader.i64())
+
+
+def _write_assignment_epoch(value: AssignmentEpoch) -> bytes:
+    return i16(0) + i32(value.epoch) + (tagged(0, i64(value.timestamp_ms)) if value.timestamp_ms else NO_TAGS)
+
+
+def _read_assignment_epoch(reader: Reader) -> AssignmentEpoch:
+    _flexible(reader)
+    epoch, tags = reader.i32(), reader.tags()
+    return AssignmentEpoch(epoch, Reader(tags[0]).i64() if 0 in tags else 0)
+
+
+def _partitions(partitions: tuple[int, ...]) -> bytes:
+    return varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
+
+
+def _assignment(value: Assignment) -> bytes:
+    return compact_array(id_.bytes + _partitions(partitions) + NO_TAGS for id_, partitions in value.items())
+
+
+def _read_topic(reader: Reader) -> tuple[UUID, tuple[int, ...]]:
+    topic = reader.uuid(), reader.array(Reader.i32)
+    reader.tags()
+    return topic
+
+
+def _write_target(value: Assignment) -> bytes:
+    return i16(0) + _assignment(value) + NO_TAGS
+
+
+def _read_target(reader: Reader) -> Assignment:
+    return dict(_flexible(reader).array(_read_topic))
+
+
+_STABLE = 0  # the only state of a share group's member
+
+
+def _write_current(value: CurrentAssignment) -> bytes:
+    epochs = i32(value.member_epoch) + i32(value.previous_member_epoch)
+    return i16(0) + epochs + i8(_STABLE) + _assignment(value.assigned) + NO_TAGS
+
+
+def _read_current(reader: Reader) -> CurrentAssignment:
+    _flexible(reader)
+    member_epoch, previous_member_epoch, _state = reader.i32(), reader.i32(), reader.i8()
+    return CurrentAssignment(member_epoch, previous_member_epoch, dict(reader.array(_read_topic)))
+
+
+def _write_state_partitions(value: StatePartitions) -> bytes:
+    def topics(shared: Mapping[UUID, SharedTopic]) -> bytes:
+        return compact_array(
+            id_.bytes + compact_string(topic.topic_name) + _partitions(topic.partitions) + NO_TAGS
+            for id_, topic in shared.items()
+        )
+
+    deleting = compact_array(id_.bytes + compact_string(name) + NO_TAGS for id_, name in value.deleting.items())
+    return i16(0) + topics(value.initializing) + topics(value.initialized) + deleting + NO_TAGS
+
+
+def _read_state_partitions(reader: Reader) -> StatePartitions:
+    def topic(reader: Reader) -> tuple[UUID, SharedTopic]:
+        read = reader.uuid(), SharedTopic(reader.string(), reader.array(Reader.i32))
+        reader.tags()
+        return read
+
+    def named(reader: Reader) -> tuple[UUID, str]:
+        read = reader.uuid(), reader.string()
+        reader.tags()
+        return read
+
+    _flexible(reader)
+    return StatePartitions(dict(reader.array(topic)), dict(reader.array(topic)), dict(reader.array(named)))
+
+
+class _Schema(NamedTuple):
+    record_type: int
+    record_class: Any
+    write: Callable[[Any], bytes]
+    read: Callable[[Reader], Any]
+    of_member: bool = False
+
+
+_OFFSET_COMMIT = _Schema(1, OffsetCommit, _write_offset, _read_offset)
+_SCHEMAS = (
+    _OFFSET_COMMIT,
+    _Schema(2, GroupMetadata, _write_generation, _read_generation),
+    _Schema(10, ShareGroupMemberMetadata, _write_share_member, _read_share_member, of_member=True),
+    _Schema(11, ShareGroupMetadata, _write_group_epoch, _read_group_epoch),
+    _Schema(12, ShareGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch),
+    _Schema(13, ShareGroupTargetAssignmentMember, _write_target, _read_target, of_member=True),
+    _Schema(14, ShareGroupCurrentMemberAssignment, _write_current, _read_current, of_member=True),
+    _Schema(15, ShareGroupStatePartitionMetadata, _write_state_partitions, _read_state_partitions),
+)
+_BY_CLASS: Mapping[type, _Schema] = {schema.record_class: schema for schema in _SCHEMAS}
+_BY_TYPE: Mapping[int, _Schema] = {0: _OFFSET_COMMIT} | {schema.record_type: schema for schema in _SCHEMAS}

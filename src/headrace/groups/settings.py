@@ -1,0 +1,76 @@
+"""What the group machines ask of the configuration, by Kafka's own names, at the moment they need it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+
+class Configuration(Protocol):
+    """Where configuration values come from."""
+
+    def get_int(self, name: str) -> int:
+        """A broker configuration."""
+
+    def group_value(self, group_id: str, name: str) -> str:
+        """A group configuration, as set for the group or else for the broker."""
+
+
+class Topic(Protocol):
+    """What the group machines know of a topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def partitions(self) -> int: ...
+
+
+Topics = Mapping[str, Topic]
+"""All topics by name."""
+
+
+class ClassicSettings(NamedTuple):
+    """Limits and times of classic groups; the defaults are Kafka's."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+
+    @classmethod
+    def of(cls, config: Configuration) -> ClassicSettings:
+        """As configured now."""
+        return cls(
+            config.get_int("group.min.session.timeout.ms"),
+            config.get_int("group.max.session.timeout.ms"),
+            config.get_int("group.initial.rebalance.delay.ms"),
+            config.get_int("group.max.size"),
+        )
+
+
+class ShareSettings(NamedTuple):
+    """Limits and times of one share group; the defaults are Kafka's.
+
+    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with every change
+    :param initialize_retry_interval_ms: after this time without an answer, share state is initialised again
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 200
+    assignment_interval_ms: int = 1_000
+    initialize_retry_interval_ms: int = 30_000
+
+    @classmethod
+    def of(cls, config: Configuration, group_id: str) -> ShareSettings:
+        """As configured now for a group."""
+        return cls(
+            int(config.group_value(group_id, "share.session.timeout.ms")),
+            int(config.group_value(group_id, "share.heartbeat.interval.ms")),
+            config.get_int("group.share.max.size"),
+            int(config.group_value(group_id, "share.assignment.interval.ms")),
+            config.get_int("group.share.initialize.retry.interval.ms"),
+        )

@@ -1,0 +1,120 @@
+"""The simple assignor: balanced, shared as evenly as can be, and moving no more than it must."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.groups.assignors import assign_simple, share_out
+
+
+def loads(target):
+    return sorted(sum(map(len, topics.values())) for topics in target.values())
+
+
+def test_more_partitions_than_members():
+    target = assign_simple({"a": {"t"}, "b": {"t"}}, {"t": range(3)}, {})
+    assert loads(target) == [1, 2]
+    assert sorted(p for topics in target.values() for p in topics["t"]) == [0, 1, 2]
+
+
+def test_one_partition_is_shared_by_all():
+    assert assign_simple({"a": {"t"}, "b": {"t"}}, {"t": [0]}, {}) == {"a": {"t": (0,)}, "b": {"t": (0,)}}
+
+
+def test_three_members_on_two_partitions():
+    target = assign_simple({"a": {"t"}, "b": {"t"}, "c": {"t"}}, {"t": range(2)}, {})
+    assert loads(target) == [1, 1, 2]
+    assert Counter(p for topics in target.values() for p in topics["t"]) == {0: 2, 1: 2}
+
+
+def test_a_second_member_takes_half_and_the_first_keeps_half():
+    target = assign_simple({"a": {"t"}, "b": {"t"}}, {"t": range(4)}, {"a": {"t": (0, 1, 2, 3)}})
+    assert target == {"a": {"t": (0, 1)}, "b": {"t": (2, 3)}}
+
+
+def test_nothing_moves_when_nothing_changed():
+    current = {"a": {"t": (1, 3)}, "b": {"t": (0, 2)}}
+    assert assign_simple({"a": {"t"}, "b": {"t"}}, {"t": range(4)}, current) == current
+
+
+def test_no_partitions_and_no_members():
+    assert assign_simple({"a": {"t"}}, {}, {"a": {"t": (0,)}}) == {"a": {}}
+    assert assign_simple({}, {"t": range(3)}, {}) == {}
+
+
+def test_topics_are_balanced_apart_when_subscriptions_differ():
+    target = assign_simple({"a": {"t", "u"}, "b": {"u"}}, {"t": range(4), "u": range(2)}, {})
+    assert target["a"]["t"] == (0, 1, 2, 3)
+    assert len(target["a"]["u"]) == len(target["b"]["u"]) == 1
+
+
+def test_a_topic_that_is_no_longer_subscribed_is_given_up():
+    target = assign_simple({"a": {"u"}, "b": {"u"}}, {"t": range(2), "u": range(2)}, {"a": {"t": (0, 1)}})
+    assert {topic for topics in target.values() for topic in topics} == {"u"}
+
+
+members = st.lists(st.text("abcdef", min_size=1, max_size=2), unique=True, max_size=12)
+
+
+@st.composite
+def situations(draw):
+    now = draw(members)
+    partitions = list(range(draw(st.integers(0, 12))))
+    held = {m: draw(st.sets(st.integers(0, 14))) for m in now}
+    return now, partitions, held
+
+
+@given(situations())
+def test_loads_differ_by_at_most_one_and_partitions_are_evenly_shared(situation):
+    now, partitions, held = situation
+    given_out = share_out(now, partitions, held)
+    assert list(given_out) == now
+    if not now or not partitions:
+        assert not any(given_out.values())
+        return
+    sizes = [len(own) for own in given_out.values()]
+    assert max(sizes) - min(sizes) <= 1
+    sharing = -(-len(now) // len(partitions))
+    counts = Counter(p for own in given_out.values() for p in own)
+    assert all(counts[p] == sharing for p in partitions), counts
+    assert all(own == sorted(set(own)) and set(own) <= set(partitions) for own in given_out.values())
+
+
+@given(situations())
+def test_a_finished_assignment_stays_as_it_is(situation):
+    now, partitions, held = situation
+    first = share_out(now, partitions, held)
+    assert share_out(now, partitions, {m: set(own) for m, own in first.items()}) == first
+
+
+@given(members.filter(lambda m: len(m) > 1), st.integers(1, 40))
+def test_a_newcomer_moves_only_its_own_share(now, count):
+    partitions = list(range(max(count, len(now))))  # no partition is shared
+    before = share_out(now[1:], partitions, {m: set() for m in now})
+    after = share_out(now, partitions, {m: set(before.get(m, ())) for m in now})
+    for m in now[1:]:
+        assert set(after[m]) <= set(before[m])
+
+
+@given(members.filter(lambda m: len(m) > 1), st.integers(1, 40))
+def test_who_stays_keeps_all_when_one_leaves(now, count):
+    partitions = list(range(max(count, len(now))))
+    before = share_out(now, partitions, {m: set() for m in now})
+    after = share_out(now[1:], partitions, {m: set(before[m]) for m in now})
+    for m in now[1:]:
+        assert set(before[m]) <= set(after[m])
+
+
+@given(st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1)), st.data())
+def test_every_subscribed_partition_is_assigned_to_a_subscriber(subscriptions, data):
+    partitions = {topic: range(data.draw(st.integers(0, 5))) for topic in "tuv"}
+    current = {m: {t: tuple(data.draw(st.sets(st.integers(0, 6)))) for t in "tuv"} for m in subscriptions}
+    target = assign_simple(subscriptions, partitions, current)
+    assert all(set(topics) <= subscriptions[m] for m, topics in target.items())
+    subscribed = {topic for topics in subscriptions.values() for topic in topics}
+    for topic, numbers in partitions.items():
+        assigned = {p for topics in target.values() for p in topics.get(topic, ())}
+        assert assigned == (set(numbers) if topic in subscribed else set())

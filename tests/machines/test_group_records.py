@@ -1,0 +1,218 @@
+"""The bytes of ``__consumer_offsets``: as a real Apache Kafka 4.3.1 wrote them, and every older version read."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.groups.record_schemas import decode, encode
+from headrace.groups.records import (
+    AssignmentEpoch,
+    ClassicMember,
+    CommittedOffset,
+    CurrentAssignment,
+    Generation,
+    GroupEpoch,
+    GroupMetadata,
+    OffsetCommit,
+    SharedTopic,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
+    ShareGroupStatePartitionMetadata,
+    ShareGroupTargetAssignmentMember,
+    ShareGroupTargetAssignmentMetadata,
+    ShareMember,
+    StatePartitions,
+)
+
+TOPIC_ID = UUID("0d3f9b49-158d-4359-bb6b-d77021a3cf65")
+ID_HEX = TOPIC_ID.hex
+GROUP = "6772702d73682d622d31"  # grp-sh-b-1
+MEMBER_ID = "cl-3debb04a-8a75-451c-9cc2-6f37f8c13625"
+
+# (record, key, value) captured from Apache Kafka 4.3.1
+CAPTURED = {
+    "commit with topic id": (
+        OffsetCommit("grp-classic-a", "grp-t1", 0, CommittedOffset(13, 0, "", 0x1A1FAFF221D, topic_id=TOPIC_ID)),
+        "0001000d6772702d636c61737369632d6100066772702d743100000000",
+        f"0004000000000000000d0000000001000001a1faff221d010010{ID_HEX}",
+    ),
+    "commit with metadata": (
+        OffsetCommit("grp-classic-a", "grp-t1", 0, CommittedOffset(2, -1, "meta!\0", 0x1A1FAFF2229, topic_id=TOPIC_ID)),
+        "0001000d6772702d636c61737369632d6100066772702d743100000000",
+        f"00040000000000000002ffffffff076d6574612100000001a1faff2229010010{ID_HEX}",
+    ),
+    "new classic group": (
+        GroupMetadata("grp-classic-a", Generation("", 0, None, None, 0x1A1FAFF219F)),
+        "0002000d6772702d636c61737369632d61",
+        "0003000000000000ffffffff000001a1faff219f00000000",
+    ),
+    "stable classic group": (
+        GroupMetadata(
+            "grp-classic-a",
+            Generation(
+                "consumer",
+                1,
+                "range",
+                MEMBER_ID,
+                0x1A1FAFF21A3,
+                (
+                    ClassicMember(
+                        MEMBER_ID,
+                        None,
+                        "cl",
+                        "/127.0.0.1",
+                        300_000,
+                        10_000,
+                        bytes.fromhex("00030000000100066772702d74310000000000000000ffffffff0000"),
+                        bytes.fromhex("00000000000100066772702d74310000000300000000000000010000000200000000"),
+                    ),
+                ),
+            ),
+        ),
+        "0002000d6772702d636c61737369632d61",
+        "00030008636f6e73756d657200000001000572616e67650027"
+        f"{MEMBER_ID.encode().hex()}000001a1faff21a3000000010027{MEMBER_ID.encode().hex()}"
+        "ffff0002636c000a2f3132372e302e302e31000493e0000027100000001c00030000000100066772702d7431"
+        "0000000000000000ffffffff00000000002200000000000100066772702d743100000003000000000000000100000002"
+        "00000000",
+    ),
+    "share member": (
+        ShareGroupMemberMetadata("grp-sh-b-1", "m", ShareMember(None, "raw", "/127.0.0.1", ("grp-t1", "nope"))),
+        f"000a000a{GROUP}00016d",
+        "000000047261770b2f3132372e302e302e3103076772702d7431056e6f706500",
+    ),
+    "share group epoch": (
+        ShareGroupMetadata("grp-sh-b-1", GroupEpoch(2, 0x229533BB79EF830A)),
+        f"000b000a{GROUP}",
+        "000000000002229533bb79ef830a00",
+    ),
+    "share target epoch": (
+        ShareGroupTargetAssignmentMetadata("grp-sh-b-1", AssignmentEpoch(2, 0x1A1FB02F3B3)),
+        f"000c000a{GROUP}",
+        "000000000002010008000001a1fb02f3b3",
+    ),
+    "share target": (
+        ShareGroupTargetAssignmentMember("grp-sh-b-1", "m", {TOPIC_ID: (0, 2)}),
+        f"000d000a{GROUP}00016d",
+        f"000002{ID_HEX}0300000000000000020000",
+    ),
+    "empty share target": (
+        ShareGroupTargetAssignmentMember("grp-sh-b-1", "m", {}),
+        f"000d000a{GROUP}00016d",
+        "00000100",
+    ),
+    "share current": (
+        ShareGroupCurrentMemberAssignment("grp-sh-b-1", "m", CurrentAssignment(4, 3, {TOPIC_ID: (0,)})),
+        f"000e000a{GROUP}00016d",
+        f"000000000004000000030002{ID_HEX}02000000000000",
+    ),
+    "share state partitions, initializing": (
+        ShareGroupStatePartitionMetadata("grp-sh-b-1", StatePartitions({TOPIC_ID: SharedTopic("grp-t1", (0, 1, 2))})),
+        f"000f000a{GROUP}",
+        f"000002{ID_HEX}076772702d74310400000000000000010000000200010100",
+    ),
+    "share state partitions, initialized": (
+        ShareGroupStatePartitionMetadata(
+            "grp-sh-b-1", StatePartitions({}, {TOPIC_ID: SharedTopic("grp-t1", (0, 1, 2))})
+        ),
+        f"000f000a{GROUP}",
+        f"00000102{ID_HEX}076772702d743104000000000000000100000002000100",
+    ),
+    "share member tombstone": (
+        ShareGroupMemberMetadata("grp-sh-b-1", "m", None),
+        f"000a000a{GROUP}00016d",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_bytes_are_those_of_apache_kafka(name):
+    record, key, value = CAPTURED[name]
+    expected = bytes.fromhex(key), None if value is None else bytes.fromhex(value)
+    assert encode(record) == expected
+    assert decode(*expected) == record
+
+
+def test_a_commit_with_its_own_retention_is_written_as_version_1():
+    record = OffsetCommit("g", "t", 3, CommittedOffset(7, -1, "m", 1000, 5000))
+    key, value = encode(record)
+    assert value == bytes.fromhex("0001000000000000000700016d00000000000003e80000000000001388")
+    assert decode(key, value) == record
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0000000000000000000700016d00000000000003e8", CommittedOffset(7, -1, "m", 1000)),
+        ("0002000000000000000700016d00000000000003e8", CommittedOffset(7, -1, "m", 1000)),
+        ("000300000000000000070000000400016d00000000000003e8", CommittedOffset(7, 4, "m", 1000)),
+        ("0004000000000000000700000004026d00000000000003e800", CommittedOffset(7, 4, "m", 1000)),
+    ],
+)
+def test_older_offset_commits_are_read(value, expected):
+    for record_type in ("0000", "0001"):
+        key = bytes.fromhex(record_type + "00016700017400000003")
+        assert decode(key, bytes.fromhex(value)) == OffsetCommit("g", "t", 3, expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "member"),
+    [
+        (
+            "00000001630000000100017200016d0000000100016d0001690001680000138800000001610000000162",
+            ClassicMember("m", None, "i", "h", 5000, 5000, b"a", b"b"),
+        ),
+        (
+            "00010001630000000100017200016d0000000100016d0001690001680000ea600000138800000001610000000162",
+            ClassicMember("m", None, "i", "h", 60000, 5000, b"a", b"b"),
+        ),
+        (
+            "00040263000000010272026dffffffffffffffff02026d0273026902680000ea6000001388026102620000",
+            ClassicMember("m", "s", "i", "h", 60000, 5000, b"a", b"b"),
+        ),
+    ],
+)
+def test_older_and_newer_group_metadata_is_read(value, member):
+    hexed = value.replace("00016800001388", "000168" + "00001388")
+    record = decode(bytes.fromhex("0002000167"), bytes.fromhex(hexed))
+    assert record == GroupMetadata("g", Generation("c", 1, "r", "m", -1, (member,)))
+
+
+def test_other_record_types_are_left_alone():
+    assert decode(bytes.fromhex("0003000167"), b"\0\0\0\0\0\1\0") is None
+    assert decode(bytes.fromhex("0010000167"), None) is None
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_half_a_record_is_no_record(cut):
+    key, value = encode(CAPTURED["commit with topic id"][0])
+    with pytest.raises(ValueError, match="not a group coordinator record"):
+        decode(key, value[:-cut])
+
+
+@given(
+    st.builds(
+        OffsetCommit,
+        st.text(max_size=20),
+        st.text(max_size=200),
+        st.integers(0, 2**31 - 1),
+        st.none()
+        | st.builds(
+            CommittedOffset,
+            st.integers(-(2**63), 2**63 - 1),
+            st.integers(-1, 2**31 - 1),
+            st.text(max_size=300),
+            st.integers(0, 2**62),
+            st.just(-1),
+            st.none() | st.uuids(),
+        ),
+    )
+)
+def test_what_was_written_is_read_back(record):
+    assert decode(*encode(record)) == record
