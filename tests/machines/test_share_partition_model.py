@@ -128,7 +128,7 @@ class NaivePartition:
 
     def take_new(self, read, left, batch_size, record_limit):
         first = self.end
-        last = max(end for base, end in read if base <= first + left - 1)
+        last = min((end for _, end in read if end >= first + left - 1), default=read[-1][1])
         if record_limit:
             self.new_batch(first, last)
             return [[first, min(last, first + left - 1), 1, first]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +31,7 @@ def check_shape(spans):
     runs = list(spans)
     for first, last, _ in runs:
         assert first <= last
-    for (_, last, value), (first, _, next_value) in zip(runs, runs[1:], strict=False):
+    for (_, last, value), (first, _, next_value) in pairwise(runs):
         assert last < first
         assert last + 1 < first or value != next_value, "equal neighbours are one span"
 

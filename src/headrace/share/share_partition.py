@@ -30,8 +30,9 @@ renewing) writes nothing and happens at once. Source: KIP-932; ``docs/behaviour/
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from headrace.errors import Refusal
 from headrace.outcome import Outcome
@@ -128,7 +129,7 @@ class SharePartition:
     ) -> list[AcquiredRecords]:
         """Lock records for a member: first what is available again, then new ones.
 
-        :param log_batches: (base offset, last offset) of the log batches read from :meth:`fetch_offset` on, contiguous
+        :param log_batches: (base offset, last offset) of the log batches read from :meth:`fetch_offset` on, ascending
         :param max_records: acquire up to so many, then to the end of the log batch or in-flight batch; exactly so many
             at most with ``record_limit``
         :param batch_size: new records are split into elements of about this size, at the starts of log batches
@@ -189,7 +190,8 @@ class SharePartition:
     ) -> list[AcquiredRecords]:
         """Take records that were never fetched, to the end of the log batch that holds the last of ``max_records``."""
         first = self.end_offset
-        holding = bisect_right(log_batches, (first + max_records - 1, 1 << 63)) - 1
+        holding = bisect_left(log_batches, first + max_records - 1, key=itemgetter(1))
+        holding = min(holding, len(log_batches) - 1)
         last = log_batches[holding][1]
         self.end_offset = last + 1
         if record_limit:
