@@ -52,6 +52,8 @@ def directory() -> Path:
         root = Path(SparkFiles.getRootDirectory())
     except (AssertionError, AttributeError, TypeError):  # no Spark context here: Spark Connect
         root = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+    # Workers of a stream are given a folder inside the application's.
+    root = next((parent for parent in root.parents if parent.name.startswith("userFiles-")), root)
     path = root / "headrace-share"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
