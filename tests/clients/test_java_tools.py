@@ -1,0 +1,213 @@
+"""Kafka's own command-line tools, each doing its ordinary work.
+
+A JVM takes a second or two to start, so a test walks through several commands on one topic.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_from_earliest, take
+from tests.peer import SCRIPT
+from tests.support import unique, wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+GROUPS = "org.apache.kafka.tools.GroupsCommand"
+OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+DUMP_LOG = "kafka.tools.DumpLogSegments"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def tool(kafka_libs: Path, bootstrap_servers: str) -> Tool:
+    """Run a tool against the broker under test; returns what it printed, asserts that it succeeded."""
+
+    def run(tool_class: str, *args: str, stdin: str = "", bootstrap: bool = True) -> str:
+        where = ["--bootstrap-server", bootstrap_servers] if bootstrap else []
+        done = subprocess.run(
+            [SCRIPT, "run", tool_class, *where, *args], input=stdin, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert "Exception" not in done.stdout, done.stdout
+        return done.stdout
+
+    return run
+
+
+def rows(output: str) -> list[list[str]]:
+    """The non-empty lines of a table, split into words."""
+    return [line.split() for line in output.splitlines() if line.strip()]
+
+
+def test_topic_command(tool: Tool, topic_name: str) -> None:
+    created = tool(
+        TOPICS, "--create", "--topic", topic_name, "--partitions", "3", "--replication-factor", "1",
+        "--config", "retention.ms=3600000",
+    )  # fmt: skip
+    assert f"Created topic {topic_name}." in created
+    tool(TOPICS, "--alter", "--topic", topic_name, "--partitions", "4")
+    described = tool(TOPICS, "--describe", "--topic", topic_name)
+    assert re.search(
+        rf"Topic: {topic_name}\tTopicId: [\w-]{{22}}\tPartitionCount: 4\tReplicationFactor: 1\t"
+        r"Configs: .*retention.ms=3600000",
+        described,
+    )
+    assert re.search(r"Partition: 3\tLeader: 1\tReplicas: 1\tIsr: 1", described)
+    assert topic_name in tool(TOPICS, "--list").split()
+    tool(TOPICS, "--delete", "--topic", topic_name)
+    assert topic_name not in tool(TOPICS, "--list").split()
+
+
+def test_config_command(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    of_topic = ["--entity-type", "topics", "--entity-name", topic_name]
+    tool(CONFIGS, *of_topic, "--alter", "--add-config", "retention.ms=1234567,cleanup.policy=[compact,delete]")
+    shown = tool(CONFIGS, *of_topic, "--describe")
+    assert "retention.ms=1234567 sensitive=false" in shown
+    assert "cleanup.policy=compact,delete" in shown
+    tool(CONFIGS, *of_topic, "--alter", "--delete-config", "retention.ms,cleanup.policy")
+    assert "retention.ms" not in tool(CONFIGS, *of_topic, "--describe")
+
+    of_group = ["--entity-type", "groups", "--entity-name", group_id]
+    tool(CONFIGS, *of_group, "--alter", "--add-config", "share.auto.offset.reset=earliest")
+    assert "share.auto.offset.reset=earliest" in tool(CONFIGS, *of_group, "--describe")
+    brokers = tool(CONFIGS, "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
+    assert "group.initial.rebalance.delay.ms=0" in brokers
+
+
+def test_console_producer_and_consumer(tool: Tool, topic_name: str, group_id: str) -> None:
+    tool(TOPICS, "--create", "--topic", topic_name)
+    tool(CONSOLE_PRODUCER, "--topic", topic_name, stdin="one\ntwo\nthree\n")
+    tool(
+        CONSOLE_PRODUCER, "--topic", topic_name, "--reader-property", "parse.key=true",
+        "--reader-property", "key.separator=:", "--compression-codec", "zstd", stdin="k:four\n",
+    )  # fmt: skip
+    first = tool(
+        CONSOLE_CONSUMER, "--topic", topic_name, "--group", group_id, "--from-beginning", "--max-messages", "4",
+        "--formatter-property", "print.key=true", "--formatter-property", "print.offset=true",
+        "--timeout-ms", "60000",
+    )  # fmt: skip
+    assert first.splitlines() == [
+        "Offset:0\tnull\tone", "Offset:1\tnull\ttwo", "Offset:2\tnull\tthree", "Offset:3\tk\tfour",
+    ]  # fmt: skip
+    tool(CONSOLE_PRODUCER, "--topic", topic_name, stdin="five\n")
+    rest = tool(
+        CONSOLE_CONSUMER, "--topic", topic_name, "--group", group_id, "--max-messages", "1", "--timeout-ms", "60000"
+    )
+    assert rest.splitlines() == ["five"]
+
+
+def test_console_share_consumer(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    share_from_earliest(bootstrap_servers, group_id)
+    produce(bootstrap_servers, topic_name, [b"one", b"two", b"three"])
+    shown = ["--formatter-property", "print.offset=true", "--formatter-property", "print.delivery=true"]
+    wanted = ["--topic", topic_name, "--group", group_id, "--max-messages", "3", "--timeout-ms", "60000"]
+    released = tool(CONSOLE_SHARE_CONSUMER, *wanted, *shown, "--release")
+    values = ["one", "two", "three"]
+    assert released.splitlines() == [f"Offset:{i}\tDelivery:1\t{value}" for i, value in enumerate(values)]
+    accepted = tool(CONSOLE_SHARE_CONSUMER, *wanted, *shown)
+    assert accepted.splitlines() == [f"Offset:{i}\tDelivery:2\t{value}" for i, value in enumerate(values)]
+
+
+def test_share_group_command(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    share_from_earliest(bootstrap_servers, group_id)
+    produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(10)])
+    consume = ["--topic", topic_name, "--group", group_id, "--max-messages", "10", "--timeout-ms", "60000"]
+    assert len(tool(CONSOLE_SHARE_CONSUMER, *consume).splitlines()) == 10
+    produce(bootstrap_servers, topic_name, [b"10", b"11"])
+
+    assert group_id in tool(SHARE_GROUPS, "--list").split()
+    assert [group_id, "Empty"] in rows(tool(SHARE_GROUPS, "--list", "--state"))
+    header, row = rows(tool(SHARE_GROUPS, "--describe", "--group", group_id))
+    assert header == ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"]
+    assert row[:3] == [group_id, topic_name, "0"]
+    assert row[4] == "2"
+    state = rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--state"))
+    assert state[-1] == [group_id, bootstrap_servers, "(1)", "Empty", "0"]
+    assert rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--members")) == []  # it says so on stderr
+    assert [group_id, "Share", "share"] in rows(tool(GROUPS, "--list"))
+
+
+def test_consumer_group_command(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(10)])
+    with consumer(bootstrap_servers, group_id, client_id="worker-7") as source:
+        source.subscribe([topic_name])
+        source.commit(message=take(source, 4)[-1], asynchronous=False)
+        (_, row) = rows(tool(CONSUMER_GROUPS, "--describe", "--group", group_id))
+        assert row[:6] == [group_id, topic_name, "0", "4", "10", "6"]
+        assert row[6].startswith("worker-7-")
+        assert row[7:] == ["/127.0.0.1", "worker-7"]
+    described = rows(tool(CONSUMER_GROUPS, "--describe", "--group", group_id))
+    assert described[-1] == [group_id, topic_name, "0", "4", "10", "6", "-", "-", "-"]
+    state = rows(tool(CONSUMER_GROUPS, "--describe", "--group", group_id, "--state"))
+    assert state[-1][:4] == [group_id, bootstrap_servers, "(1)", "range"] or state[-1][-2:] == ["Empty", "0"]
+    reset = tool(
+        CONSUMER_GROUPS, "--reset-offsets", "--group", group_id, "--topic", topic_name, "--to-earliest", "--execute"
+    )
+    assert rows(reset)[-1] == [group_id, topic_name, "0", "0"]
+    deleted = tool(CONSUMER_GROUPS, "--delete", "--group", group_id)
+    assert f"Deletion of requested consumer groups ('{group_id}') was successful." in deleted
+    assert group_id not in tool(CONSUMER_GROUPS, "--list").split()
+
+
+def test_offsets_and_deleted_records(tool: Tool, bootstrap_servers: str, topic_name: str, tmp_path: Path) -> None:
+    create_topic(bootstrap_servers, topic_name, partitions=2)
+    produce(bootstrap_servers, topic_name, [b"x"] * 10, partition=0)
+    assert tool(OFFSETS, "--topic", topic_name).split() == [f"{topic_name}:0:10", f"{topic_name}:1:0"]
+    order = tmp_path / "delete.json"
+    order.write_text(f'{{"partitions": [{{"topic": "{topic_name}", "partition": 0, "offset": 4}}], "version": 1}}')
+    assert "low_watermark: 4" in tool(DELETE_RECORDS, "--offset-json-file", str(order))
+    earliest = tool(OFFSETS, "--topic", topic_name, "--time", "earliest").split()
+    assert earliest == [f"{topic_name}:0:4", f"{topic_name}:1:0"]
+
+
+def test_api_versions_are_understood(tool: Tool) -> None:
+    shown = tool(API_VERSIONS)
+    assert re.search(r"Produce\(0\): \d+ to 13 \[usable: 13\]", shown)
+    assert re.search(r"ShareFetch\(78\): 1 to 2 \[usable: 2\]", shown)
+
+
+def test_segments_are_read_by_the_dump_tool(
+    tool: Tool, request: pytest.FixtureRequest, target: str, bootstrap_servers: str
+) -> None:
+    if target != "headrace":
+        pytest.skip("looks into headrace's own data directory")
+    data_dir: Path = request.getfixturevalue("headrace_server").data_dir
+    topic = create_topic(bootstrap_servers, unique("topic"), segment_bytes="1048576", index_interval_bytes="4096")
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        produce(
+            bootstrap_servers, topic, [f"{codec} {i} ".encode() * 100 for i in range(1000)],
+            compression_type=codec, enable_idempotence=True, batch_size=50_000,
+        )  # fmt: skip
+    segments = sorted((data_dir / f"{topic}-0").glob("*.log"))
+    assert len(segments) >= 2
+    dumped = tool(DUMP_LOG, "--files", ",".join(map(str, segments)), "--print-data-log", bootstrap=False)
+    assert "isvalid: false" not in dumped
+    assert len(re.findall(r"^\| offset: ", dumped, re.MULTILINE)) == 5000
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        assert f"compresscodec: {codec}" in dumped
+    indexes = wait_until(lambda: sorted((data_dir / f"{topic}-0").glob("*index")), PATIENCE_S, "indexes")
+    checked = tool(
+        DUMP_LOG, "--files", ",".join(str(i) for i in indexes if i.stat().st_size), "--index-sanity-check",
+        bootstrap=False,
+    )  # fmt: skip
+    assert "Found" not in checked, checked
