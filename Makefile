@@ -33,7 +33,8 @@ $(STAMP): pyproject.toml constraints.txt scripts/make-venv
 java:
 	@scripts/need java
 
-jars: java
+jars:
+	@scripts/need jdk
 	@tests/peer/kafka jars > /dev/null
 
 lint: $(STAMP)
