@@ -75,6 +75,7 @@ class Catalog:
         self._path = path
         self._topics: dict[str, Topic] = {}
         self._topics_by_id: dict[UUID, Topic] = {}
+        self._folded: dict[str, str] = {}
         self._configs: dict[tuple[str, str], dict[str, str]] = {}
         self._producer_ids = range(0)
         self.topics = MappingProxyType(self._topics)
@@ -146,6 +147,7 @@ class Catalog:
     def _put(self, topic: Topic) -> Topic:
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
+        self._folded[_fold(topic.name)] = topic.name
         self.version += 1
         return topic
 
@@ -158,7 +160,7 @@ class Catalog:
 
         :raises CatalogError: when the database refuses
         """
-        assert name not in self._topics, name
+        assert self.twin(name) is None, name
         topic = Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs)), internal)
         with self._transaction(f"create topic {name}"):
             row = (name, topic.topic_id.bytes, partitions, internal)
@@ -167,6 +169,10 @@ class Catalog:
         if configs:
             self._configs["topic", name] = dict(configs)
         return self._put(topic)
+
+    def twin(self, name: str) -> str | None:
+        """The topic that has this name when '.' is not told from '_'. At most one has: such names collide."""
+        return self._folded.get(_fold(name))
 
     def delete_topic(self, name: str) -> Topic:
         """Forget a topic that exists, with its configs.
@@ -178,7 +184,7 @@ class Catalog:
             self._database.execute("DELETE FROM topics WHERE name = ?", (name,))
             self._database.execute("DELETE FROM configs WHERE kind = 'topic' AND resource = ?", (name,))
         self._configs.pop(("topic", name), None)
-        del self._topics[name], self._topics_by_id[topic.topic_id]
+        del self._topics[name], self._topics_by_id[topic.topic_id], self._folded[_fold(name)]
         self.version += 1
         return topic
 
@@ -251,6 +257,10 @@ class Catalog:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def _fold(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _new_uuid() -> UUID:

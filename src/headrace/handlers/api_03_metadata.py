@@ -1,0 +1,119 @@
+"""Metadata (3), versions 0-13: the broker, and topics by name, by id (KIP-516) or all.
+
+An unknown topic that is asked for by name is created when both the client and ``auto.create.topics.enable`` allow it,
+and described at once. (Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION first, and the client asks again.)
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v13.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import CatalogError, Topic
+from headrace.broker.config import NODE_ID
+from headrace.broker.topic_rules import INTERNAL_TOPICS, name_refusal, new_name_refusal
+from headrace.errors import ErrorCode
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+log = logging.getLogger("headrace.metadata")
+
+LEADER_EPOCH = 0
+"""Of every partition: its leader never changes."""
+
+
+def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    if request.topics is None:
+        topics = tuple(map(_described, broker.catalog.topics.values()))
+    else:
+        create = request.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable")
+        topics = tuple(_asked(broker, asked, create) for asked in request.topics)
+    me = MetadataResponseBroker(
+        node_id=NODE_ID,
+        host=context.listener_host,
+        port=context.listener_port,
+        rack=broker.config.get_str("broker.rack"),
+    )
+    return MetadataResponse(
+        throttle_time=NO_THROTTLE,
+        brokers=(me,),
+        cluster_id=broker.catalog.cluster_id,
+        controller_id=NODE_ID,
+        topics=topics,
+        error_code=ErrorCode.NONE,
+    )
+
+
+def _asked(broker: Broker, asked: MetadataRequestTopic, create: bool) -> MetadataResponseTopic:
+    if asked.topic_id is not None:
+        topic = broker.catalog.topics_by_id.get(asked.topic_id)
+        return _unknown(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _described(topic)
+    if asked.name is None:
+        return _unknown(asked, ErrorCode.INVALID_REQUEST)
+    topic = broker.catalog.topics.get(asked.name)
+    if topic is None and name_refusal(asked.name) is not None:
+        return _unknown(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if topic is None:
+        found = _create(broker, asked.name) if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if isinstance(found, ErrorCode):
+            return _unknown(asked, found)
+        topic = found
+    return _described(topic)
+
+
+def _create(broker: Broker, name: str) -> Topic | ErrorCode:
+    refusal = new_name_refusal(name, broker.catalog.twin(name))
+    if refusal is not None:
+        return refusal.code
+    try:
+        if name in INTERNAL_TOPICS:
+            return broker.ensure_internal_topic(name)
+        return broker.create_topic(name, broker.config.get_int("num.partitions"))
+    except CatalogError as error:
+        log.error("%s", error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+    name = asked.name
+    if code == ErrorCode.UNKNOWN_TOPIC_ID:
+        name = None
+    elif name is None:
+        name = ""  # one of name and id must be there
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id, partitions=())
+
+
+def _described(topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=_partitions(topic.partitions),
+    )
+
+
+@lru_cache(maxsize=256)
+def _partitions(count: int) -> tuple[MetadataResponsePartition, ...]:
+    """What is said of partitions depends on nothing but how many there are."""
+    return tuple(
+        MetadataResponsePartition(
+            error_code=ErrorCode.NONE,
+            partition_index=index,
+            leader_id=NODE_ID,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=(NODE_ID,),
+            isr_nodes=(NODE_ID,),
+        )
+        for index in range(count)
+    )

@@ -1,0 +1,97 @@
+"""CreateTopics (19), versions 2-7: create topics, or with ``validate_only`` say whether they could be created."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
+
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import CatalogError, Topic
+from headrace.broker.described_configs import describe_topic
+from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
+from headrace.broker.topic_rules import INTERNAL_TOPICS, new_name_refusal, partition_count
+from headrace.errors import ErrorCode, Refusal
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+_NO_ID = UUID(int=0)
+
+
+def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    times = Counter(asked.name for asked in request.topics)
+    once = [asked for asked in request.topics if times[asked.name] == 1]
+    default = broker.config.get_int("num.partitions")
+    total = sum(
+        len(asked.assignments) or (default if asked.num_partitions == -1 else asked.num_partitions) for asked in once
+    )
+    if total > MAX_PARTITIONS_PER_REQUEST:
+        excessive = Refusal(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        results = [_refused(asked.name, excessive) for asked in once]
+    else:
+        results = [_create(broker, asked, request.validate_only) for asked in once]
+    duplicate = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results += [_refused(name, duplicate) for name, count in times.items() if count > 1]
+    return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+
+
+def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    planned = _plan(broker, asked)
+    if isinstance(planned, Refusal):
+        return _refused(asked.name, planned)
+    if not validate_only:
+        try:
+            planned = broker.create_topic(planned.name, planned.partitions, planned.configs, internal=planned.internal)
+        except CatalogError as error:
+            return _refused(asked.name, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+    return CreatableTopicResult(
+        name=planned.name,
+        topic_id=None if planned.topic_id == _NO_ID else planned.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=planned.partitions,
+        replication_factor=1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=described.key.name,
+                value=described.value,
+                read_only=False,
+                config_source=described.source,
+                is_sensitive=described.sensitive,
+            )
+            for described in describe_topic(broker.config, planned)
+        ),
+    )
+
+
+def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
+    """The topic as it would be created, without an id yet."""
+    refusal = new_name_refusal(asked.name, broker.catalog.twin(asked.name))
+    if refusal is not None:
+        return refusal
+    without_value = [config.name for config in asked.configs if config.value is None]
+    if without_value:
+        message = f"Null value not supported for topic configs: {','.join(without_value)}"
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
+    configs = {config.name: config.value for config in asked.configs}
+    refusal = broker.config.refusal("topic", configs)
+    if refusal is not None:
+        return refusal
+    partitions = partition_count(
+        asked.num_partitions,
+        asked.replication_factor,
+        [(one.partition_index, one.broker_ids) for one in asked.assignments],
+        broker.config.get_int("num.partitions"),
+    )
+    if isinstance(partitions, Refusal):
+        return partitions
+    return Topic(asked.name, _NO_ID, partitions, configs, asked.name in INTERNAL_TOPICS)
+
+
+def _refused(name: str, refusal: Refusal) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, topic_id=None, error_code=refusal.code, error_message=refusal.message, configs=()
+    )

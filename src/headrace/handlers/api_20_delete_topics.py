@@ -1,0 +1,92 @@
+"""DeleteTopics (20), versions 1-6: delete topics by name or by id (KIP-516), with all that belongs to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import CatalogError, Topic
+from headrace.errors import ErrorCode, Refusal
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+_DISABLED = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+_UNKNOWN_NAME = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+_UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+
+
+async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    if broker.config.get_bool("delete.topic.enable"):
+        results = tuple(_delete_all(broker, request.topics))
+        await broker.durable()  # the offsets and share state of the topics went too
+    else:
+        # The error is younger than versions 1 and 2.
+        code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else _DISABLED.code
+        results = tuple(_refused(asked, Refusal(code, _DISABLED.message)) for asked in request.topics)
+    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=results)
+
+
+def _delete_all(broker: Broker, topics: tuple[DeleteTopicState, ...]) -> Iterator[DeletableTopicResult]:
+    names = Counter(asked.name for asked in topics if asked.name is not None)
+    ids = Counter(asked.topic_id for asked in topics if asked.topic_id is not None)
+    answered = set()
+    for asked in topics:
+        problem = _problem(broker, asked, names, ids)
+        if isinstance(problem, Topic):
+            yield _delete(broker, problem)
+        elif asked not in answered:
+            answered.add(asked)  # what is asked for twice is answered once
+            yield _refused(asked, problem)
+
+
+def _problem(broker: Broker, asked: DeleteTopicState, names: Counter[str], ids: Counter[object]) -> Topic | Refusal:
+    """The topic to delete, or what is wrong."""
+    catalog = broker.catalog
+    message = None
+    if asked.name is not None and asked.topic_id is not None:
+        message = "You may not specify both topic name and topic id."
+    elif asked.name is None and asked.topic_id is None:
+        message = "Neither topic name nor id were specified."
+    elif names[asked.name] > 1:
+        message = "Duplicate topic name."
+    elif ids[asked.topic_id] > 1:
+        message = "Duplicate topic id."
+    if message is not None:
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    if asked.name is None:
+        topic = catalog.topics_by_id.get(asked.topic_id)
+        if topic is None:
+            return _UNKNOWN_ID
+    else:
+        topic = catalog.topics.get(asked.name)
+        if topic is None:
+            return _UNKNOWN_NAME
+        if topic.topic_id in ids:
+            return Refusal(
+                ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+            )
+    if topic.internal:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{topic.name} holds the state of groups and cannot be deleted.")
+    return topic
+
+
+def _delete(broker: Broker, topic: Topic) -> DeletableTopicResult:
+    refusal = Refusal(ErrorCode.NONE)
+    try:
+        broker.delete_topic(topic)
+    except CatalogError as error:
+        refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return DeletableTopicResult(
+        name=topic.name, topic_id=topic.topic_id, error_code=refusal.code, error_message=refusal.message
+    )
+
+
+def _refused(asked: DeleteTopicState, refusal: Refusal) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=asked.name, topic_id=asked.topic_id, error_code=refusal.code, error_message=refusal.message
+    )

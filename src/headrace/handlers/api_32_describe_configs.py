@@ -1,0 +1,96 @@
+"""DescribeConfigs (32), versions 1-4: configs of topics, of the broker and of groups (KIP-133, KIP-226, KIP-569)."""
+
+from __future__ import annotations
+
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import NODE_ID
+from headrace.broker.config_changes import BROKER, GROUP, TOPIC
+from headrace.broker.described_configs import (
+    TYPES,
+    DescribedConfig,
+    describe_all_brokers,
+    describe_broker,
+    describe_group,
+    describe_topic,
+)
+from headrace.broker.topic_rules import name_refusal
+from headrace.errors import ErrorCode, Refusal
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        results=tuple(_describe(broker, asked, request, context) for asked in request.resources),
+    )
+
+
+def _describe(
+    broker: Broker, asked: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResult:
+    found = _configs(broker, asked.resource_type, asked.resource_name, context)
+    refusal = found if isinstance(found, Refusal) else Refusal(ErrorCode.NONE)
+    wanted = asked.configuration_keys
+    return DescribeConfigsResult(
+        error_code=refusal.code,
+        error_message=refusal.message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=()
+        if isinstance(found, Refusal)
+        else tuple(_packed(config, request) for config in found if not wanted or config.key.name in wanted),
+    )
+
+
+def _configs(broker: Broker, resource_type: int, name: str, context: RequestContext) -> list[DescribedConfig] | Refusal:
+    config, catalog = broker.config, broker.catalog
+    if resource_type == TOPIC:
+        refusal = name_refusal(name)
+        topic = catalog.topics.get(name)
+        if refusal is not None:
+            return refusal
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else describe_topic(config, topic)
+    if resource_type == BROKER:
+        if name == "":
+            return describe_all_brokers(catalog.configs("broker", ""))
+        if name == str(NODE_ID):
+            address = f"PLAINTEXT://{context.listener_host}:{context.listener_port}"
+            facts = {"advertised.listeners": address, "log.dirs": str(broker.data_dir.absolute())}
+            return describe_broker(config, facts)
+        if not name.removeprefix("-").isdecimal():
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        message = f"Unexpected broker id, expected {NODE_ID} or empty string, but received {name}"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    if resource_type == GROUP:
+        if name == "":
+            return Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(config, name, catalog.configs("group", name))
+    return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def _packed(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    key = config.key
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=config.value,
+        read_only=not key.dynamic,
+        config_source=config.source,
+        is_sensitive=config.sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source) for one in config.synonyms
+        )
+        if request.include_synonyms
+        else (),
+        config_type=TYPES[key.type],
+        documentation=(key.documentation or "Has no effect here.") if request.include_documentation else None,
+    )

@@ -1,0 +1,57 @@
+"""CreatePartitions (37), versions 0-3: let topics have more partitions (KIP-195)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
+
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import CatalogError
+from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
+from headrace.broker.topic_rules import growth_refusal
+from headrace.errors import ErrorCode, Refusal
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    times = Counter(asked.name for asked in request.topics)
+    results = [
+        _result(name, Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        for name, count in times.items()
+        if count > 1
+    ]
+    for asked in request.topics:
+        if times[asked.name] == 1:
+            results.append(_result(asked.name, _grow(broker, asked, request.validate_only)))
+    return CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> Refusal | None:
+    topic = broker.catalog.topics.get(asked.name)
+    if topic is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.internal:
+        message = f"{topic.name} holds the state of groups: its partitions cannot change."
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    assignments = None if asked.assignments is None else [one.broker_ids for one in asked.assignments]
+    refusal = growth_refusal(topic.name, topic.partitions, asked.count, assignments)
+    if refusal is None and asked.count - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
+        refusal = Refusal(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    if refusal is None and not validate_only:
+        try:
+            broker.create_partitions(topic, asked.count)
+        except CatalogError as error:
+            refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return refusal
+
+
+def _result(name: str, refusal: Refusal | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=name,
+        error_code=ErrorCode.NONE if refusal is None else refusal.code,
+        error_message=None if refusal is None else refusal.message,
+    )

@@ -1,0 +1,50 @@
+"""DescribeCluster (60), versions 0-2: the broker and the cluster's id (KIP-700)."""
+
+from __future__ import annotations
+
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import NODE_ID
+from headrace.errors import ErrorCode, Refusal
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(broker: Broker, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    refusal = _refusal(request.endpoint_type)
+    if refusal is not None:
+        return DescribeClusterResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=refusal.code,
+            error_message=refusal.message,
+            cluster_id="",
+            brokers=(),
+        )
+    me = DescribeClusterBroker(
+        broker_id=NODE_ID,
+        host=context.listener_host,
+        port=context.listener_port,
+        rack=broker.config.get_str("broker.rack"),
+        is_fenced=False,
+    )
+    return DescribeClusterResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.NONE,
+        cluster_id=broker.catalog.cluster_id,
+        controller_id=NODE_ID,
+        brokers=(me,),
+    )
+
+
+def _refusal(endpoint_type: int) -> Refusal | None:
+    if endpoint_type == _BROKERS:
+        return None
+    if endpoint_type == _CONTROLLERS:
+        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        return Refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message)
+    return Refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")

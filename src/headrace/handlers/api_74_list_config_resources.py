@@ -1,0 +1,38 @@
+"""ListConfigResources (74), versions 0-1: what configs may be asked of (KIP-714, KIP-1142).
+
+Version 0 lists client-metrics subscriptions only, of which there are none here.
+"""
+
+from __future__ import annotations
+
+from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import NODE_ID
+from headrace.broker.config_changes import BROKER, GROUP, TOPIC
+from headrace.errors import ErrorCode
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+_BROKER_LOGGER, _CLIENT_METRICS = 8, 16
+_KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)
+
+
+def handle(broker: Broker, request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+    wanted = request.resource_types or _KNOWN
+    if context.api_version == 0:
+        wanted = (_CLIENT_METRICS,)
+    known = all(resource_type in _KNOWN for resource_type in wanted)
+    names = {GROUP: broker.catalog.configured("group"), BROKER: [str(NODE_ID)], TOPIC: list(broker.catalog.topics)}
+    return ListConfigResourcesResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION,
+        config_resources=tuple(
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in (_KNOWN if known else ())
+            if resource_type in wanted
+            for name in names.get(resource_type, ())
+        ),
+    )

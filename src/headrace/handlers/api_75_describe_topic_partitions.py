@@ -1,0 +1,99 @@
+"""DescribeTopicPartitions (75), version 0: topics by name or all, page by page (KIP-966).
+
+Topics come in the order of their names. A page that is full ends with a cursor: the topic and partition to go on with.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kio.schema.describe_topic_partitions.v0.request import Cursor as RequestCursor
+from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
+from kio.schema.describe_topic_partitions.v0.response import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import Topic
+from headrace.broker.config import NODE_ID
+from headrace.broker.topic_rules import name_refusal
+from headrace.errors import ErrorCode
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .api_03_metadata import LEADER_EPOCH
+
+
+def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    names = sorted({asked.name for asked in request.topics} or broker.catalog.topics)
+    if cursor is not None and cursor.partition_index < 0:
+        refused = tuple(_refused(name, ErrorCode.INVALID_REQUEST) for name in names)
+        return _response(refused, None)
+    largest = broker.config.get_int("max.request.partition.size.limit")
+    room = max(1, min(request.response_partition_limit, largest))
+    topics = []
+    for name in names:
+        first = _first_partition(name, cursor)
+        if first is None:
+            continue
+        topic = broker.catalog.topics.get(name)
+        if topic is None:
+            valid = name_refusal(name) is None
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+            topics.append(_refused(name, code))
+            continue
+        if room == 0:
+            return _response(tuple(topics), Cursor(topic_name=name, partition_index=first))
+        end = min(topic.partitions, first + room)
+        topics.append(_described(topic, first, end))
+        room -= max(end - first, 0)
+        if end < topic.partitions:
+            return _response(tuple(topics), Cursor(topic_name=name, partition_index=end))
+    return _response(tuple(topics), None)
+
+
+def _first_partition(name: str, cursor: RequestCursor | None) -> int | None:
+    """Where to begin with a topic; None when earlier pages had all of it."""
+    if cursor is None or name > cursor.topic_name:
+        return 0
+    return int(cursor.partition_index) if name == cursor.topic_name else None
+
+
+def _response(
+    topics: tuple[DescribeTopicPartitionsResponseTopic, ...], next_cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(throttle_time=NO_THROTTLE, topics=topics, next_cursor=next_cursor)
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=None, partitions=())
+
+
+def _described(topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=tuple(map(_partition, range(first, end))),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _partition(index: int) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE,
+        partition_index=index,
+        leader_id=NODE_ID,
+        leader_epoch=LEADER_EPOCH,
+        replica_nodes=(NODE_ID,),
+        isr_nodes=(NODE_ID,),
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+    )
