@@ -119,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
+        "_answers",
         "_frame",
         "_frame_used",
         "_paused",
@@ -143,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self.task: asyncio.Task[None] | None = None
         self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
         self._frame_used = 0
+        self._answers: list[bytes | bytearray] = []
         self._requests: deque[bytes | memoryview] = deque()
         self._writable = True
         self._paused = False
@@ -218,6 +220,7 @@ class Connection(asyncio.BufferedProtocol):
         requests = self._requests
         while requests and self.task is None and self._writable and self.transport is not None:
             self._request(requests.popleft())
+        self._send()
         paused = len(requests) > MAX_QUEUED_REQUESTS
         if paused != self._paused and self.transport is not None:
             self._paused = paused
@@ -277,10 +280,17 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("cannot write the answer to %s v%d", APIS[header.api_key].name, header.api_version)
             self.abandon()
             return
-        if len(pieces) == 1:
-            self.transport.write(pieces[0])
-        else:
-            self.transport.writelines(pieces)
+        self._answers += pieces
+
+    def _send(self) -> None:
+        """Send what has been answered in one go: a system call for each small answer costs more than making it."""
+        answers = self._answers
+        if answers and self.transport is not None:
+            if len(answers) == 1:
+                self.transport.write(answers[0])
+            else:
+                self.transport.writelines(answers)
+        answers.clear()
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
         """The answer to a request whose handler raised: the right error everywhere in the response."""
@@ -297,13 +307,14 @@ class Connection(asyncio.BufferedProtocol):
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
         """A client newer than this broker learns in version 0, which all can read, what is served (KIP-511)."""
         response = supported(ErrorCode.UNSUPPORTED_VERSION)
-        self.transport.writelines(codec(_API_VERSIONS, 0).write_response(header.correlation_id, response))
+        self._answers += codec(_API_VERSIONS, 0).write_response(header.correlation_id, response)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _close(self, reason: str, *values: object) -> None:
         log.warning("closing the connection from %s: " + reason, self.host, *values)
         self._requests.clear()
+        self._send()
         if self.transport is not None:
             self.transport.close()  # what was answered before is still sent
 
