@@ -1,0 +1,137 @@
+"""Requests written by hand, byte by byte: what a client library would refuse to send.
+
+Only old, non-flexible versions are used, so that each request is a few lines of struct.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+
+import crc32c
+
+from tests.support import frame, receive_frame, request_header
+
+
+def string(value: str | None) -> bytes:
+    """A nullable string: its length as int16, -1 for null."""
+    if value is None:
+        return struct.pack(">h", -1)
+    encoded = value.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+def varint(value: int) -> bytes:
+    """A zigzag varint."""
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def batch(
+    values: Sequence[bytes],
+    *,
+    magic: int = 2,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    timestamp_ms: int = 1_700_000_000_000,
+) -> bytes:
+    """A record batch of `values` without keys, uncompressed, base offset 0."""
+    records = b""
+    for delta, value in enumerate(values):
+        body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
+        records += varint(len(body)) + body
+    checked = (
+        struct.pack(">hiqqqhii", 0, len(values) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
+                    base_sequence, len(values))
+        + records
+    )  # fmt: skip
+    return struct.pack(">qiibI", 0, len(checked) + 9, -1, magic, crc32c.crc32c(checked)) + checked
+
+
+def with_byte_changed(data: bytes, position: int) -> bytes:
+    """`data` with one byte flipped."""
+    changed = bytearray(data)
+    changed[position] ^= 0xFF
+    return bytes(changed)
+
+
+class Connection:
+    """One connection on which requests are sent as they are given."""
+
+    def __init__(self, bootstrap_servers: str, timeout_s: float = 30) -> None:
+        host, port = bootstrap_servers.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self._correlation_id = 0
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Go away without a word: the peer gets a TCP reset."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send_request(self, api_key: int, api_version: int, body: bytes) -> int:
+        """Send a request and return its correlation id."""
+        self._correlation_id += 1
+        self.send(frame(request_header(api_key, api_version, self._correlation_id) + body))
+        return self._correlation_id
+
+    def receive(self) -> bytes | None:
+        """The next response, from its correlation id on; None when the broker closed the connection."""
+        return receive_frame(self.socket)
+
+    def call(self, api_key: int, api_version: int, body: bytes) -> bytes:
+        """Send a request and return the body of its response."""
+        correlation_id = self.send_request(api_key, api_version, body)
+        response = self.receive()
+        assert response is not None, "the broker closed the connection"
+        assert struct.unpack(">i", response[:4])[0] == correlation_id
+        return response[4:]
+
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        """Ask ApiVersions v0: api key → lowest and highest version."""
+        body = self.call(18, 0, b"")
+        code, count = struct.unpack_from(">hi", body)
+        assert code == 0
+        return {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])}
+
+    def produce(self, topic: str, records: bytes | None, partition: int = 0, acks: int = -1) -> tuple[int, int]:
+        """Produce v3 of one partition: its error code and base offset."""
+        size = struct.pack(">i", -1) if records is None else struct.pack(">i", len(records)) + records
+        of_topic = string(topic) + struct.pack(">ii", 1, partition) + size
+        body = self.call(0, 3, string(None) + struct.pack(">hii", acks, 30_000, 1) + of_topic)
+        at = 4 + 2 + len(topic) + 4 + 4
+        code, base_offset = struct.unpack_from(">hq", body, at)
+        return code, base_offset
+
+    def send_fetch(self, topic: str, offset: int, max_wait_ms: int, partition: int = 0) -> int:
+        """Send Fetch v4 that waits for one byte at `offset`."""
+        return self.send_request(
+            1,
+            4,
+            struct.pack(">iiiibi", -1, max_wait_ms, 1, 1 << 20, 0, 1)
+            + string(topic)
+            + struct.pack(">iiqi", 1, partition, offset, 1 << 20),
+        )
+
+
+@contextlib.contextmanager
+def connection(bootstrap_servers: str) -> Iterator[Connection]:
+    """A connection that is closed at the end."""
+    opened = Connection(bootstrap_servers)
+    try:
+        yield opened
+    finally:
+        opened.close()

@@ -1,0 +1,169 @@
+"""What a broker does with bytes that no client should send: as Kafka does it, and everybody else goes on."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.confluent import consumer, create_topic, produce, take
+from tests.raw import Connection, batch, connection, string, with_byte_changed
+from tests.support import frame, request_header, unique
+
+CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_RECORD = 2, 3, 35, 87
+RNG = random.Random(20)
+
+
+@pytest.fixture(autouse=True)
+def bystander(bootstrap_servers: str) -> Iterator[Connection]:
+    """Another client, connected all the while, that is answered before and after."""
+    with connection(bootstrap_servers) as other:
+        before = other.api_versions()
+        yield other
+        assert other.api_versions() == before
+
+
+CLOSED = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "tls": bytes.fromhex("16030100f8010000f40303") + RNG.randbytes(240),
+    "a frame over socket.request.max.bytes": struct.pack(">i", 100 * 1024 * 1024 + 1),
+    "a negative size": struct.pack(">i", -5) + b"hello",
+    "the lowest size": struct.pack(">i", -(1 << 31)),
+    "a header cut short": frame(b"\x00\x12\x00"),
+    "a client id longer than the frame": frame(struct.pack(">hhih", 3, 1, 1, 30_000) + b"abc"),
+    "an unknown api key": frame(request_header(999, 0, 1)),
+    "a negative api key": frame(request_header(-1, 0, 1)),
+    "a version that is not served": frame(request_header(3, 99, 1) + struct.pack(">i", 0)),
+    "a negative version": frame(request_header(3, -1, 1) + struct.pack(">i", 0)),
+    "a body cut short": frame(request_header(3, 1, 1) + struct.pack(">i", 5) + b"\x00"),
+    "an array longer than the frame": frame(request_header(3, 1, 1) + struct.pack(">i", 2_000_000_000)),
+    "a string that is no text": frame(request_header(10, 0, 1) + struct.pack(">h", 200) + b"abc"),
+    "a body of noise": frame(request_header(0, 9, 1) + b"\x00" + RNG.randbytes(300)),
+}
+
+
+@pytest.mark.parametrize("garbage", CLOSED.values(), ids=CLOSED.keys())
+def test_the_connection_is_closed(bootstrap_servers: str, garbage: bytes) -> None:
+    with connection(bootstrap_servers) as client:
+        client.send(garbage)
+        assert client.receive() is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_never_harms_others(bootstrap_servers: str, seed: int) -> None:
+    """Frames of noise behind a right header of a random API: answered or closed, and the broker lives on."""
+    rng = random.Random(seed)
+    with connection(bootstrap_servers) as other:
+        versions = other.api_versions()
+    for api_key in rng.sample(sorted(versions), 12):
+        low, high = versions[api_key]
+        with connection(bootstrap_servers) as client:
+            client.socket.settimeout(0.05)
+            header = request_header(api_key, rng.randint(low, high), 1)
+            client.send(frame(header + b"\x00" + rng.randbytes(rng.randint(0, 60))))
+            try:
+                client.receive()
+            except TimeoutError:
+                pass  # it waits for something that will not come: it is gone in a moment
+
+
+def test_api_versions_of_an_unknown_version_is_answered(bootstrap_servers: str) -> None:
+    """KIP-511: in version 0, with the error and the versions that are served, and the connection stays."""
+    with connection(bootstrap_servers) as client:
+        body = client.call(18, 99, b"\x00\x04java\x064.9.9\x00")
+        code, count = struct.unpack_from(">hi", body)
+        served = {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])}
+        assert code == UNSUPPORTED_VERSION
+        assert served[18] == (0, 4)
+        assert client.api_versions()[18] == (0, 4)
+
+
+def test_requests_in_one_write_are_answered_in_order(bootstrap_servers: str) -> None:
+    with connection(bootstrap_servers) as client:
+        client.send(b"".join(frame(request_header(18, 0, i)) for i in range(50)))
+        for i in range(50):
+            response = client.receive()
+            assert response is not None
+            assert struct.unpack(">i", response[:4])[0] == i
+
+
+def test_a_request_byte_by_byte_is_answered(bootstrap_servers: str) -> None:
+    with connection(bootstrap_servers) as client:
+        for byte in frame(request_header(18, 0, 5)):
+            client.send(bytes([byte]))
+        response = client.receive()
+        assert response is not None
+        assert struct.unpack(">i", response[:4])[0] == 5
+
+
+def test_a_half_sent_request_holds_up_nobody(bootstrap_servers: str, topic_name: str, bystander: Connection) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    whole = frame(request_header(18, 0, 5))
+    with connection(bootstrap_servers) as slow, connection(bootstrap_servers) as gone:
+        slow.send(whole[:9])
+        gone.send(whole[:9])
+        assert bystander.api_versions()
+        assert bystander.produce(topic_name, batch([b"a"])) == (0, 0)
+        gone.reset()
+        slow.send(whole[9:])
+        assert slow.receive() is not None
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_client_that_vanishes_mid_poll_holds_up_nobody(
+    bootstrap_servers: str, topic_name: str, bystander: Connection, how: str
+) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    produce(bootstrap_servers, topic_name, [b"before"])
+    waiting = [Connection(bootstrap_servers) for _ in range(20)]
+    for client in waiting:
+        client.send_fetch(topic_name, 1, max_wait_ms=20_000)
+    with connection(bootstrap_servers) as patient:
+        patient.send_fetch(topic_name, 1, max_wait_ms=20_000)
+        for client in waiting:
+            getattr(client, how)()
+        assert bystander.produce(topic_name, batch([b"a"])) == (0, 1)
+        response = patient.receive()
+        assert response is not None
+        assert response.endswith(batch([b"a"])[-8:])
+
+
+GOOD = batch([b"first", b"second"])
+CORRUPT = {
+    "a changed byte of a record": with_byte_changed(GOOD, len(GOOD) - 3),
+    "a wrong checksum": with_byte_changed(GOOD, 17),
+    "a changed timestamp": with_byte_changed(GOOD, 30),
+    "cut short": GOOD[:-4],
+    "a batch length beyond the end": GOOD[:8] + struct.pack(">i", len(GOOD) + 100) + GOOD[12:],
+    "a batch length too small": GOOD[:8] + struct.pack(">i", 5) + GOOD[12:],
+    "noise": random.Random(5).randbytes(200),
+}
+
+
+@pytest.mark.parametrize("records", CORRUPT.values(), ids=CORRUPT.keys())
+def test_a_corrupt_batch_is_refused_and_the_next_is_stored(
+    bootstrap_servers: str, topic_name: str, records: bytes
+) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    with connection(bootstrap_servers) as client:
+        code, base_offset = client.produce(topic_name, records)
+        assert (code, base_offset) in {(CORRUPT_MESSAGE, -1), (INVALID_RECORD, -1)}
+        assert client.produce(topic_name, GOOD) == (0, 0)
+    produce(bootstrap_servers, topic_name, [b"third"])
+    with consumer(bootstrap_servers, unique("group"), check_crcs=True) as source:
+        source.subscribe([topic_name])
+        assert [(m.offset(), m.value()) for m in take(source, 3)] == [(0, b"first"), (1, b"second"), (2, b"third")]
+
+
+def test_a_partition_that_is_not_there(bootstrap_servers: str, topic_name: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    with connection(bootstrap_servers) as client:
+        assert client.produce(topic_name, GOOD, partition=7) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert client.produce(topic_name, GOOD) == (0, 0)
+
+
+def test_find_coordinator_of_an_empty_group_is_answered(bootstrap_servers: str) -> None:
+    with connection(bootstrap_servers) as client:
+        assert len(client.call(10, 0, string(""))) > 2
