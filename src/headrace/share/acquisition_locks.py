@@ -67,12 +67,16 @@ class AcquisitionLocks:
         """When the first lock runs out, None when there is none."""
         timers = self._timers
         ended = 0
-        for deadline_ms, first, last in timers:
-            if any(deadline_ms == lock.deadline_ms for _, _, lock in self.spans.within(first, last)):
-                break
+        while ended < len(timers) and not self._still_held(*timers[ended]):
             ended += 1
         del timers[:ended]
         return timers[0][0] if timers else None
+
+    def _still_held(self, deadline_ms: int, first: int, last: int) -> bool:
+        spans = self.spans
+        locks = spans.values
+        reach = range(bisect_left(spans.lasts, first), bisect_right(spans.firsts, last))
+        return any(locks[i].deadline_ms == deadline_ms for i in reach)
 
     def expired(self, now_ms: int) -> list[Run[AcquisitionLock]]:
         """The locks whose deadline has come. They stay until they are released."""

@@ -1,0 +1,193 @@
+"""ShareFetch (78), versions 1-2: acquire records for a member of a share group, waiting up to ``max_wait`` (KIP-932).
+
+A share session remembers the member's partitions; a request names what is added and forgotten. It may carry
+acknowledgements, which are applied first. The records of a partition are whole log batches as they lie on disk, of
+which the client keeps what ``acquired_records`` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from kio.schema.share_fetch.v2.request import ShareFetchRequest
+from kio.schema.share_fetch.v2.response import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchResponse,
+)
+
+from headrace.broker.broker import Broker
+from headrace.broker.limits import MAX_FETCH_WAIT_MS
+from headrace.broker.share_partitions import LEADER_EPOCH, Fetched, FetchLimits
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.settings import ShareSettings
+from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge, milliseconds
+
+_BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """A request whose acknowledgements are done and whose records are wanted."""
+
+    broker: Broker
+    request: ShareFetchRequest
+    context: RequestContext
+    session: ShareSession
+    limits: FetchLimits
+    settings: ShareSettings
+    acknowledged: Acknowledged
+
+
+def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> Any:
+    share = broker.share
+    group_id, member_id, epoch = request.group_id or "", request.member_id or "", request.share_session_epoch
+    if request.is_renew_ack and _wants_records(request):
+        return _error(ErrorCode.INVALID_REQUEST)
+    session = share.sessions.fetch(
+        group_id,
+        member_id,
+        epoch,
+        context.connection_id,
+        acknowledges=any(
+            partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
+        ),
+        limit=broker.config.get_int("group.share.max.share.sessions"),
+    )
+    if isinstance(session, Refusal):
+        return _error(session.code)
+    if request.share_acquire_mode not in (_BATCH_OPTIMIZED, _RECORD_LIMIT):
+        return _error(ErrorCode.UNKNOWN_SERVER_ERROR)
+    settings = share.settings(group_id)
+    acknowledged = acknowledge(broker, session, request.topics, settings, renew=request.is_renew_ack)
+    limits = FetchLimits(
+        max_bytes=min(request.max_bytes, broker.fetch_max_bytes),
+        max_records=request.max_records,
+        batch_size=request.batch_size,
+        record_limit=request.share_acquire_mode == _RECORD_LIMIT,
+    )
+    fetch = _Fetch(broker, request, context, session, limits, settings, acknowledged)
+    if epoch == FINAL_EPOCH:
+        share.close_session(session)
+        return _answer(fetch, [])
+    session.update(
+        ((topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions),
+        ((topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions),
+    )
+    if request.is_renew_ack or limits.max_records <= 0 or limits.max_bytes <= 0:
+        return _answer(fetch, [])
+    if request.min_bytes <= 1 or share.has_bytes(session, request.min_bytes, settings):
+        fetched = share.fetch(session, limits, settings)
+        if _enough(session, fetched) or request.max_wait <= NO_THROTTLE:
+            return _answer(fetch, fetched)
+    return _poll(fetch)
+
+
+def _wants_records(request: ShareFetchRequest) -> bool:
+    return bool(request.max_bytes or request.min_bytes or request.max_records or request.max_wait)
+
+
+def _enough(session: ShareSession, fetched: list[Fetched]) -> bool:
+    """Whether to answer now: something was acquired, or there is nothing but errors."""
+    return len(fetched) == len(session.partitions) or any(one.acquired for one in fetched)
+
+
+def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
+    """Wait for records. The first waiter is set up before anything else can run, so that no change goes unnoticed."""
+    broker, session, min_bytes = fetch.broker, fetch.session, fetch.request.min_bytes
+    wait_ms = min(fetch.request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
+    deadline_ms = broker.monotonic_ms() + wait_ms
+
+    def waiter() -> Awaitable[bool]:
+        keys = broker.share.wait_keys(session, fetch.settings)
+        return broker.waits.wait(keys, deadline_ms - broker.monotonic_ms())
+
+    async def poll(notified: Awaitable[bool]) -> ShareFetchResponse:
+        await broker.durable()  # the acknowledgements, while waiting anyway
+        while True:
+            more = await notified
+            if not more or min_bytes <= 1 or broker.share.has_bytes(session, min_bytes, fetch.settings):
+                fetched = broker.share.fetch(session, fetch.limits, fetch.settings)
+                if not more or _enough(session, fetched):
+                    return _response(fetch, fetched)
+            notified = waiter()
+
+    return poll(waiter())
+
+
+def _answer(fetch: _Fetch, fetched: list[Fetched]) -> Any:
+    """The response, or one that waits until the acknowledgements are durable."""
+    response = _response(fetch, fetched)
+    return _when_durable(fetch.broker, response) if fetch.broker.flusher.due else response
+
+
+async def _when_durable(broker: Broker, response: ShareFetchResponse) -> ShareFetchResponse:
+    await broker.durable()
+    return response
+
+
+_LEADER = LeaderIdAndEpoch(leader_id=Broker.node_id, leader_epoch=LEADER_EPOCH)
+_NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+
+
+def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
+    """What was fetched and acknowledged, by topic. A full request (epoch 0) is told of all its partitions."""
+    acknowledged = fetch.acknowledged
+    results = {(one.topic_id, one.partition): one for one in fetched}
+    partitions = dict.fromkeys(results)
+    partitions.update(dict.fromkeys(acknowledged))
+    if fetch.request.share_session_epoch == INITIAL_EPOCH and fetch.limits.max_records > 0 < fetch.limits.max_bytes:
+        partitions.update(fetch.session.partitions)
+    topics: dict[UUID, list[PartitionData]] = {}
+    moved = False
+    for topic_id, partition in partitions:
+        data = results.get((topic_id, partition)) or Fetched(topic_id, partition, ErrorCode.NONE)
+        refusal = acknowledged.get((topic_id, partition))
+        refused = ErrorCode.NONE if refusal is None else refusal.code
+        led_elsewhere = data.error_code in NOT_LEADER or refused in NOT_LEADER
+        moved = moved or led_elsewhere
+        topics.setdefault(topic_id, []).append(
+            PartitionData(
+                partition_index=partition,
+                error_code=data.error_code,
+                acknowledge_error_code=refused,
+                acknowledge_error_message=None if refusal is None else refusal.message,
+                current_leader=_LEADER if led_elsewhere else _NO_LEADER,
+                records=data.records,
+                acquired_records=tuple(
+                    AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+                    for first, last, count in data.acquired
+                ),
+            )
+        )
+    context = fetch.context
+    endpoint = NodeEndpoint(node_id=Broker.node_id, host=context.listener_host, port=context.listener_port)
+    return ShareFetchResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout=milliseconds(fetch.settings.lock_duration_ms),
+        responses=tuple(
+            ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(data)) for topic_id, data in topics.items()
+        ),
+        node_endpoints=(endpoint,) if moved else (),
+    )
+
+
+def _error(code: ErrorCode) -> ShareFetchResponse:
+    return ShareFetchResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        acquisition_lock_timeout=NO_THROTTLE,
+        responses=(),
+        node_endpoints=(),
+    )

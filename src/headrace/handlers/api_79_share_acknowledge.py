@@ -1,0 +1,130 @@
+"""ShareAcknowledge (79), versions 1-2: accept, release, reject or renew what a member holds (KIP-932, KIP-1222).
+
+All or nothing for each partition. Epoch -1 ends the share session after that and gives back the rest. A ShareFetch
+carries the same acknowledgements and handles them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from kio.schema.share_acknowledge.v2.request import AcknowledgeTopic, ShareAcknowledgeRequest
+from kio.schema.share_acknowledge.v2.response import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+from headrace.broker.broker import Broker, StorageError
+from headrace.broker.share_partitions import LEADER_EPOCH
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.acknowledgement import AcknowledgementBatch
+from headrace.share.settings import ShareSettings
+from headrace.share.share_session import FINAL_EPOCH, ShareSession
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+Acknowledged = dict[tuple[UUID, int], Refusal | None]
+"""The result by partition: None for success. In the order of the request."""
+
+NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""With these errors a response names the leader and its address."""
+
+
+def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestContext) -> Any:
+    share = broker.share
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    session = share.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
+    if isinstance(session, Refusal):
+        return _response(session.code, 0, (), ())
+    settings = share.settings(group_id)
+    acknowledged = acknowledge(broker, session, request.topics, settings, renew=request.is_renew_ack)
+    if request.share_session_epoch == FINAL_EPOCH:
+        share.close_session(session)
+    # A partition without acknowledgements is answered only along with others that have some.
+    responses = tuple(_topic(topic, acknowledged) for topic in request.topics) if acknowledged else ()
+    moved = any(refusal is not None and refusal.code in NOT_LEADER for refusal in acknowledged.values())
+    endpoints = (_endpoint(broker, context),) if moved else ()
+    response = _response(ErrorCode.NONE, settings.lock_duration_ms, responses, endpoints)
+    return _when_durable(broker, response) if broker.flusher.due else response
+
+
+def _topic(topic: AcknowledgeTopic, acknowledged: Acknowledged) -> ShareAcknowledgeTopicResponse:
+    partitions = []
+    for partition in topic.partitions:
+        refusal = acknowledged.get((topic.topic_id, partition.partition_index))
+        code = ErrorCode.NONE if refusal is None else refusal.code
+        partitions.append(
+            PartitionData(
+                partition_index=partition.partition_index,
+                error_code=code,
+                error_message=None if refusal is None else refusal.message,
+                current_leader=_LEADER if code in NOT_LEADER else _NO_LEADER,
+            )
+        )
+    return ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=tuple(partitions))
+
+
+def acknowledge(
+    broker: Broker, session: ShareSession, topics: Iterable[Any], settings: ShareSettings, *, renew: bool
+) -> Acknowledged:
+    """Apply the acknowledgements in ``topics`` of a ShareFetch or ShareAcknowledge."""
+    acknowledged: Acknowledged = {}
+    renew = renew and broker.config.group_value(session.group_id, "share.renew.acknowledge.enable") == "true"
+    for topic in topics:
+        for partition in topic.partitions:
+            if not partition.acknowledgement_batches:
+                continue
+            batches = [
+                AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                for batch in partition.acknowledgement_batches
+            ]
+            try:
+                refusal = broker.share.acknowledge(
+                    session, topic.topic_id, partition.partition_index, batches, settings, renew=renew
+                )
+            except StorageError as error:
+                refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            acknowledged[topic.topic_id, partition.partition_index] = refusal
+    return acknowledged
+
+
+@lru_cache(maxsize=64)
+def milliseconds(ms: int) -> timedelta:
+    """``ms`` as kio wants it."""
+    return timedelta(milliseconds=ms)
+
+
+_LEADER = LeaderIdAndEpoch(leader_id=Broker.node_id, leader_epoch=LEADER_EPOCH)
+_NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+
+
+def _endpoint(broker: Broker, context: RequestContext) -> NodeEndpoint:
+    return NodeEndpoint(node_id=broker.node_id, host=context.listener_host, port=context.listener_port)
+
+
+def _response(
+    code: ErrorCode,
+    lock_duration_ms: int,
+    responses: tuple[ShareAcknowledgeTopicResponse, ...],
+    node_endpoints: tuple[NodeEndpoint, ...],
+) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        acquisition_lock_timeout=milliseconds(lock_duration_ms),
+        responses=responses,
+        node_endpoints=node_endpoints,
+    )
+
+
+async def _when_durable(broker: Broker, response: ShareAcknowledgeResponse) -> ShareAcknowledgeResponse:
+    await broker.durable()
+    return response
