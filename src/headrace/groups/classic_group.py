@@ -21,16 +21,11 @@ from typing import TypeAlias
 from headrace.errors import ErrorCode
 from headrace.outcome import Completion, Outcome
 
-from .classic_member import JoinReply, JoinRequest, Member, MemberIdentity, State, SyncReply, SyncRequest
+from .classic_member import JoinReply, JoinRequest, LeaveReply, Member, MemberIdentity, State, SyncReply, SyncRequest
 from .classic_roster import Roster
-from .deadlines import Deadlines
+from .deadlines import JOIN, PENDING, SESSION, SYNC, Deadlines, GroupDeadlines, TimerKey
 from .records import Generation, GroupMetadata, GroupRecord
 from .settings import ClassicSettings
-
-TimerKey: TypeAlias = tuple[str, str, str]
-"""Group id, what for, member id."""
-
-SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a new member's first JoinGroup waits at most. It does not know its id yet, so no session can end it."""
@@ -57,7 +52,7 @@ class ClassicGroup:
         self.generation_id = 0
         self.protocol: str | None = None
         self.roster = Roster()
-        self._timers = timers
+        self._timers = GroupDeadlines(timers, group_id)
         self._completions: list[Completion] = []
         self._initial_left_ms: int | None = None  # of an initial rebalance: how much longer it may be put off
         self._newcomer = False  # somebody joined the initial rebalance since it was last put off
@@ -97,7 +92,7 @@ class ClassicGroup:
                 return self._replace_static(roster.members[known_as], request, ticket, now_ms)
             if instance_id is None and request.known_member_id_required:
                 roster.pending.add(request.new_member_id)
-                self._arm(PENDING, request.new_member_id, now_ms + request.session_timeout_ms)
+                self._timers.set(PENDING, request.new_member_id, now_ms + request.session_timeout_ms)
                 return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
             return self._add(request.new_member_id, request, ticket, settings, now_ms)
         if member_id in roster.pending and instance_id is None:
@@ -113,7 +108,7 @@ class ClassicGroup:
     ) -> Outcome[GroupRecord, JoinReply | None]:
         self.roster.add(member_id, request, ticket)
         self._newcomer = True
-        self._arm(SESSION, member_id, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._timers.set(SESSION, member_id, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         if not self.is_empty:
             return self._parked(self._rebalance(now_ms))
         # The first members of an empty group: leave time for the others to come.
@@ -146,7 +141,7 @@ class ClassicGroup:
         old_leader = self.roster.leader
         self._answer_join(member, JoinReply(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
         self._answer_sync(member, SyncReply(ErrorCode.FENCED_INSTANCE_ID), now_ms)
-        self._cancel(SESSION, member.member_id)
+        self._timers.cancel(SESSION, member.member_id)
         self.roster.rename(member, request)
         self._update(member, request, ticket)
         self._restart_session(member, now_ms)
@@ -187,7 +182,7 @@ class ClassicGroup:
         if self._newcomer and wait_ms > 0:
             self._newcomer = False
             self._initial_left_ms = left_ms - wait_ms
-            self._arm(JOIN, "", now_ms + wait_ms)
+            self._timers.set(JOIN, "", now_ms + wait_ms)
             return ()
         return self._complete_join(now_ms)
 
@@ -197,22 +192,22 @@ class ClassicGroup:
             for member in self.roster.all():
                 self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), now_ms)
             self.roster.unsynced.clear()
-            self._cancel(SYNC)
+            self._timers.cancel(SYNC)
             self._transition(State.PREPARING_REBALANCE, now_ms)
-            self._arm(JOIN, "", now_ms + self.roster.rebalance_timeout_ms())
+            self._timers.set(JOIN, "", now_ms + self.roster.rebalance_timeout_ms())
         if self._initial_left_ms is None and self.roster.all_joined():
             return self._complete_join(now_ms)
         return ()
 
     def _complete_join(self, now_ms: int) -> Records:
         """End the joining: whoever did not come is out, unless static; the rest are the next generation."""
-        self._cancel(JOIN)
+        self._timers.cancel(JOIN)
         self._initial_left_ms = None
         for member in self.roster.all():
             if member.join_ticket is None and member.group_instance_id is None:
                 self._remove(member)
         if len(self.roster) and not self.roster.elect():  # only static members, all of them away: wait on
-            self._arm(JOIN, "", now_ms + self.roster.rebalance_timeout_ms())
+            self._timers.set(JOIN, "", now_ms + self.roster.rebalance_timeout_ms())
             return ()
         self.generation_id += 1
         self.protocol = self.roster.select_protocol()
@@ -225,7 +220,7 @@ class ClassicGroup:
             member.is_new = False
             self._restart_session(member, now_ms)
         self.roster.unsynced = set(self.roster.members)
-        self._arm(SYNC, "", now_ms + self.roster.rebalance_timeout_ms())
+        self._timers.set(SYNC, "", now_ms + self.roster.rebalance_timeout_ms())
         return ()
 
     # Syncing, staying, leaving ---------------------------------------------------------------------------------------
@@ -238,7 +233,7 @@ class ClassicGroup:
         member, unsynced = self.roster.members[request.member_id], self.roster.unsynced
         unsynced.discard(member.member_id)
         if not unsynced:
-            self._cancel(SYNC)
+            self._timers.cancel(SYNC)
         self._restart_session(member, now_ms)
         if self.state is State.STABLE:
             return Outcome(self._synced(member.assignment))
@@ -287,7 +282,7 @@ class ClassicGroup:
         self._restart_session(self.roster.members[member_id], now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else ErrorCode.NONE
 
-    def leave(self, leavers: Sequence[MemberIdentity], now_ms: int) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+    def leave(self, leavers: Sequence[MemberIdentity], now_ms: int) -> Outcome[GroupRecord, LeaveReply]:
         """Members go; their places are given to the others at once. The reply has a code for each."""
         codes = []
         for member_id, instance_id in leavers:
@@ -354,13 +349,7 @@ class ClassicGroup:
     # Small steps -----------------------------------------------------------------------------------------------------
 
     def _restart_session(self, member: Member, now_ms: int) -> None:
-        self._arm(SESSION, member.member_id, now_ms + member.session_timeout_ms)
-
-    def _arm(self, kind: str, member_id: str, deadline_ms: int) -> None:
-        self._timers.set((self.group_id, kind, member_id), deadline_ms)
-
-    def _cancel(self, kind: str, member_id: str = "") -> None:
-        self._timers.cancel((self.group_id, kind, member_id))
+        self._timers.set(SESSION, member.member_id, now_ms + member.session_timeout_ms)
 
     def _transition(self, state: State, now_ms: int) -> None:
         self.state, self.state_since_ms = state, now_ms
@@ -373,11 +362,11 @@ class ClassicGroup:
 
     def _remove(self, member: Member) -> None:
         self.roster.remove(member)
-        self._cancel(SESSION, member.member_id)
+        self._timers.cancel(SESSION, member.member_id)
 
     def _forget_pending(self, member_id: str) -> None:
         self.roster.pending.discard(member_id)
-        self._cancel(PENDING, member_id)
+        self._timers.cancel(PENDING, member_id)
 
     def _answer_join(self, member: Member, reply: JoinReply) -> None:
         if member.join_ticket is not None:

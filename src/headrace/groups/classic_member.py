@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode
 
@@ -96,6 +96,10 @@ class SyncReply:
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
+
+
+LeaveReply: TypeAlias = tuple[ErrorCode, ...] | ErrorCode
+"""The answer to a LeaveGroup: a code for each that leaves, or one for all of them."""
 
 
 class MemberIdentity(NamedTuple):

@@ -14,9 +14,9 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Outcome
 
 from . import record_schemas
-from .classic_group import ClassicGroup, TimerKey
-from .classic_member import JoinReply, JoinRequest, MemberIdentity, SyncReply, SyncRequest
-from .deadlines import Deadlines
+from .classic_group import ClassicGroup
+from .classic_member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
+from .deadlines import Deadlines, TimerKey
 from .offsets import NO_RETENTION, Commit, CommittedOffsets, TopicOffsets
 from .records import GroupMetadata, GroupRecord, OffsetCommit, ShareGroupMetadata
 from .settings import ClassicSettings, Configuration, ShareSettings, Topic, Topics
@@ -49,6 +49,7 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self._config = config
         self._timers: Deadlines[TimerKey] = Deadlines()
+        self._newborn: ShareGroup | None = None  # decided, to be registered by the replay of its first record
 
     # Classic groups --------------------------------------------------------------------------------------------------
 
@@ -94,10 +95,8 @@ class GroupCoordinator:
             return group
         return group.heartbeat(member_id, instance_id, generation_id, now_ms)
 
-    def leave(
-        self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int
-    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...] | ErrorCode]:
-        """LeaveGroup: a code for each of ``leavers``, or one for all."""
+    def leave(self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int) -> Outcome[GroupRecord, LeaveReply]:
+        """LeaveGroup."""
         group = self._classic(group_id)
         if isinstance(group, ErrorCode):
             return Outcome(group)
@@ -166,7 +165,7 @@ class GroupCoordinator:
                 return Outcome(Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
             if request.member_epoch > 0:
                 return Outcome(Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found."))
-            group = ShareGroup(group_id, self._timers)  # the replay of its first record registers it
+            group = self._newborn = ShareGroup(group_id, self._timers)
         if not isinstance(group, ShareGroup):
             return Outcome(not_a_share_group(group_id))
         return group.heartbeat(request, topics, ShareSettings.of(self._config, group_id), now_ms)
@@ -285,10 +284,15 @@ class GroupCoordinator:
             if not isinstance(group, ShareGroup):
                 if record.value is None:
                     return
-                group = self.groups[group_id] = ShareGroup(group_id, self._timers)
+                group = self.groups[group_id] = self._born(group_id)
             group.replay(record)
             if isinstance(record, ShareGroupMetadata) and record.value is None:
                 del self.groups[group_id]
+
+    def _born(self, group_id: str) -> ShareGroup:
+        """A share group whose first record is there."""
+        newborn, self._newborn = self._newborn, None
+        return newborn if newborn and newborn.group_id == group_id else ShareGroup(group_id, self._timers)
 
 
 def not_a_share_group(group_id: str) -> Refusal:

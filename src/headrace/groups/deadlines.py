@@ -7,7 +7,7 @@ that heartbeat cost their heartbeats, and ten thousand idle groups nothing.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 K = TypeVar("K")
 
@@ -73,3 +73,26 @@ class Deadlines(Generic[K]):
             del self._queued[key]
             if due_ms is not None:
                 self._push(key, due_ms)
+
+
+TimerKey: TypeAlias = tuple[str, str, str]
+"""Group id, what for, member id."""
+
+SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
+
+
+class GroupDeadlines:
+    """One group's part of the deadlines of all groups: by what for and, where it is about one, the member's id."""
+
+    __slots__ = ("_deadlines", "_group_id")
+
+    def __init__(self, deadlines: Deadlines[TimerKey], group_id: str) -> None:
+        self._deadlines, self._group_id = deadlines, group_id
+
+    def set(self, kind: str, member_id: str, deadline_ms: int) -> None:
+        """Have :meth:`Deadlines.pop_due` tell of it at ``deadline_ms``."""
+        self._deadlines.set((self._group_id, kind, member_id), deadline_ms)
+
+    def cancel(self, kind: str, member_id: str = "") -> None:
+        """Forget it."""
+        self._deadlines.cancel((self._group_id, kind, member_id))

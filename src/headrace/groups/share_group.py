@@ -21,8 +21,7 @@ from uuid import UUID
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Outcome
 
-from .classic_group import SESSION, TimerKey
-from .deadlines import Deadlines
+from .deadlines import SESSION, Deadlines, GroupDeadlines, TimerKey
 from .records import (
     Assignment,
     AssignmentEpoch,
@@ -65,7 +64,7 @@ class ShareGroup:
         self.target: dict[str, Assignment] = {}
         self.current: dict[str, CurrentAssignment] = {}
         self.state_partitions = StatePartitions()
-        self._timers = timers
+        self._timers = GroupDeadlines(timers, group_id)
         self._initialize_asked_ms: dict[UUID, int] = {}  # forgotten by a restart, after which it is asked again
         self._covered: dict[UUID, set[int]] | None = None  # by the target; derived, None when out of date
 
@@ -92,7 +91,7 @@ class ShareGroup:
             return Outcome(ShareHeartbeatReply(request.member_id, LEAVE_EPOCH), records)
         step = HeartbeatStep(self, request, topics, settings, now_ms)
         step.run()
-        self._timers.set((self.group_id, SESSION, request.member_id), now_ms + settings.session_timeout_ms)
+        self._timers.set(SESSION, request.member_id, now_ms + settings.session_timeout_ms)
         for topic_id in step.initialize:
             self._initialize_asked_ms[topic_id] = now_ms
         return Outcome(step.reply(), tuple(step.records))
@@ -144,7 +143,7 @@ class ShareGroup:
     def start_sessions(self, settings: ShareSettings, now_ms: int) -> None:
         """After a restart: the members' sessions begin anew."""
         for member_id in self.members:
-            self._timers.set((self.group_id, SESSION, member_id), now_ms + settings.session_timeout_ms)
+            self._timers.set(SESSION, member_id, now_ms + settings.session_timeout_ms)
 
     def covered(self) -> Mapping[UUID, set[int]]:
         """The partitions that somebody shall have, by topic id."""
@@ -212,7 +211,7 @@ class ShareGroup:
             case ShareGroupMemberMetadata(_, member_id, member):
                 _put(self.members, member_id, member)
                 if member is None:
-                    self._timers.cancel((self.group_id, SESSION, member_id))
+                    self._timers.cancel(SESSION, member_id)
             case ShareGroupMetadata(_, value):
                 self.epoch, self.metadata_hash = value or GroupEpoch(0, 0)
             case ShareGroupTargetAssignmentMember(_, member_id, target):

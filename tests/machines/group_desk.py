@@ -1,0 +1,190 @@
+"""A group coordinator with everything around it that a broker would be: a log, a clock, parked requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID, uuid5
+
+from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
+from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.share_heartbeat import ShareHeartbeat, ShareHeartbeatReply
+
+NAMESPACE = UUID(int=7)
+
+DEFAULTS = {
+    "group.min.session.timeout.ms": 6_000,
+    "group.max.session.timeout.ms": 1_800_000,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.max.size": 1_000,
+    "offset.metadata.max.bytes": 4096,
+    "group.share.max.size": 200,
+    "group.share.initialize.retry.interval.ms": 30_000,
+    "share.session.timeout.ms": 45_000,
+    "share.heartbeat.interval.ms": 5_000,
+    "share.assignment.interval.ms": 0,
+}
+
+
+class Config:
+    def __init__(self, **values):
+        self.values = DEFAULTS | {name.replace("_", "."): value for name, value in values.items()}
+
+    def get_int(self, name):
+        return self.values[name]
+
+    def group_value(self, group_id, name):
+        return str(self.values[name])
+
+
+@dataclass(frozen=True)
+class Topic:
+    name: str
+    partitions: int
+    incarnation: int = 0
+
+    @property
+    def topic_id(self):
+        return uuid5(NAMESPACE, f"{self.name}-{self.incarnation}")
+
+
+class Desk:
+    """Time stands still until :meth:`pass_ms`. ``answers`` has the replies to parked requests by ticket."""
+
+    def __init__(self, **config):
+        self.config = Config(**config)
+        self.coordinator = GroupCoordinator(self.config)
+        self.now_ms = 1_000_000
+        self.log = []
+        self.answers = {}
+        self.tickets = 0
+        self.topics = {}
+        self.state_works = True
+
+    def submit(self, outcome):
+        for record in outcome.records:
+            key, value = self.coordinator.encode(record)
+            self.log.append((key, value))
+            self.coordinator.replay(self.coordinator.decode(key, value))
+        for completion in outcome.completions:
+            assert completion.ticket not in self.answers
+            self.answers[completion.ticket] = completion.reply
+        return outcome.reply
+
+    def pass_ms(self, duration_ms):
+        """Let time pass, stopping at every deadline on the way."""
+        end_ms = self.now_ms + duration_ms
+        while (deadline_ms := self.coordinator.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            for _, outcome in self.coordinator.expire(self.now_ms):
+                self.submit(outcome)
+        self.now_ms = end_ms
+
+    def restarted(self):
+        """Another coordinator, from the log alone."""
+        fresh = GroupCoordinator(self.config)
+        for key, value in self.log:
+            fresh.replay(fresh.decode(key, value))
+        return fresh
+
+    def restart(self):
+        self.coordinator = self.restarted()
+        self.coordinator.loaded(self.now_ms)
+
+    def add_topic(self, name, partitions, incarnation=0):
+        self.topics[name] = topic = Topic(name, partitions, incarnation)
+        return topic
+
+    def delete_topic(self, name):
+        topic = self.topics.pop(name)
+        for _, outcome in self.coordinator.topic_deleted(topic, self.now_ms):
+            self.submit(outcome)
+
+    # --- classic groups ---
+
+    def join(self, member_id="", *, group="g", instance=None, protocols=("range",), version=9, host="/h", **fields):
+        """The ticket of a JoinGroup that waits or was answered: see :meth:`answer`."""
+        self.tickets += 1
+        ticket = self.tickets
+        request = JoinRequest(
+            member_id=member_id,
+            group_instance_id=instance,
+            client_id="c",
+            client_host=host,
+            session_timeout_ms=fields.get("session_timeout_ms", 10_000),
+            rebalance_timeout_ms=fields.get("rebalance_timeout_ms", 60_000),
+            protocol_type=fields.get("protocol_type", "consumer"),
+            protocols=tuple((name, f"as {name}".encode()) for name in protocols),
+            new_member_id=f"m{ticket}",
+            known_member_id_required=version >= 4,
+            skips_assignment=version >= 9,
+        )
+        reply = self.submit(self.coordinator.join(group, request, ticket, self.now_ms))
+        if reply is not None:
+            self.answers[ticket] = reply
+        return ticket
+
+    def answer(self, ticket):
+        """The answer to a parked request, None while it waits."""
+        return self.answers.get(ticket)
+
+    def sync(self, member_id, generation_id, assignments=(), *, group="g", instance=None, **fields):
+        self.tickets += 1
+        ticket = self.tickets
+        request = SyncRequest(
+            member_id, instance, generation_id, fields.get("protocol_type"), fields.get("protocol"), tuple(assignments)
+        )
+        reply = self.submit(self.coordinator.sync(group, request, ticket, self.now_ms))
+        if reply is not None:
+            self.answers[ticket] = reply
+        return ticket
+
+    def heartbeat(self, member_id, generation_id, *, group="g", instance=None):
+        return self.coordinator.heartbeat(group, member_id, instance, generation_id, self.now_ms)
+
+    def leave(self, *leavers, group="g"):
+        identities = [
+            MemberIdentity(*leaver) if isinstance(leaver, tuple) else MemberIdentity(leaver) for leaver in leavers
+        ]
+        return self.submit(self.coordinator.leave(group, identities, self.now_ms))
+
+    def stable(self, count, group="g", **fields):
+        """A stable group of ``count`` members, in generation 2 (1 if alone); their ids, the leader's first."""
+        ids = [f"m{self.join(group=group, version=3, **fields)}" for _ in range(count)]
+        if count > 1:
+            self.join(ids[0], group=group, version=3, **fields)
+        for member_id in reversed(ids):
+            self.sync(member_id, min(count, 2), [(m, f"a {m}".encode()) for m in ids], group=group)
+        return ids
+
+    # --- share groups ---
+
+    def beat(self, member_id, epoch, names=None, *, group="s", rack=None):
+        """A share heartbeat; share state that it asks for is initialised at once, if ``state_works``."""
+        request = ShareHeartbeat(member_id, epoch, rack, names, "c", "/h")
+        reply = self.submit(self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms))
+        if isinstance(reply, ShareHeartbeatReply) and reply.initialize:
+            report = (
+                self.coordinator.share_initialized if self.state_works else self.coordinator.share_initialize_failed
+            )
+            self.submit(report(group, reply.initialize))
+        return reply
+
+
+def durable(coordinator):
+    """All that a restart must bring back."""
+    groups = {}
+    for group_id, group in coordinator.groups.items():
+        if group.type_name == "classic":
+            if group.recorded is not None or group_id in coordinator.offsets:
+                groups[group_id] = group.recorded
+        else:
+            groups[group_id] = (
+                group.epoch,
+                group.metadata_hash,
+                group.members,
+                group.target_epoch,
+                group.target,
+                group.current,
+                group.state_partitions,
+            )
+    return groups, {group_id: coordinator.offsets.of_group(group_id) for group_id in groups}

@@ -1,0 +1,265 @@
+"""Groups through thousands of random steps: no request is lost, no group gets stuck, and replay equals live."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.classic_member import JoinReply, MemberIdentity, SyncReply
+from headrace.groups.offsets import Commit
+from tests.machines.group_desk import Desk, durable
+
+PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range")])
+INSTANCES = st.sampled_from([None, None, "one", "two"])
+
+
+class ClassicGroupMachine(RuleBasedStateMachine):
+    """Clients of one classic group that do what they like, in any order."""
+
+    def __init__(self):
+        super().__init__()
+        self.desk = Desk(group_initial_rebalance_delay_ms=1_000, group_max_size=4)
+        self.waiting = set()
+        self.leaders = {}
+        self.seen = 0
+
+    @property
+    def group(self):
+        return self.desk.coordinator.groups.get("g")
+
+    def known_ids(self):
+        return sorted(self.group.roster.members) if self.group else []
+
+    def pick(self, data):
+        ids = [*self.known_ids(), "stranger"]
+        member_id = data.draw(st.sampled_from(ids))
+        member = self.group.roster.members.get(member_id) if self.group else None
+        return member_id, member.group_instance_id if member else None
+
+    @rule(
+        protocols=PROTOCOLS, instance=INSTANCES, version=st.sampled_from([3, 8, 9]), delay=st.sampled_from([0, 1_000])
+    )
+    def join_anew(self, protocols, instance, version, delay):
+        self.desk.config.values["group.initial.rebalance.delay.ms"] = delay
+        ticket = self.desk.join(protocols=protocols, instance=instance, version=version, rebalance_timeout_ms=20_000)
+        self.waiting.add(ticket)
+        answer = self.desk.answer(ticket)
+        if answer and answer.code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.waiting.add(self.desk.join(answer.member_id, protocols=protocols, rebalance_timeout_ms=20_000))
+
+    @rule(protocols=PROTOCOLS, data=st.data())
+    def join_again(self, protocols, data):
+        member_id, instance = self.pick(data)
+        self.waiting.add(self.desk.join(member_id, protocols=protocols, instance=instance, rebalance_timeout_ms=20_000))
+
+    @rule()
+    def all_join(self):
+        for member_id in self.known_ids():
+            member = self.group.roster.members[member_id]
+            if self.group.state_name == "PreparingRebalance" and member.join_ticket is None:
+                instance = member.group_instance_id
+                self.waiting.add(self.desk.join(member_id, instance=instance, rebalance_timeout_ms=20_000))
+
+    @rule(data=st.data())
+    def sync(self, data):
+        member_id, instance = self.pick(data)
+        generation_id = self.group.generation_id if self.group else 1
+        given = [(m, f"for {m} in {generation_id}".encode()) for m in self.known_ids()]
+        self.waiting.add(self.desk.sync(member_id, generation_id, given, instance=instance))
+
+    @rule()
+    def all_sync(self):
+        for member_id in self.known_ids():
+            member = self.group.roster.members[member_id]
+            if member.sync_ticket is None:
+                given = [(m, f"for {m}".encode()) for m in self.known_ids()]
+                ticket = self.desk.sync(member_id, self.group.generation_id, given, instance=member.group_instance_id)
+                self.waiting.add(ticket)
+
+    @rule(data=st.data())
+    def leave(self, data):
+        self.desk.leave(self.pick(data))
+
+    @rule(data=st.data())
+    def heartbeat(self, data):
+        member_id, instance = self.pick(data)
+        self.desk.heartbeat(member_id, self.group.generation_id if self.group else 1, instance=instance)
+
+    @rule(data=st.data(), offset=st.integers(0, 9), partition=st.integers(0, 2))
+    def commit(self, data, offset, partition):
+        member_id, instance = self.pick(data)
+        generation_id = self.group.generation_id if self.group else -1
+        outcome = self.desk.coordinator.commit(
+            "g",
+            MemberIdentity(member_id, instance),
+            data.draw(st.sampled_from([-1, generation_id])),
+            [Commit("t", None, partition, offset)],
+            self.desk.now_ms,
+        )
+        self.desk.submit(outcome)
+
+    @rule(duration_ms=st.sampled_from([1, 1_000, 9_999, 10_000, 20_000, 300_000]))
+    def pass_ms(self, duration_ms):
+        self.desk.pass_ms(duration_ms)
+
+    @rule()
+    def delete(self):
+        self.desk.submit(self.desk.coordinator.delete("g"))
+
+    @rule()
+    def restart(self):
+        self.desk.restart()
+        self.waiting.clear()  # connections are gone
+        self.leaders.clear()
+
+    @invariant()
+    def replay_equals_live(self):
+        live, replayed = durable(self.desk.coordinator), durable(self.desk.restarted())
+        assert replayed == live
+
+    @invariant()
+    def every_request_is_answered_or_waits_with_its_member(self):
+        parked = set()
+        if self.group:
+            for member in self.group.roster.members.values():
+                parked |= {member.join_ticket, member.sync_ticket} - {None}
+        self.waiting -= self.desk.answers.keys()
+        assert self.waiting == parked
+
+    @invariant()
+    def the_state_fits_the_members(self):
+        if self.group is None:
+            return
+        members, state = self.group.roster.members, self.group.state_name
+        assert not (state == "Empty" and members)
+        assert members or state in ("Empty", "PreparingRebalance")
+        assert (self.group.roster.leader in members) == bool(members)
+        if state == "Stable":
+            assert {m.member_id for m in self.group.recorded.members} == set(members)
+            assert not any(m.join_ticket or m.sync_ticket for m in members.values())
+        if state in ("Stable", "CompletingRebalance"):
+            assert self.group.protocol is not None
+        instances = [m.group_instance_id for m in members.values() if m.group_instance_id]
+        assert len(instances) == len(set(instances))
+
+    @invariant()
+    def nothing_waits_for_ever(self):
+        if self.group and (self.group.state_name != "Empty" or self.group.roster.pending):
+            assert self.desk.coordinator.next_deadline_ms() is not None
+
+    @invariant()
+    def a_generation_has_one_leader(self):
+        new, self.seen = list(self.desk.answers.values())[self.seen :], len(self.desk.answers)
+        for reply in new:
+            if isinstance(reply, JoinReply) and reply.code == ErrorCode.NONE and reply.members:
+                if not reply.skip_assignment:
+                    assert reply.leader == reply.member_id
+                assert {m.member_id for m in reply.members} >= {reply.member_id}
+            if isinstance(reply, SyncReply) and reply.code == ErrorCode.NONE:
+                assert reply.protocol in ("range", "sticky")
+
+
+class ShareGroupMachine(RuleBasedStateMachine):
+    """Members of one share group, and topics that come, grow and go."""
+
+    def __init__(self):
+        super().__init__()
+        self.desk = Desk(group_share_max_size=4)
+        self.incarnation = 0
+        self.desk.add_topic("a", 2)
+
+    @property
+    def group(self):
+        return self.desk.coordinator.groups.get("s")
+
+    @rule(
+        member_id=st.sampled_from("mnopq"),
+        names=st.lists(st.sampled_from("abc"), min_size=1, unique=True),
+        interval=st.sampled_from([0, 0, 1_000]),
+    )
+    def join(self, member_id, names, interval):
+        self.desk.config.values["share.assignment.interval.ms"] = interval
+        self.desk.beat(member_id, 0, names)
+
+    @precondition(lambda self: self.group)
+    @rule(member_id=st.sampled_from("mnopq"), back=st.sampled_from([0, 0, 0, 1]), names=st.none() | st.just(["a", "c"]))
+    def beat(self, member_id, back, names):
+        known = self.group.current.get(member_id)
+        reply = self.desk.beat(member_id, max(known.member_epoch - back, 1) if known else 1, names)
+        assert isinstance(reply, Refusal) or reply.member_epoch == self.group.current[member_id].member_epoch
+
+    @precondition(lambda self: self.group)
+    @rule(member_id=st.sampled_from("mnopq"))
+    def leave(self, member_id):
+        self.desk.beat(member_id, -1)
+        assert member_id not in self.group.members
+
+    @rule(name=st.sampled_from("abc"), partitions=st.integers(1, 6))
+    def create_or_grow(self, name, partitions):
+        topic = self.desk.topics.get(name)
+        if topic is None:
+            self.incarnation += 1
+            self.desk.add_topic(name, partitions, self.incarnation)
+        elif partitions > topic.partitions:
+            self.desk.add_topic(name, partitions, topic.incarnation)
+
+    @rule(name=st.sampled_from("abc"))
+    def delete_topic(self, name):
+        if name in self.desk.topics:
+            self.desk.delete_topic(name)
+
+    @rule(works=st.booleans())
+    def break_or_mend_the_state(self, works):
+        self.desk.state_works = works
+
+    @rule(duration_ms=st.sampled_from([500, 1_000, 30_000, 45_000]))
+    def pass_ms(self, duration_ms):
+        self.desk.pass_ms(duration_ms)
+
+    @rule()
+    def restart(self):
+        self.desk.restart()
+
+    @precondition(lambda self: self.group and self.group.members)
+    @rule()
+    def after_some_heartbeats_everything_is_shared(self):
+        self.desk.config.values["share.assignment.interval.ms"] = 0
+        self.desk.state_works = True
+        for _ in range(4):
+            for member_id in self.group.members:
+                self.desk.beat(member_id, self.group.current[member_id].member_epoch)
+        epoch = self.group.epoch
+        wanted = {name for member in self.group.members.values() for name in member.subscribed_topic_names}
+        expected = {(t.topic_id, p) for t in self.desk.topics.values() if t.name in wanted for p in range(t.partitions)}
+        assigned = {
+            (topic_id, partition)
+            for current in self.group.current.values()
+            for topic_id, partitions in current.assigned.items()
+            for partition in partitions
+        }
+        assert assigned == expected
+        for member_id, current in self.group.current.items():
+            names = self.group.members[member_id].subscribed_topic_names
+            assert set(current.assigned) <= {self.desk.topics[n].topic_id for n in names if n in self.desk.topics}
+            assert self.desk.beat(member_id, current.member_epoch).assignment is None
+        assert self.group.epoch == epoch
+
+    @invariant()
+    def replay_equals_live(self):
+        assert durable(self.desk.restarted()) == durable(self.desk.coordinator)
+
+    @invariant()
+    def epochs_are_in_order(self):
+        if self.group:
+            assert self.group.epoch >= self.group.target_epoch.epoch
+            assert all(c.member_epoch <= self.group.target_epoch.epoch for c in self.group.current.values())
+            assert self.group.members.keys() == self.group.current.keys()
+            assert self.group.target.keys() <= self.group.members.keys()
+
+
+TestClassicGroup = ClassicGroupMachine.TestCase
+TestClassicGroup.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestShareGroup = ShareGroupMachine.TestCase
+TestShareGroup.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,306 @@
+"""Share group membership: heartbeats, epochs, assignments, and the state that partitions need to be shared."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.classic_member import MemberIdentity
+from headrace.groups.offsets import Commit
+from headrace.groups.share_heartbeat import ShareHeartbeat
+from tests.machines.group_desk import Desk, durable
+
+
+@pytest.fixture
+def desk():
+    desk = Desk()
+    desk.add_topic("t", 4)
+    return desk
+
+
+def given(desk, reply):
+    """The reply's assignment with topic names for ids."""
+    names = {topic.topic_id: name for name, topic in desk.topics.items()}
+    return (
+        None if reply.assignment is None else {names[id_]: partitions for id_, partitions in reply.assignment.items()}
+    )
+
+
+def settle(desk, *members):
+    """Let all members heartbeat until they know their assignments; their epochs."""
+    group = desk.coordinator.groups["s"]
+    for _ in range(3):
+        for member_id in members:
+            desk.beat(member_id, group.current[member_id].member_epoch)
+    return [group.current[member_id].member_epoch for member_id in members]
+
+
+def refused(reply):
+    assert isinstance(reply, Refusal), reply
+    return int(reply.code), reply.message
+
+
+def test_a_first_member_gets_its_partitions_when_their_state_is_there(desk):
+    first = desk.beat("m", 0, ["t"])
+    assert (first.member_epoch, given(desk, first), first.heartbeat_interval_ms) == (2, {}, 5_000)
+    assert [tuple(topic) for topic in first.initialize.values()] == [("t", (0, 1, 2, 3))]
+    second = desk.beat("m", 2)
+    assert (second.member_epoch, given(desk, second)) == (3, {"t": (0, 1, 2, 3)})
+    third = desk.beat("m", 3)
+    assert (third.member_epoch, given(desk, third), third.initialize) == (3, None, {})
+
+
+def test_the_records_of_a_first_join_come_in_kafkas_order(desk):
+    desk.beat("m", 0, ["t"])
+    assert [int.from_bytes(key[:2]) for key, _ in desk.log] == [10, 11, 13, 12, 14, 15, 15]
+
+
+def test_a_heartbeat_that_changes_nothing_writes_nothing(desk):
+    desk.beat("m", 0, ["t"])
+    settle(desk, "m")
+    written = len(desk.log)
+    desk.beat("m", 3)
+    desk.beat("m", 3, ["t"])
+    assert len(desk.log) == written
+
+
+def test_two_members_share_four_partitions(desk):
+    desk.beat("m", 0, ["t"])
+    settle(desk, "m")
+    other = desk.beat("n", 0, ["t"])
+    assert (other.member_epoch, given(desk, other)) == (4, {"t": (2, 3)})
+    assert given(desk, desk.beat("m", 3)) == {"t": (0, 1)}
+    assert given(desk, desk.beat("m", 4)) is None
+
+
+def test_one_partition_is_given_to_both(desk):
+    desk.add_topic("one", 1)
+    desk.beat("m", 0, ["one"])
+    desk.beat("n", 0, ["one"])
+    settle(desk, "m", "n")
+    assert given(desk, desk.beat("m", 0, ["one"])) == given(desk, desk.beat("n", 0, ["one"])) == {"one": (0,)}
+
+
+@pytest.mark.parametrize(
+    ("group", "member", "epoch", "names", "rack", "expected"),
+    [
+        ("s", "", 0, ["t"], None, (42, None)),
+        ("s", "", -5, None, "", (42, None)),
+        ("", "m", 0, ["t"], None, (42, "GroupId can't be empty.")),
+        ("s", "m", 0, ["t"], "", (42, "RackId can't be empty.")),
+        ("s", "m", 0, None, None, (42, "SubscribedTopicNames must be set in first request.")),
+        ("s", "m", 0, [], None, (42, "SubscribedTopicNames must be set in first request.")),
+        ("s", "m", -2, ["t"], None, (42, "MemberEpoch is invalid.")),
+        ("s", "m", -1, None, None, (69, "Group s not found.")),
+        ("s", "m", 5, None, None, (69, "Share group s not found.")),
+    ],
+)
+def test_requests_that_are_wrong_by_themselves(desk, group, member, epoch, names, rack, expected):
+    assert refused(desk.beat(member, epoch, names, group=group, rack=rack)) == expected
+    assert desk.log == []
+    assert desk.coordinator.groups == {}
+
+
+def test_members_that_are_not_known(desk):
+    desk.beat("m", 0, ["t"])
+    assert refused(desk.beat("x", 1)) == (25, "Member x is not a member of group s.")
+    assert refused(desk.beat("x", -1)) == (25, "Member x is not a member of group s.")
+
+
+def test_epochs_that_do_not_fit(desk):
+    desk.beat("m", 0, ["t"])
+    settle(desk, "m")
+    desk.beat("n", 0, ["t"])
+    assert desk.beat("m", 3).member_epoch == 4
+    assert desk.beat("m", 3).member_epoch == 4  # the previous one: its answer was lost
+    assert refused(desk.beat("m", 5)) == (
+        110,
+        "The share group member has a greater member epoch (5) than the one known by the group coordinator (4). "
+        "The member must abandon all its partitions and rejoin.",
+    )
+    assert refused(desk.beat("m", 2)) == (
+        110,
+        "The share group member has a smaller member epoch (2) than the one known by the group coordinator (4), and it "
+        "does not match the previous member epoch (3). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def test_joining_again_tells_everything(desk):
+    desk.beat("m", 0, ["t"])
+    settle(desk, "m")
+    again = desk.beat("m", 0, ["t"])
+    assert (again.member_epoch, given(desk, again)) == (3, {"t": (0, 1, 2, 3)})
+
+
+def test_a_full_group_takes_no_more():
+    desk = Desk(group_share_max_size=2)
+    desk.add_topic("t", 1)
+    desk.beat("m", 0, ["t"])
+    desk.beat("n", 0, ["t"])
+    message = "The share group has reached its maximum capacity of 2 members."
+    assert refused(desk.beat("o", 0, ["t"])) == (81, message)
+    assert desk.beat("n", 0, ["t"]).member_id == "n"
+
+
+def test_leaving(desk):
+    desk.beat("m", 0, ["t"])
+    desk.beat("n", 0, ["t"])
+    settle(desk, "m", "n")
+    group = desk.coordinator.groups["s"]
+    epoch = group.epoch
+    left = desk.beat("n", -1)
+    assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assignment) == ("n", -1, 0, None)
+    assert (group.epoch, group.target_epoch.epoch, group.state_name) == (epoch + 1, epoch, "Stable")
+    assert given(desk, desk.beat("m", epoch)) == {"t": (0, 1, 2, 3)}
+    desk.beat("m", -1)
+    assert (group.epoch, group.state_name, group.metadata_hash) == (epoch + 2, "Empty", 0)
+    assert [tuple(g) for g in desk.coordinator.list(types=["SHARE"])] == [("s", "share", "Empty", "share")]
+    assert desk.coordinator.next_deadline_ms() is None
+    assert given(desk, desk.beat("m", 0, ["t"])) == {"t": (0, 1, 2, 3)}
+
+
+def test_a_silent_member_is_removed(desk):
+    desk.beat("m", 0, ["t"])
+    desk.beat("n", 0, ["t"])
+    epoch, _ = settle(desk, "m", "n")
+    desk.pass_ms(40_000)
+    desk.beat("m", epoch)
+    desk.pass_ms(5_000)
+    assert set(desk.coordinator.groups["s"].members) == {"m"}
+    assert refused(desk.beat("n", epoch)) == (25, "Member n is not a member of group s.")
+    desk.pass_ms(45_000)
+    assert desk.coordinator.groups["s"].state_name == "Empty"
+
+
+def test_topics_that_do_not_exist_give_nothing_until_they_do(desk):
+    assert given(desk, desk.beat("m", 0, ["nope"])) == {}
+    assert desk.beat("m", 2).member_epoch == 2
+    desk.add_topic("nope", 1)
+    grown = desk.beat("m", 2)
+    assert (grown.member_epoch, grown.assignment) == (3, None)
+    assert given(desk, desk.beat("m", 3)) == {"nope": (0,)}
+
+
+def test_a_topic_that_grows(desk):
+    desk.beat("m", 0, ["t"])
+    settle(desk, "m")
+    desk.add_topic("t", 6)
+    grown = desk.beat("m", 3)
+    assert (grown.member_epoch, grown.assignment) == (4, None)
+    assert [topic.partitions for topic in grown.initialize.values()] == [(4, 5)]
+    assert given(desk, desk.beat("m", 4)) == {"t": (0, 1, 2, 3, 4, 5)}
+
+
+def test_a_topic_that_is_deleted_and_made_anew(desk):
+    desk.beat("m", 0, ["t"])
+    settle(desk, "m")
+    desk.delete_topic("t")
+    assert not desk.coordinator.groups["s"].state_partitions.initialized
+    gone = desk.beat("m", 3)
+    assert (gone.member_epoch, gone.assignment) == (4, {})
+    desk.add_topic("t", 2, incarnation=1)
+    assert desk.beat("m", 4).member_epoch == 5
+    assert given(desk, desk.beat("m", 5)) == {"t": (0, 1)}
+
+
+def test_a_subscription_that_changes(desk):
+    desk.add_topic("u", 2)
+    desk.beat("m", 0, ["t"])
+    settle(desk, "m")
+    changed = desk.beat("m", 3, ["u"])
+    assert given(desk, changed) == {}
+    assert given(desk, desk.beat("m", changed.member_epoch)) == {"u": (0, 1)}
+    same = desk.beat("m", 5, ["u"])
+    assert given(desk, same) == {"u": (0, 1)}  # a full request is always answered in full
+
+
+def test_members_with_different_subscriptions(desk):
+    desk.add_topic("u", 2)
+    desk.beat("m", 0, ["t", "u"])
+    desk.beat("n", 0, ["u"])
+    settle(desk, "m", "n")
+    m, n = given(desk, desk.beat("m", 0, ["t", "u"])), given(desk, desk.beat("n", 0, ["u"]))
+    assert m["t"] == (0, 1, 2, 3)
+    assert "t" not in n
+    assert sorted(m["u"] + n["u"]) == [0, 1]
+
+
+def test_state_that_cannot_be_initialised_is_asked_for_again(desk):
+    desk.state_works = False
+    assert desk.beat("m", 0, ["t"]).initialize
+    assert desk.beat("m", 2).initialize
+    desk.state_works = True
+    assert desk.beat("m", 2).initialize
+    assert given(desk, desk.beat("m", 2)) == {"t": (0, 1, 2, 3)}
+
+
+def test_state_that_is_on_its_way_is_asked_for_again_only_after_a_while(desk):
+    def quiet(epoch, names=None):  # nobody does what the reply asks for
+        request = ShareHeartbeat("m", epoch, None, names, "c", "/h")
+        return desk.submit(desk.coordinator.share_heartbeat("s", request, desk.topics, desk.now_ms))
+
+    asked = quiet(0, ["t"])
+    assert asked.initialize
+    assert asked.state_epoch == 2
+    desk.pass_ms(29_999)
+    assert not quiet(2).initialize
+    desk.pass_ms(1)
+    assert quiet(2).initialize
+
+
+def test_assignments_are_computed_no_more_often_than_the_interval():
+    desk = Desk(share_assignment_interval_ms=1_000)
+    desk.add_topic("t", 3)
+    assert desk.beat("m", 0, ["t"]).member_epoch == 2
+    joined = desk.beat("n", 0, ["t"])
+    group = desk.coordinator.groups["s"]
+    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (2, {}, 3, 2)
+    desk.pass_ms(999)
+    assert desk.beat("m", 2).assignment is None
+    desk.pass_ms(1)
+    n = desk.beat("n", 2)
+    m = desk.beat("m", 2)
+    assert (n.member_epoch, m.member_epoch) == (3, 3)
+    assert sorted(given(desk, m)["t"] + given(desk, n)["t"]) == [0, 1, 2]
+
+
+def test_groups_of_another_type_are_refused(desk):
+    desk.stable(1, group="classic")
+    assert refused(desk.beat("m", 0, ["t"], group="classic")) == (69, "Group classic is not a share group.")
+    desk.beat("m", 0, ["t"])
+    assert desk.answer(desk.join(group="s")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert desk.heartbeat("m", 2, group="s") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.leave("m", group="s") == ErrorCode.UNKNOWN_MEMBER_ID
+    commit = desk.coordinator.commit("s", MemberIdentity(""), -1, [Commit("t", None, 0, 1)], desk.now_ms)
+    assert desk.submit(commit) == (ErrorCode.GROUP_ID_NOT_FOUND,)
+    assert desk.coordinator.committed("s") == {}
+    assert desk.coordinator.classic_group("s") == Refusal(
+        ErrorCode.GROUP_ID_NOT_FOUND, "Group s is not a classic group."
+    )
+    assert refused(desk.coordinator.share_group("classic")) == (69, "Group classic is not a share group.")
+    assert refused(desk.coordinator.share_group("nope")) == (69, "Group nope not found.")
+
+
+def test_a_restart_forgets_nothing_but_the_time(desk):
+    desk.beat("m", 0, ["t"])
+    desk.beat("n", 0, ["t"])
+    epoch, _ = settle(desk, "m", "n")
+    before = durable(desk.coordinator)
+    desk.pass_ms(40_000)
+    desk.restart()
+    assert durable(desk.coordinator) == before
+    assert desk.beat("m", epoch).assignment is None
+    desk.pass_ms(44_999)
+    assert set(desk.coordinator.groups["s"].members) == {"m", "n"}
+    desk.pass_ms(1)
+    assert not desk.coordinator.groups["s"].members
+
+
+def test_deleting_a_share_group(desk):
+    desk.beat("m", 0, ["t"])
+    assert desk.submit(desk.coordinator.delete("s")) == ErrorCode.NON_EMPTY_GROUP
+    desk.beat("m", -1)
+    assert desk.submit(desk.coordinator.delete("s")) == ErrorCode.NONE
+    assert desk.coordinator.groups == desk.restarted().groups == {}
+    desk.stable(1, group="s")  # the id is free for any type
+    assert desk.coordinator.list()[0].type == "classic"
