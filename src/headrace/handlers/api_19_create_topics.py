@@ -76,7 +76,12 @@ def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
     if without_value:
         message = f"Null value not supported for topic configs: {','.join(without_value)}"
         return Refusal(ErrorCode.INVALID_CONFIG, message)
-    configs = {config.name: config.value for config in asked.configs}
+    internal = asked.name in INTERNAL_TOPICS
+    if internal:
+        default, configs = broker.config.internal_topic(asked.name)
+    else:
+        default, configs = broker.config.get_int("num.partitions"), {}
+    configs |= {config.name: config.value for config in asked.configs}
     refusal = broker.config.refusal("topic", configs)
     if refusal is not None:
         return refusal
@@ -84,11 +89,11 @@ def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
         asked.num_partitions,
         asked.replication_factor,
         [(one.partition_index, one.broker_ids) for one in asked.assignments],
-        broker.config.get_int("num.partitions"),
+        default,
     )
     if isinstance(partitions, Refusal):
         return partitions
-    return Topic(asked.name, _NO_ID, partitions, configs, asked.name in INTERNAL_TOPICS)
+    return Topic(asked.name, _NO_ID, partitions, configs, internal)
 
 
 def _refused(name: str, refusal: Refusal) -> CreatableTopicResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from uuid import UUID
 
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
@@ -27,49 +28,48 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
     else:
         # The error is younger than versions 1 and 2.
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else _DISABLED.code
-        results = tuple(_refused(asked, Refusal(code, _DISABLED.message)) for asked in request.topics)
+        results = tuple(
+            _refused(asked.name, asked.topic_id, Refusal(code, _DISABLED.message)) for asked in request.topics
+        )
     return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=results)
 
 
 def _delete_all(broker: Broker, topics: tuple[DeleteTopicState, ...]) -> Iterator[DeletableTopicResult]:
     names = Counter(asked.name for asked in topics if asked.name is not None)
     ids = Counter(asked.topic_id for asked in topics if asked.topic_id is not None)
-    answered = set()
-    for asked in topics:
-        problem = _problem(broker, asked, names, ids)
-        if isinstance(problem, Topic):
-            yield _delete(broker, problem)
-        elif asked not in answered:
-            answered.add(asked)  # what is asked for twice is answered once
-            yield _refused(asked, problem)
+    for asked in dict.fromkeys(topics):  # what is asked for twice is answered once
+        message = _malformed(asked, names, ids)
+        if message is not None:
+            yield _refused(asked.name, asked.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
+            continue
+        found = _found(broker, asked)
+        if isinstance(found, Refusal):
+            yield _refused(asked.name, asked.topic_id, found)
+        elif found.name not in names or found.topic_id not in ids:
+            yield _delete(broker, found)
+        elif asked.name is not None:  # asked for by id too: refused both ways, answered once
+            message = "The provided topic name maps to an ID that was already supplied."
+            yield _refused(found.name, found.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
 
 
-def _problem(broker: Broker, asked: DeleteTopicState, names: Counter[str], ids: Counter[object]) -> Topic | Refusal:
-    """The topic to delete, or what is wrong."""
-    catalog = broker.catalog
-    message = None
+def _malformed(asked: DeleteTopicState, names: Counter[str], ids: Counter[UUID]) -> str | None:
     if asked.name is not None and asked.topic_id is not None:
-        message = "You may not specify both topic name and topic id."
-    elif asked.name is None and asked.topic_id is None:
-        message = "Neither topic name nor id were specified."
-    elif names[asked.name] > 1:
-        message = "Duplicate topic name."
-    elif ids[asked.topic_id] > 1:
-        message = "Duplicate topic id."
-    if message is not None:
-        return Refusal(ErrorCode.INVALID_REQUEST, message)
+        return "You may not specify both topic name and topic id."
+    if asked.name is None and asked.topic_id is None:
+        return "Neither topic name nor id were specified."
+    if names[asked.name] > 1:
+        return "Duplicate topic name."
+    return "Duplicate topic id." if ids[asked.topic_id] > 1 else None
+
+
+def _found(broker: Broker, asked: DeleteTopicState) -> Topic | Refusal:
+    """The topic to delete, or why there is none."""
     if asked.name is None:
-        topic = catalog.topics_by_id.get(asked.topic_id)
-        if topic is None:
-            return _UNKNOWN_ID
+        topic = broker.catalog.topics_by_id.get(asked.topic_id)
     else:
-        topic = catalog.topics.get(asked.name)
-        if topic is None:
-            return _UNKNOWN_NAME
-        if topic.topic_id in ids:
-            return Refusal(
-                ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
-            )
+        topic = broker.catalog.topics.get(asked.name)
+    if topic is None:
+        return _UNKNOWN_ID if asked.name is None else _UNKNOWN_NAME
     if topic.internal:
         return Refusal(ErrorCode.INVALID_REQUEST, f"{topic.name} holds the state of groups and cannot be deleted.")
     return topic
@@ -86,7 +86,5 @@ def _delete(broker: Broker, topic: Topic) -> DeletableTopicResult:
     )
 
 
-def _refused(asked: DeleteTopicState, refusal: Refusal) -> DeletableTopicResult:
-    return DeletableTopicResult(
-        name=asked.name, topic_id=asked.topic_id, error_code=refusal.code, error_message=refusal.message
-    )
+def _refused(name: str | None, topic_id: UUID | None, refusal: Refusal) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=refusal.code, error_message=refusal.message)

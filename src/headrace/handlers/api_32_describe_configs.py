@@ -43,7 +43,7 @@ def _describe(
     wanted = asked.configuration_keys
     return DescribeConfigsResult(
         error_code=refusal.code,
-        error_message=refusal.message,
+        error_message=refusal.message or "",
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=()
