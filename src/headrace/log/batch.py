@@ -1,0 +1,320 @@
+"""Record batches of magic 2: the 61-byte header, opaque beyond.
+
+The broker moves batches as bytes and reads only their header (:func:`headers`). Opening one (:func:`records`) is for
+time look-ups, coordinators and tools; :func:`build` makes the batches that the broker itself writes.
+
+The format is Kafka's (KIP-98). All integers are big-endian; the CRC-32C covers everything from ``attributes`` on, so
+the broker may set base offset and leader epoch without touching it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer
+id and epoch, base sequence, record count."""
+
+HEADER_BYTES = HEADER.size
+LENGTH_OVERHEAD = 12
+"""Bytes before and of the length field itself: a batch is ``batch_length + LENGTH_OVERHEAD`` bytes long."""
+CRC_START = 21
+"""Where the part covered by the CRC starts."""
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+
+_LENGTH = struct.Struct(">i")
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+
+Header = tuple[str, bytes | None]
+
+
+class CorruptBatch(ValueError):
+    """The bytes are not a batch: its length, magic, checksum or records cannot be right."""
+
+
+class BatchHeader(NamedTuple):
+    """The fixed head of a batch, field by field in wire order. A named tuple, since one is made for each batch read."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, inclusive."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; after 2**31 - 1 comes 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def codec(self) -> int:
+        """Compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd (5 to 7 mean nothing)."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> str:
+        """``CreateTime`` or ``LogAppendTime``; of the latter every record has ``max_timestamp``."""
+        return "LogAppendTime" if self.attributes & LOG_APPEND_TIME_BIT else "CreateTime"
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction (KIP-98)."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """A transaction marker, not user data."""
+        return bool(self.attributes & CONTROL_BIT)
+
+
+class Record(NamedTuple):
+    """One record, opened."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+def header_at(data: bytes | memoryview, position: int = 0) -> BatchHeader:
+    """The header at ``position``; at least :data:`HEADER_BYTES` must follow."""
+    return BatchHeader._make(HEADER.unpack_from(data, position))
+
+
+def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """``(position, header)`` of each whole batch in ``data``; a torn last batch is left out.
+
+    :raises CorruptBatch: for a length that no batch can have
+    """
+    position, end = 0, len(data)
+    while position + HEADER_BYTES <= end:
+        header = header_at(data, position)
+        if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+            raise CorruptBatch(f"batch length {header.batch_length} at position {position}")
+        following = position + header.size_bytes
+        if following > end:
+            return
+        yield position, header
+        position = following
+
+
+def whole_batches(data: bytes | memoryview, start: int = 0) -> int:
+    """Where the last whole batch ends in ``data``, walking on from the batch boundary ``start``."""
+    position, end = start, len(data)
+    while position + LENGTH_OVERHEAD <= end:
+        length: int = _LENGTH.unpack_from(data, position + 8)[0]
+        following = position + length + LENGTH_OVERHEAD
+        if length < 0 or following > end:
+            break
+        position = following
+    return position
+
+
+def build(
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    *,
+    timestamp_ms: int,
+    timestamps_ms: Sequence[int] | None = None,
+    headers: Sequence[Sequence[Header]] | None = None,
+    codec: int = NONE,
+    attributes: int = 0,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytes:
+    """One batch of ``(key, value)`` pairs.
+
+    :param timestamp_ms: CreateTime of every record, unless ``timestamps_ms`` gives one per record
+    :param headers: the headers of each record, in the order of ``records``
+    :param codec: 0 none, 1 gzip, 2 snappy (xerial framing, as Java clients do), 3 lz4, 4 zstd
+    :param attributes: bits to set besides the codec, such as :data:`TRANSACTIONAL_BIT`
+    """
+    body = bytearray()
+    base_timestamp = timestamps_ms[0] if timestamps_ms else timestamp_ms
+    count = 0
+    for key, value in records:
+        delta = timestamps_ms[count] - base_timestamp if timestamps_ms else 0
+        record = bytearray(b"\x00")
+        _put_varint(record, delta)
+        _put_varint(record, count)
+        _put_bytes(record, key)
+        _put_bytes(record, value)
+        own_headers = headers[count] if headers else ()
+        _put_varint(record, len(own_headers))
+        for name, content in own_headers:
+            _put_bytes(record, name.encode())
+            _put_bytes(record, content)
+        _put_varint(body, len(record))
+        body += record
+        count += 1
+    if not count:
+        raise ValueError("a batch holds at least one record")
+    payload = _COMPRESS[codec](bytes(body)) if codec else bytes(body)
+    max_timestamp = max(timestamps_ms) if timestamps_ms else timestamp_ms
+    length = HEADER_BYTES - LENGTH_OVERHEAD + len(payload)
+    return seal(
+        BatchHeader(
+            base_offset, length, 0, 2, 0, attributes | codec, count - 1, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, base_sequence, count,
+        ),
+        payload,
+    ) + payload  # fmt: skip
+
+
+def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
+    """The 61 header bytes with the right CRC for what follows them."""
+    head = bytearray(HEADER.pack(*header))
+    crc = crc32c(payload, crc32c(memoryview(head)[CRC_START:]))
+    struct.pack_into(">I", head, CRC_START - 4, crc)
+    return bytes(head)
+
+
+def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
+    """Whether the checksum of a whole batch is the one in its header."""
+    return bool(crc32c(batch[CRC_START : header.size_bytes]) == header.crc)
+
+
+def records(batch: bytes | memoryview) -> Iterator[Record]:
+    """The records of the first batch in ``batch``, decompressed where needed.
+
+    :raises CorruptBatch: when what is inside cannot be read
+    """
+    header = header_at(batch)
+    if header.magic != 2:
+        raise CorruptBatch(f"magic {header.magic}")
+    try:
+        body = bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
+        if header.codec:
+            body = _DECOMPRESS[header.codec](body)
+        position = 0
+        for _ in range(header.record_count):
+            length, position = _varint(body, position)
+            end = position + length
+            if length < 0 or end > len(body):
+                raise CorruptBatch(f"record length {length}")
+            yield _record(body, position, header)
+            position = end
+    except (KeyError, IndexError, struct.error, cramjam.DecompressionError, UnicodeDecodeError) as error:
+        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error!r}") from error
+
+
+def _record(body: bytes, position: int, header: BatchHeader) -> Record:
+    timestamp_delta, position = _varint(body, position + 1)
+    offset_delta, position = _varint(body, position)
+    key, position = _bytes(body, position)
+    value, position = _bytes(body, position)
+    count, position = _varint(body, position)
+    own_headers = []
+    for _ in range(count):
+        name, position = _bytes(body, position)
+        content, position = _bytes(body, position)
+        own_headers.append(((name or b"").decode(), content))
+    timestamp = header.base_timestamp + timestamp_delta
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        timestamp = header.max_timestamp
+    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(own_headers))
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+
+
+def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = _varint(data, position)
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(data):
+        raise IndexError("a field runs past the end of its batch")
+    return data[position:end], end
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # the zigzag varint of -1
+    else:
+        _put_varint(out, len(value))
+        out += value
+
+
+def _snappy(data: bytes) -> bytes:
+    """Snappy blocks as the Java clients frame them (xerial), or one bare block as others send it."""
+    if not data.startswith(_XERIAL_MAGIC):
+        return bytes(cramjam.snappy.decompress_raw(data))
+    out, position = bytearray(), 16
+    while position < len(data):
+        length = _LENGTH.unpack_from(data, position)[0]
+        position += 4
+        out += bytes(cramjam.snappy.decompress_raw(data[position : position + length]))
+        position += length
+    return bytes(out)
+
+
+def _xerial(data: bytes) -> bytes:
+    out = bytearray(_XERIAL_MAGIC + struct.pack(">ii", 1, 1))
+    for start in range(0, len(data), 32768):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + 32768]))
+        out += _LENGTH.pack(len(block)) + block
+    return bytes(out)
+
+
+_COMPRESS: dict[int, Callable[[bytes], bytes]] = {
+    GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
+    SNAPPY: _xerial,
+    LZ4: lambda data: bytes(cramjam.lz4.compress(data)),
+    ZSTD: lambda data: bytes(cramjam.zstd.compress(data)),
+}
+_DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {
+    GZIP: lambda data: bytes(cramjam.gzip.decompress(data)),
+    SNAPPY: _snappy,
+    LZ4: lambda data: bytes(cramjam.lz4.decompress(data)),
+    ZSTD: lambda data: bytes(cramjam.zstd.decompress(data)),
+}

@@ -1,0 +1,29 @@
+"""What a topic's configuration says to its logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FOREVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Kafka's topic configs that concern the log, in its units and with its defaults; -1 means without limit."""
+
+    segment_bytes: int = 1073741824
+    segment_ms: int = 604800000
+    segment_index_bytes: int = 10485760
+    index_interval_bytes: int = 4096
+    retention_ms: int = 604800000
+    retention_bytes: int = -1
+    flush_messages: int = FOREVER
+    flush_ms: int = FOREVER
+    max_message_bytes: int = 1048588
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = FOREVER
+    message_timestamp_after_max_ms: int = 3600000
+    cleanup_policy: str = "delete"
+    file_delete_delay_ms: int = 60000
+    """Kept for its name only: files go at once, as no read outlives the call that makes it."""
+    producer_id_expiration_ms: int = 86400000

@@ -1,0 +1,459 @@
+"""The log of one partition: append, read, look up by time, forget.
+
+Everything but :meth:`PartitionLog.flush` is called from one thread. Nothing on disk is looked at before the first use,
+and no directory or file is made before the first append.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import struct
+import uuid
+from base64 import urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.log import recovery, timestamps
+from headrace.log.batch import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    headers,
+    seal,
+)
+from headrace.log.log_config import LogConfig
+from headrace.log.producer_state import AppendedBatch, ProducerState
+from headrace.log.retention import SegmentAge, segments_to_delete
+from headrace.log.segment import Segment
+from headrace.log.validation import check_client_batch
+
+if TYPE_CHECKING:
+    from headrace.log.log_directory import LogDirectory
+
+__all__ = ["Appended", "LogConfig", "PartitionLog"]
+
+logger = logging.getLogger("headrace.log")
+
+LEADER_EPOCH = 0
+"""There is one node and so one epoch."""
+POSITIONS_KEPT = 64
+"""Of so many readers per log we know where they go on, without asking an index."""
+_PREFIX = struct.Struct(">qii")
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+_METADATA_FILE = "partition.metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What an append answers; offsets are inclusive.
+
+    ``log_append_time_ms`` is -1 for CreateTime. Of a ``duplicate`` the offsets are those of the first time, and the
+    time is the batch's largest timestamp, as in Kafka.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class PartitionLog:
+    """An ordered run of batches in segment files, from ``log_start_offset`` up to ``end_offset``."""
+
+    def __init__(
+        self, home: LogDirectory, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.config = config
+        self.path = f"{home.path}/{topic}-{partition}"
+        self._home = home
+        self._loaded = False
+        self._deleted = False
+        self._full = False
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._positions: dict[int, tuple[Segment, int]] = {}
+        self._producers = ProducerState()
+        self._log_start_offset = 0
+        self._end_offset = 0
+        self._flushed_offset = 0
+
+    # ------------------------------------------------------------------ where it starts and ends
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        if not self._loaded:
+            self._load()
+        return self._log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets. On one node this is the high watermark too."""
+        if not self._loaded:
+            self._load()
+        return self._end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed readers stop. Without transactions: the end. With them this becomes the first offset of
+        the oldest open one, and the list of aborted transactions in a range of offsets belongs beside it."""
+        return self.end_offset
+
+    @property
+    def unflushed_records(self) -> int:
+        """How many offsets no :meth:`flush` has covered yet (flush.messages counts these)."""
+        return self.end_offset - self._flushed_offset
+
+    @property
+    def has_unflushed(self) -> bool:
+        """Whether there is something to flush; does not load the log."""
+        return self._end_offset != self._flushed_offset
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """``(epoch, end offset)`` for OffsetForLeaderEpoch, (-1, -1) for an epoch that never was."""
+        return (LEADER_EPOCH, self.end_offset) if leader_epoch == LEADER_EPOCH else (-1, -1)
+
+    def size_bytes(self) -> int:
+        """Size of all segments' batches."""
+        return self.end_offset and sum(segment.size_bytes for segment in self._segments)
+
+    def _load(self) -> None:
+        crashed = self._home.needs_recovery(os.path.basename(self.path))
+        if os.path.isdir(self.path) and self._is_ours():
+            self._segments, self._producers = recovery.load(self.path, self._home.files, crashed=crashed)
+            start = recovery.read_log_start(self.path)
+            self._log_start_offset = max(start, self._segments[0].base_offset if self._segments else 0)
+            self._end_offset = self._segments[-1].next_offset if self._segments else 0
+            if start > self._end_offset:
+                logger.warning("%s ends before its log start offset %d: starting anew there", self.path, start)
+                for segment in self._segments:
+                    segment.delete()
+                self._segments, self._end_offset = [], start
+            self._bases = [segment.base_offset for segment in self._segments]
+            self._flushed_offset = self._end_offset
+        self._loaded = True
+        self._home.recovered(os.path.basename(self.path))
+
+    def _is_ours(self) -> bool:
+        """Whether the directory is of this topic and not left over from a deleted one of the same name."""
+        try:
+            with open(f"{self.path}/{_METADATA_FILE}", encoding="ascii") as file:
+                text = file.read()
+        except FileNotFoundError:
+            return True
+        if f"topic_id: {_text_id(self.topic_id)}" in text:
+            return True
+        logger.warning("%s belongs to a deleted topic of the same name: removing it", self.path)
+        self._home.remove(self.path)
+        return False
+
+    # ------------------------------------------------------------------ appending
+
+    def append(self, data: bytes | memoryview, now_ms: int, *, from_client: bool = True) -> Appended | Refusal:
+        """Check, place and write batches, all or none of them.
+
+        :param data: one batch from a client, or any number from the broker itself, with whatever offsets
+        :param from_client: check everything, and the producer's sequence; the broker's own batches are trusted
+        :return: where they stand; or a refusal as :func:`~headrace.log.validation.check_client_batch` and
+            :meth:`~headrace.log.producer_state.ProducerState.check` give it; KAFKA_STORAGE_ERROR when the disk takes no
+            more, which leaves the log as it was
+        """
+        if self._deleted:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
+        view = memoryview(data)
+        batches: Sequence[tuple[int, BatchHeader]]
+        try:
+            if not self._loaded:
+                self._load()
+            if from_client:
+                header = check_client_batch(view, self.config, now_ms)
+                if isinstance(header, Refusal):
+                    return header
+                if header.producer_id != NO_PRODUCER_ID:
+                    verdict = self._producers.check(header)
+                    if verdict is not None:
+                        return self._not_again(verdict)
+                batches = ((0, header),)
+            else:
+                batches = tuple(headers(view))
+            return self._append(view, batches, now_ms)
+        except OSError as error:
+            if not self._full:
+                logger.error("Cannot write to %s, refusing produce requests until it works again: %s", self.path, error)
+            self._full = True
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write to the log: {error.strerror}")
+
+    def _not_again(self, verdict: AppendedBatch | Refusal) -> Appended | Refusal:
+        if isinstance(verdict, Refusal):
+            return verdict
+        return Appended(
+            verdict.first_offset, verdict.last_offset, verdict.timestamp, self._log_start_offset, duplicate=True
+        )
+
+    def _append(self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]], now_ms: int) -> Appended:
+        append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
+        base_offset = offset = self._end_offset
+        buffers: list[bytes | memoryview] = []
+        placed: list[BatchHeader] = []
+        size, max_timestamp = 0, -1
+        for position, header in batches:
+            end = position + header.batch_length + LENGTH_OVERHEAD
+            if append_time >= 0:
+                header = header._replace(
+                    base_offset=offset,
+                    partition_leader_epoch=LEADER_EPOCH,
+                    attributes=header.attributes | LOG_APPEND_TIME_BIT,
+                    max_timestamp=append_time,
+                )
+                payload = view[position + HEADER_BYTES : end]
+                buffers += (seal(header, payload), payload)
+            else:
+                buffers += (_PREFIX.pack(offset, header.batch_length, LEADER_EPOCH), view[position + 16 : end])
+            placed.append(header)
+            offset += header.last_offset_delta + 1
+            size += end - position
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+        if len(buffers) > 1000:  # IOV_MAX is 1024
+            buffers = [b"".join(buffers)]
+        segment = self._segment_for(size, max_timestamp, offset - 1, now_ms)
+        position = segment.size_bytes
+        segment.append(buffers, size)
+        if self._full:
+            logger.warning("%s can be written again", self.path)
+            self._full = False
+        interval = self.config.index_interval_bytes
+        self._end_offset = base_offset
+        for header in placed:
+            start = self._end_offset
+            self._end_offset = start + header.last_offset_delta + 1
+            size = header.batch_length + LENGTH_OVERHEAD
+            segment.note(position, size, self._end_offset - 1, header.max_timestamp, interval)
+            position += size
+            if header.producer_id != NO_PRODUCER_ID:
+                self._producers.replay(header, start)
+        return Appended(base_offset, offset - 1, append_time, self._log_start_offset)
+
+    def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
+        """The active segment, a new one where Kafka would roll."""
+        if not self._segments:
+            self._create_directory()
+            return self._add_segment(now_ms)
+        active = self._segments[-1]
+        active.open()
+        if not active.size_bytes:
+            return active
+        config = self.config
+        first_timestamp = active.first_timestamp
+        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
+        if (
+            active.size_bytes + size > config.segment_bytes
+            or age_ms > config.segment_ms
+            or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
+            or active.index_is_full(config.segment_index_bytes)
+        ):
+            return self.roll(now_ms)
+        return active
+
+    def _create_directory(self) -> None:
+        os.makedirs(self.path, exist_ok=True)
+        text = f"version: 0\ntopic_id: {_text_id(self.topic_id)}\n"
+        recovery.replace_file(f"{self.path}/{_METADATA_FILE}", text.encode(), sync=False)
+
+    def _add_segment(self, now_ms: int) -> Segment:
+        segment = Segment(self._home.files, self.path, self._end_offset, 0, now_ms)
+        segment.open()
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._positions.clear()
+        return segment
+
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new segment; the full one is forced to disk in the background.
+
+        :raises OSError: when no file can be made; the log stays as it was
+        """
+        full = self._segments[-1]
+        full.save_indexes()
+        segment = self._add_segment(now_ms)
+        point, snapshot = self._end_offset, self._producers.snapshot()
+
+        def make_durable() -> None:
+            for suffix in (".log", ".index", ".timeindex"):
+                recovery.fsync_path(full.path(suffix))
+            if not self._deleted:
+                recovery.write_snapshot(self.path, point, snapshot, sync=True)
+
+        self._home.in_background(make_durable)
+        return segment
+
+    # ------------------------------------------------------------------ reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, minimum_one: bool = True, up_to: int | None = None
+    ) -> bytes | Refusal:
+        """Whole batches from the one with ``offset`` on, as many as fit and stand in one segment.
+
+        :param minimum_one: answer the first batch even if it is larger than ``max_bytes``
+        :param up_to: leave out batches that end at or after this offset, for example the last stable offset
+        :return: bytes as they stand on disk, empty at the end of the log; or a refusal: OFFSET_OUT_OF_RANGE outside of
+            ``log_start_offset <= offset <= end_offset``, KAFKA_STORAGE_ERROR when the disk fails
+        """
+        end = self.end_offset
+        if not self._log_start_offset <= offset <= end:
+            return Refusal(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
+                f"log segments from offset {self._log_start_offset} up to {end}.",
+            )
+        if offset == end or (up_to is not None and offset >= up_to):
+            return b""
+        try:
+            segment, position = self._positions.get(offset) or self._find(offset)
+            limit = segment.size_bytes
+            if up_to is not None and up_to < segment.next_offset:
+                limit = segment.locate(up_to)
+            data = segment.read_batches(position, limit, max_bytes, minimum_one=minimum_one)
+            if data:
+                self._remember(segment, position + len(data))
+            return data
+        except OSError as error:
+            logger.error("Cannot read offset %d of %s: %s", offset, self.path, error)
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
+
+    def _find(self, offset: int) -> tuple[Segment, int]:
+        number = bisect_right(self._bases, offset) - 1
+        segment = self._segments[number]
+        position = segment.locate(offset)
+        if position >= segment.size_bytes:  # compaction may leave a gap at the end of a segment
+            return self._segments[number + 1], 0
+        return segment, position
+
+    def _remember(self, segment: Segment, position: int) -> None:
+        """Note where the batch after those just read starts, since their reader asks for it next."""
+        if position < segment.size_bytes:
+            following = int.from_bytes(segment.read(position, 8), "big")
+        elif segment is self._segments[-1]:
+            following = self._end_offset
+        else:
+            return
+        if len(self._positions) >= POSITIONS_KEPT:
+            del self._positions[next(iter(self._positions))]
+        self._positions[following] = (segment, position)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """``(offset, timestamp, leader epoch)`` of the first record at or after a time, as ListOffsets asks for it."""
+        found = timestamps.first_at_or_after(self._live_segments(), timestamp_ms, self._log_start_offset)
+        return (*found, LEADER_EPOCH) if found else None
+
+    def max_timestamp(self) -> tuple[int, int] | None:
+        """``(offset, timestamp)`` of the first record with the largest timestamp, None without any."""
+        return timestamps.latest(self._live_segments(), self._log_start_offset)
+
+    def _live_segments(self) -> list[Segment]:
+        """The segments that hold offsets not deleted."""
+        start = self.log_start_offset
+        ends = [*self._bases[1:], self._end_offset]
+        return [segment for segment, end in zip(self._segments, ends, strict=False) if end > start]
+
+    # ------------------------------------------------------------------ forgetting
+
+    def delete_records(self, before_offset: int) -> int | Refusal:
+        """Move the log start offset up, durably, and answer it; -1 stands for the end. Retention removes the files.
+
+        Errors: OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR.
+        """
+        end = self.end_offset
+        target = end if before_offset == -1 else before_offset
+        if not 0 <= target <= end:
+            return Refusal(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot increment the log start offset to {target} of partition {self.topic}-{self.partition} since "
+                f"it is larger than the high watermark {end}",
+            )
+        if target > self._log_start_offset:
+            try:
+                recovery.replace_file(f"{self.path}/{recovery.LOG_START_FILE}", b"%d\n" % target)
+            except OSError as error:
+                return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write the log start offset: {error.strerror}")
+            self._log_start_offset = target
+        return self._log_start_offset
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Delete the segments that have had their time, forget expired producers, answer how many segments went.
+
+        :raises OSError: when a file cannot be removed or made; what was done stays done
+        """
+        if not self.end_offset or not self._segments:
+            return 0
+        self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        ages = [
+            SegmentAge(segment.base_offset, segment.size_bytes, max(segment.max_timestamp[0], 0) or segment.created_ms)
+            for segment in self._segments
+        ]
+        count = segments_to_delete(ages, self.config, self._log_start_offset, self._end_offset, now_ms)
+        if not count:
+            return 0
+        if count == len(self._segments):
+            self.roll(now_ms)
+        self._positions.clear()
+        for _ in range(count):
+            self._log_start_offset = max(self._log_start_offset, self._bases[1])
+            self._segments[0].delete()
+            del self._segments[0], self._bases[0]
+        logger.info("Deleted %d old segments of %s, which starts at %d now", count, self.path, self._log_start_offset)
+        return count
+
+    # ------------------------------------------------------------------ durability, the end
+
+    def flush(self) -> None:
+        """Force everything appended so far to disk. Blocks, and may run in another thread than the appends.
+
+        :raises OSError: when the disk fails
+        """
+        end, segments = self._end_offset, self._segments[:]
+        if end == self._flushed_offset:
+            return
+        for number, segment in enumerate(segments):
+            if number + 1 == len(segments) or segments[number + 1].base_offset > self._flushed_offset:
+                recovery.fsync_path(segment.path(".log"))
+        recovery.fsync_path(self.path)
+        self._flushed_offset = max(self._flushed_offset, end)
+
+    def close(self) -> None:
+        """Save what a clean start needs: indexes and producers."""
+        if not self._loaded or self._deleted:
+            return
+        for segment in self._segments:
+            segment.release()
+        if self._segments:
+            try:
+                if not os.path.exists(recovery.snapshot_path(self.path, self._end_offset)):
+                    recovery.write_snapshot(self.path, self._end_offset, self._producers.snapshot(), sync=False)
+            except OSError as error:
+                logger.warning("Could not save the producers of %s, the log has them too: %s", self.path, error)
+
+    def delete(self) -> None:
+        """Remove everything; later appends are refused."""
+        self._deleted = True
+        for segment in self._segments:
+            segment.delete()
+        self._segments, self._bases, self._loaded = [], [], True
+        self._log_start_offset = self._end_offset = self._flushed_offset = 0
+        self._positions.clear()
+        with contextlib.suppress(FileNotFoundError):
+            self._home.remove(self.path)
+
+
+def _text_id(topic_id: uuid.UUID) -> str:
+    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -1,0 +1,154 @@
+"""Reading a partition's directory back in: after a clean stop at once, after a crash with every doubtful byte checked.
+
+A snapshot of the producers is written when a segment is full, after that segment was forced to disk, and at a clean
+stop. So the newest one is the recovery point too: what stands before it needs no check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+
+from headrace.log.batch import BatchHeader
+from headrace.log.producer_state import ProducerState
+from headrace.log.segment import OpenFiles, Segment
+
+logger = logging.getLogger("headrace.log")
+
+LOG_START_FILE = "log-start-offset"
+SNAPSHOTS_KEPT = 2
+
+
+def load(directory: str, files: OpenFiles, *, crashed: bool) -> tuple[list[Segment], ProducerState]:
+    """The segments in ``directory``, oldest first, and the producers as of the end of the last one.
+
+    :param crashed: the broker did not stop cleanly since it last had this log open: cut a torn tail
+    """
+    segments = _segments(directory, files)
+    if not segments:
+        return [], ProducerState()
+    active = segments[-1]
+    if not crashed:
+        size_bytes = active.size_bytes
+        active.open()
+        if active.size_bytes != size_bytes:
+            crashed, active.size_bytes = True, size_bytes
+    while True:
+        point, producers = _newest_snapshot(directory, segments[0].base_offset)
+        on_batch = _replay_from(point, producers)
+        affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
+        if crashed:
+            _recover(segments, affected, on_batch)
+        elif point < active.next_offset:
+            for segment in segments[affected:]:
+                for _, header, _ in segment.batches(segment.locate(point)):
+                    on_batch(header)
+        if point <= segments[-1].next_offset:
+            return segments, producers
+        logger.warning("%s lost what came before offset %d: going back to an older snapshot", directory, point)
+        os.unlink(snapshot_path(directory, point))
+
+
+def _segments(directory: str, files: OpenFiles) -> list[Segment]:
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            stem, dot, suffix = entry.name.partition(".")
+            if suffix == "log" and stem.isdigit():
+                stat = entry.stat()
+                found.append(Segment(files, directory, int(stem), stat.st_size, stat.st_mtime_ns // 1_000_000))
+    return sorted(found, key=lambda segment: segment.base_offset)
+
+
+def _replay_from(point: int, producers: ProducerState) -> Callable[[BatchHeader], None]:
+    def on_batch(header: BatchHeader) -> None:
+        if header.base_offset >= point:
+            producers.replay(header, header.base_offset)
+
+    return on_batch
+
+
+def _recover(segments: list[Segment], first: int, on_batch: Callable[[BatchHeader], None]) -> None:
+    """Check each batch from segment ``first`` on; cut at the first wrong one and drop what follows it."""
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        end = segment.rebuild(check_crc=True, on_batch=on_batch)
+        if end == segment.size_bytes:
+            continue
+        logger.warning(
+            "Cut %s at position %d, offset %d: the %d bytes that followed are not a whole batch with the right CRC",
+            segment.path(".log"), end, segment.next_offset, segment.size_bytes - end,
+        )  # fmt: skip
+        segment.truncate(end)
+        for later in segments[number + 1 :]:
+            logger.warning("Removed %s: what came before it is torn", later.path(".log"))
+            later.delete()
+        del segments[number + 1 :]
+        return
+
+
+# ---------------------------------------------------------------------- small files
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """Where the producers as of ``offset`` are kept."""
+    return f"{directory}/{offset:020d}.snapshot"
+
+
+def snapshot_offsets(directory: str) -> list[int]:
+    """The offsets of which there are snapshots, newest first."""
+    names = (name.partition(".") for name in os.listdir(directory))
+    return sorted((int(stem) for stem, _, suffix in names if suffix == "snapshot" and stem.isdigit()), reverse=True)
+
+
+def _newest_snapshot(directory: str, log_start: int) -> tuple[int, ProducerState]:
+    for offset in snapshot_offsets(directory):
+        path = snapshot_path(directory, offset)
+        with open(path, "rb") as file:
+            producers = ProducerState.from_snapshot(file.read())
+        if producers is not None:
+            return offset, producers
+        logger.warning("%s is not a whole snapshot: going back to an older one", path)
+        os.unlink(path)
+    return log_start, ProducerState()
+
+
+def write_snapshot(directory: str, offset: int, data: bytes, *, sync: bool) -> None:
+    """Keep the producers as of ``offset``, and of the older snapshots only the newest."""
+    replace_file(snapshot_path(directory, offset), data, sync=sync)
+    for old in snapshot_offsets(directory)[SNAPSHOTS_KEPT:]:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(snapshot_path(directory, old))
+
+
+def read_log_start(directory: str) -> int:
+    """The log start offset that DeleteRecords left, 0 when it never did."""
+    try:
+        with open(f"{directory}/{LOG_START_FILE}", "rb") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return 0
+
+
+def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Put a whole new file at ``path``, or leave the old one there."""
+    temporary = f"{path}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def fsync_path(path: str) -> None:
+    """Force a file or a directory to disk; one that is gone needs no forcing."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

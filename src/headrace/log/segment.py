@@ -1,0 +1,367 @@
+"""One segment: a file of batches, its two indexes, and the handle through which both are used.
+
+A segment's file is open only while it is in use: :class:`OpenFiles` keeps the handles of the last used ones and lets
+go of the others together with their indexes, so that thousands of partitions cost few handles and little memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from headrace.log.batch import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, has_right_crc, header_at, whole_batches
+from headrace.log.index import OffsetIndex, TimeIndex
+
+logger = logging.getLogger("headrace.log")
+
+Buffers = Sequence[bytes | memoryview]
+Write = Callable[[int, Buffers, int], int]
+
+pwritev: Write = os.pwritev
+"""What writes batches: a name of its own so that tests can put a full disk here."""
+
+HEADERS_CHUNK_BYTES = 1 << 16
+RECOVERY_CHUNK_BYTES = 1 << 22
+DEFAULT_INDEX_INTERVAL_BYTES = 4096
+NO_TIMESTAMP = -1
+
+
+def scan(fd: int, position: int, end: int, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """``(position, header, bytes)`` of the batches between two positions, stopping before the first torn one.
+
+    :param whole: hand out all bytes of each batch, not only as many as happen to be there after its header
+    """
+    chunk = RECOVERY_CHUNK_BYTES if whole else HEADERS_CHUNK_BYTES
+    buffer, start = memoryview(b""), position
+    while position + HEADER_BYTES <= end:
+        if position - start + HEADER_BYTES > len(buffer):
+            buffer, start = memoryview(os.pread(fd, min(chunk, end - position), position)), position
+            if len(buffer) < HEADER_BYTES:
+                return
+        header = header_at(buffer, position - start)
+        size = header.size_bytes
+        if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD or position + size > end:
+            return
+        if whole and position - start + size > len(buffer):
+            buffer, start = memoryview(os.pread(fd, min(max(chunk, size), end - position), position)), position
+            if len(buffer) < size:
+                return
+        yield position, header, buffer[position - start : position - start + size]
+        position += size
+
+
+class OpenFiles:
+    """The open handles of segments, at most ``limit`` of them; those unused for long go first (second chance)."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(2, limit)
+        self._ring: deque[Segment] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def open(self, path: str, segment: Segment) -> int:
+        """A handle on ``path`` for ``segment``; when the process runs out of handles the limit shrinks to fit."""
+        while True:
+            while len(self._ring) >= self.limit:
+                self._release_one()
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
+                    raise
+                self.limit = max(2, len(self._ring) - 1)
+                logger.warning("No file handle is left: from now on at most %d segments are kept open", self.limit)
+                self._release_one()
+        self._ring.append(segment)
+        return fd
+
+    def forget(self, segment: Segment) -> None:
+        """The segment has closed its handle."""
+        with contextlib.suppress(ValueError):
+            self._ring.remove(segment)
+
+    def _release_one(self) -> None:
+        while True:
+            segment = self._ring.popleft()
+            if segment.used:
+                segment.used = False
+                self._ring.append(segment)
+            else:
+                segment.release(forget=False)
+                return
+
+
+class Segment:
+    """A run of batches from ``base_offset`` on. Only the newest segment of a log is appended to."""
+
+    __slots__ = (
+        "_files", "_first_timestamp", "_loaded", "_max_timestamp", "_max_timestamp_offset", "_since_index",
+        "base_offset", "created_ms", "directory", "fd", "next_offset", "offsets", "size_bytes", "times", "used",
+    )  # fmt: skip
+
+    def __init__(self, files: OpenFiles, directory: str, base_offset: int, size_bytes: int, created_ms: int) -> None:
+        self._files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.next_offset = base_offset
+        self.fd = -1
+        self.used = True
+        self._loaded = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.offsets, self.times = OffsetIndex(), TimeIndex()
+        self.next_offset = self.base_offset
+        self._since_index = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
+        self._first_timestamp = NO_TIMESTAMP
+
+    def path(self, suffix: str) -> str:
+        """The path of the segment's ``.log``, ``.index`` or ``.timeindex``."""
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    # ------------------------------------------------------------------ opening, closing
+
+    def open(self) -> int:
+        """The handle; the first call reads and checks the indexes, and rebuilds them when they are wrong."""
+        self.used = True
+        if self.fd < 0:
+            self.fd = self._files.open(self.path(".log"), self)
+            if not self._loaded:
+                self._load()
+        return self.fd
+
+    def release(self, *, forget: bool = True) -> None:
+        """Save the indexes and let the handle and the memory go; the next use opens the segment again."""
+        if self.fd < 0:
+            return
+        self.save_indexes()
+        os.close(self.fd)
+        self.fd = -1
+        self._loaded = False
+        self.offsets, self.times = OffsetIndex(), TimeIndex()
+        if forget:
+            self._files.forget(self)
+
+    def save_indexes(self) -> None:
+        """Write the new index entries. When that fails the files go, as a missing index is rebuilt and a short one
+        would mislead."""
+        if not self._loaded:
+            return
+        try:
+            if self._max_timestamp >= 0:
+                self.times.add(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
+            self.offsets.save(self.path(".index"))
+            self.times.save(self.path(".timeindex"))
+        except OSError as error:
+            logger.warning("Could not save the indexes of %s, they will be rebuilt: %s", self.path(".log"), error)
+            for suffix in (".index", ".timeindex"):
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path(suffix))
+
+    def delete(self) -> None:
+        """Remove the files."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self._loaded = False
+            self._files.forget(self)
+        for suffix in (".log", ".index", ".timeindex"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path(suffix))
+
+    def _load(self) -> None:
+        """Take the indexes from their files if they agree with the batches, else make them anew."""
+        self._reset()
+        self._loaded = True
+        if not self.size_bytes:
+            return
+        try:
+            with open(self.path(".index"), "rb") as file:
+                self.offsets = OffsetIndex(file.read())
+            with open(self.path(".timeindex"), "rb") as file:
+                self.times = TimeIndex(file.read())
+        except FileNotFoundError:
+            reason = "missing"
+        else:
+            if self._walk_tail():
+                return
+            reason = "wrong"
+        logger.warning("Rebuilding the indexes of %s: %s", self.path(".log"), reason)
+        end = self.rebuild()
+        if end < self.size_bytes:
+            logger.error("%s cannot be read from position %d on", self.path(".log"), end)
+            self.size_bytes = end
+
+    def _walk_tail(self) -> bool:
+        """Whether the loaded indexes agree with the batches from the last indexed one to the end of the file."""
+        offsets, times = self.offsets, self.times
+        if len(offsets.data) % 8 or len(times.data) % 12:
+            return False
+        position, indexed_offset = 0, None
+        if len(offsets):
+            relative_offset, position = offsets.entry(len(offsets) - 1)
+            indexed_offset = self.base_offset + relative_offset
+        if len(times):
+            self._max_timestamp, relative_offset = times.entry(len(times) - 1)
+            self._max_timestamp_offset = self.base_offset + relative_offset
+        start = position
+        for position, header, _ in scan(self.fd, start, self.size_bytes):  # noqa: B007
+            last_offset = header.last_offset
+            if header.magic != 2 or last_offset < self.next_offset or indexed_offset not in (None, last_offset):
+                return False
+            indexed_offset = None
+            self.next_offset = last_offset + 1
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, last_offset
+            position += header.size_bytes
+        self._since_index = self.size_bytes - start
+        return position == self.size_bytes and self._max_timestamp_offset < self.next_offset
+
+    def rebuild(
+        self,
+        index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+        *,
+        check_crc: bool = False,
+        on_batch: Callable[[BatchHeader], None] | None = None,
+    ) -> int:
+        """Make both indexes from the batches and answer how many bytes of whole, right batches there are.
+
+        :param check_crc: after a crash: also compare checksums, and stop at the first wrong one
+        :param on_batch: is given each good batch's header
+        """
+        if self.fd < 0:
+            self._loaded = True  # no use in reading indexes that are about to be made anew
+            self.fd = self._files.open(self.path(".log"), self)
+        self._reset()
+        self._loaded = True
+        end = 0
+        for position, header, batch in scan(self.fd, 0, self.size_bytes, whole=check_crc):
+            if header.magic != 2 or header.base_offset < self.next_offset or header.last_offset_delta < 0:
+                break
+            if check_crc and not has_right_crc(batch, header):
+                break
+            self.note(position, header.size_bytes, header.last_offset, header.max_timestamp, index_interval_bytes)
+            end = position + header.size_bytes
+            if on_batch:
+                on_batch(header)
+        return end
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file after a rebuild found less than it holds."""
+        os.ftruncate(self.open(), size_bytes)
+        self.size_bytes = size_bytes
+
+    # ------------------------------------------------------------------ appending
+
+    def append(self, buffers: Buffers, size_bytes: int) -> None:
+        """Write at the end, or raise and leave the segment as it was.
+
+        :raises OSError: such as ENOSPC; what was written of it is cut off again
+        """
+        fd = self.fd if self.fd >= 0 else self.open()
+        self.used = True
+        position = self.size_bytes
+        try:
+            written = pwritev(fd, buffers, position)
+            if written != size_bytes:
+                self._write_rest(b"".join(buffers), written)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, position)
+            raise
+        self.size_bytes = position + size_bytes
+
+    def _write_rest(self, data: bytes, written: int) -> None:
+        """A short write: the disk is filling up, and the next call says so or succeeds."""
+        while written < len(data):
+            now = pwritev(self.fd, [memoryview(data)[written:]], self.size_bytes + written)
+            if now <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written += now
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """Take a batch that was appended at ``position`` into the indexes, by Kafka's rule of when to."""
+        if not position:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
+        if self._since_index > index_interval_bytes:
+            self.offsets.add(last_offset - self.base_offset, position)
+            self.times.add(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
+            self._since_index = 0
+        self._since_index += size
+        self.next_offset = last_offset + 1
+
+    def index_is_full(self, index_bytes: int) -> bool:
+        """Whether another entry might not fit into indexes of that size (segment.index.bytes)."""
+        return len(self.offsets.data) + 8 > index_bytes or len(self.times.data) + 24 > index_bytes
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, -1 when there is none; rolling by age counts from it."""
+        if self._first_timestamp < 0 and self.size_bytes:
+            self._first_timestamp = header_at(self.read(0, HEADER_BYTES)).max_timestamp
+        return self._first_timestamp
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """``(timestamp, last offset of the first batch that has it)``; timestamp -1 when there is none."""
+        if not self._loaded and self._max_timestamp < 0 and self.size_bytes:
+            self.open()
+        return self._max_timestamp, self._max_timestamp_offset
+
+    def locate(self, offset: int) -> int:
+        """Position of the first batch that ends at or after ``offset``; the segment's size when there is none."""
+        if offset <= self.base_offset:
+            return 0
+        fd = self.open()
+        start = self.offsets.position_for(offset - self.base_offset)
+        for position, header, _ in scan(fd, start, self.size_bytes):
+            if header.last_offset >= offset:
+                return position
+        return self.size_bytes
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Exactly so many bytes.
+
+        :raises OSError: when the file holds less than it should
+        """
+        fd = self.fd if self.fd >= 0 else self.open()
+        self.used = True
+        data = os.pread(fd, size_bytes, position)
+        if len(data) != size_bytes:
+            raise OSError(errno.EIO, f"{self.path('.log')} ends before position {position + size_bytes}")
+        return data
+
+    def read_batches(self, position: int, limit: int, max_bytes: int, *, minimum_one: bool) -> bytes:
+        """Whole batches from ``position`` up to ``limit``, at most ``max_bytes`` of them but for ``minimum_one``."""
+        if limit - position <= max_bytes:
+            return self.read(position, limit - position)
+        if max_bytes > 0:
+            self.open()
+            boundary = self.offsets.position_before(position + max_bytes)
+            if 2 * (boundary - position) >= max_bytes:  # the index knows a good place to end: nothing to cut or copy
+                return self.read(position, boundary - position)
+            data = self.read(position, max_bytes)
+            end = whole_batches(data)
+            if end:
+                return data[:end]
+        if not minimum_one:
+            return b""
+        return self.read(position, header_at(self.read(position, HEADER_BYTES)).size_bytes)
+
+    def batches(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """``(position, header, bytes from the header on)`` of the batches from ``position``."""
+        return scan(self.open(), position, self.size_bytes)

@@ -1,0 +1,56 @@
+"""Finding records by time: one look into the time index, a walk over a few headers, and one batch opened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from headrace.log.batch import LOG_APPEND_TIME_BIT, BatchHeader, CorruptBatch, records
+from headrace.log.segment import Segment
+
+logger = logging.getLogger("headrace.log")
+
+Found = tuple[int, int]
+"""``(offset, timestamp)``"""
+
+
+def first_at_or_after(segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int) -> Found | None:
+    """The first record with at least that timestamp, which need not be the first in time order."""
+    for segment in segments:
+        if segment.max_timestamp[0] < timestamp_ms:
+            continue
+        segment.open()
+        start = segment.base_offset + segment.times.relative_offset_for(timestamp_ms)
+        first = segment.locate(max(start, log_start_offset))
+        for position, header, _ in segment.batches(first):
+            if header.max_timestamp >= timestamp_ms:
+                found = _first_in_batch(segment, position, header, timestamp_ms, log_start_offset)
+                if found:
+                    return found
+    return None
+
+
+def latest(segments: Sequence[Segment], log_start_offset: int) -> Found | None:
+    """The first record that has the largest timestamp of all."""
+    best = max(segments, key=lambda segment: segment.max_timestamp[0], default=None)
+    if best is None or best.max_timestamp[0] < 0:
+        return None
+    timestamp_ms, last_offset = best.max_timestamp
+    position, header, _ = next(best.batches(best.locate(last_offset)))
+    return _first_in_batch(best, position, header, timestamp_ms, log_start_offset)
+
+
+def _first_in_batch(
+    segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, log_start_offset: int
+) -> Found | None:
+    first = max(header.base_offset, log_start_offset)
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        return first, header.max_timestamp
+    try:
+        for record in records(segment.read(position, header.size_bytes)):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= first:
+                return record.offset, record.timestamp_ms
+    except CorruptBatch as error:
+        logger.warning("%s: %s", segment.path(".log"), error)
+        return first, header.max_timestamp
+    return None

@@ -1,0 +1,165 @@
+"""What a producer may append: Kafka's checks of a batch, in Kafka's order, with Kafka's codes."""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.log.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    ZSTD,
+    BatchHeader,
+    CorruptBatch,
+    header_at,
+    records,
+)
+from headrace.log.log_config import FOREVER, LogConfig
+
+MAGIC_POSITION = 16
+LEAST_LENGTH = 14
+"""The least batch length of any magic; below it Kafka calls the bytes corrupt before looking at anything else."""
+
+
+def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> BatchHeader | Refusal:
+    """The header of the one batch that ``data`` must hold, or why it is refused.
+
+    Errors: INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit, a control batch, a missing
+    sequence), CORRUPT_MESSAGE (length, unknown magic, checksum), MESSAGE_TOO_LARGE (max.message.bytes),
+    RECORD_LIST_TOO_LARGE (segment.bytes), INVALID_TIMESTAMP (message.timestamp.*.max.ms), UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    size = len(data)
+    if size < HEADER_BYTES or data[MAGIC_POSITION] != 2:
+        return _unreadable(data)
+    header = header_at(data)
+    if header.batch_length + LENGTH_OVERHEAD != size:
+        refusal = _wrong_length(header, data)
+        if refusal:
+            return refusal
+        size = header.size_bytes
+    if header.base_offset:
+        return _invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
+    if size > config.max_message_bytes:
+        return Refusal(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append is {size} bytes which exceeds the maximum configured value of "
+            f"{config.max_message_bytes}.",
+        )
+    if crc32c(data[CRC_START:size]) != header.crc:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc})")
+    if size > config.segment_bytes:
+        return Refusal(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"Message batch size is {size} bytes in append which exceeds the maximum configured segment size of "
+            f"{config.segment_bytes}.",
+        )
+    refusal = _check_fields(header) or _check_timestamps(data, header, config, now_ms) or _check_keys(data, config)
+    return refusal or header
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_RECORD, message)
+
+
+def _corrupt(message: str) -> Refusal:
+    return Refusal(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+_NO_BATCH = "Produce requests must have at least one record batch per partition"
+
+
+def _unreadable(data: memoryview) -> Refusal:
+    """Too short for a batch of magic 2, or not of magic 2."""
+    if len(data) <= MAGIC_POSITION:
+        return _invalid(_NO_BATCH)
+    length, magic = int.from_bytes(data[8:12], "big", signed=True), data[MAGIC_POSITION]
+    if length < LEAST_LENGTH:
+        return _corrupt(f"Found record size {length} smaller than minimum record overhead ({LEAST_LENGTH}).")
+    if magic > 2:
+        return _corrupt(f"Invalid magic found in record: {magic}")
+    if length + LENGTH_OVERHEAD > len(data):
+        return _invalid(_NO_BATCH)
+    if magic == 2:
+        return _corrupt(f"Record batch is corrupt (the size {length} is smaller than the minimum allowed overhead)")
+    return _invalid("Produce requests are only allowed to contain record batches with magic version 2")
+
+
+def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
+    """The first batch does not end where the data does: torn, or something follows it."""
+    if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+        return _corrupt(f"Record batch is corrupt (its size {header.batch_length} is too small)")
+    rest = data[header.size_bytes :]
+    if header.size_bytes > len(data):
+        return _invalid(_NO_BATCH)
+    if len(rest) > MAGIC_POSITION and int.from_bytes(rest[8:12], "big", signed=True) + LENGTH_OVERHEAD <= len(rest):
+        return _invalid("Produce requests are only allowed to contain exactly one record batch per partition")
+    return None  # a torn second batch is dropped
+
+
+def _check_fields(header: BatchHeader) -> Refusal | None:
+    count = header.last_offset_delta + 1
+    if count <= 0:
+        return _invalid(f"Batch has an invalid offset range: [0, {header.last_offset_delta}]")
+    if header.record_count <= 0:
+        return _invalid(f"Invalid reported count for record batch: {header.record_count}")
+    if count != header.record_count:
+        return _invalid(
+            f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records "
+            f"{header.record_count}"
+        )
+    if header.attributes & CONTROL_BIT:
+        return _invalid("Clients are not allowed to write control records")
+    if header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0:
+        return _invalid(
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}"
+        )
+    if header.attributes & CODEC_MASK > ZSTD:
+        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {header.codec}")
+    return None
+
+
+def _check_timestamps(data: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:
+    if config.message_timestamp_type == "LogAppendTime":
+        return None
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        return Refusal(
+            ErrorCode.INVALID_TIMESTAMP,
+            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
+        )
+    earliest, latest = header.base_timestamp, header.max_timestamp
+    if config.message_timestamp_before_max_ms != FOREVER:
+        try:  # a later record may be earlier than the first one, whose timestamp the header has
+            earliest = min(record.timestamp_ms for record in records(data))
+        except CorruptBatch as error:
+            return _invalid(str(error))
+    if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
+        return _timestamp_out_of_range(earliest, config, now_ms)
+    if latest - now_ms > config.message_timestamp_after_max_ms:
+        return _timestamp_out_of_range(latest, config, now_ms)
+    return None
+
+
+def _timestamp_out_of_range(timestamp: int, config: LogConfig, now_ms: int) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"Timestamp {timestamp} of message is out of range. The timestamp should be within "
+        f"[{now_ms - config.message_timestamp_before_max_ms}, {now_ms + config.message_timestamp_after_max_ms}]",
+    )
+
+
+def _check_keys(data: memoryview, config: LogConfig) -> Refusal | None:
+    """A compacted topic takes no record without a key; the only topics whose batches are opened on the way in."""
+    if "compact" not in config.cleanup_policy:
+        return None
+    try:
+        if all(record.key is not None for record in records(data)):
+            return None
+    except CorruptBatch as error:
+        return _invalid(str(error))
+    return _invalid("Compacted topic cannot accept message without key.")
