@@ -16,6 +16,7 @@ from headrace.broker.catalog import CatalogError
 from headrace.broker.config import Config, ConfigError
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Listener, Server
+from headrace.log.log_directory import DirectoryInUse
 
 from .errors import BadUsage, Failure
 from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties
@@ -44,7 +45,7 @@ def run(options: Namespace) -> int:
     try:
         try:
             broker = Broker(config, data_dir)
-        except (CatalogError, OSError) as error:
+        except (CatalogError, DirectoryInUse, OSError) as error:
             raise Failure(_one_line(error)) from error
         try:
             loop.run_until_complete(_serve(broker, listeners, watchdog))
