@@ -142,8 +142,11 @@ class SharePartitions:
             loaded = self._load(session.group_id, topic_id, partition)
             if not isinstance(loaded, ErrorCode) and (offset := self._fetch_offset(loaded, settings)) is not None:
                 data = loaded.log.read(offset, min_bytes)
-                found += 0 if isinstance(data, Refusal) else len(data)
-                if found >= min_bytes:
+                if isinstance(data, Refusal) or not data:
+                    continue
+                found += len(data)
+                # A read that ends before the log does has left out a batch that would have gone over min_bytes.
+                if found >= min_bytes or _log_batches(data)[0][-1][1] + 1 < loaded.log.end_offset:
                     return True
         return False
 

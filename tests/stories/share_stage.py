@@ -1,0 +1,247 @@
+"""A broker without sockets, and members of a share group that talk to its handlers: ShareFetch and ShareAcknowledge.
+
+async with stage() as s:
+    s.produce(10)
+    m = s.member("m")
+    assert await m.fetch() == [(0, 9, 1)]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import kio.schema.share_acknowledge.v2.request as acks
+import kio.schema.share_fetch.v2.request as fetches
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import Config
+from headrace.errors import ErrorCode
+from headrace.handlers import RequestContext, handler
+from headrace.log import batch
+from headrace.share.records import SharePartitionKey
+from headrace.share.share_state import StateSummary
+
+GROUP = "g"
+_connections = count(1)
+
+
+def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on its own loop."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(asyncio.wait_for(function(*args, **kwargs), 30))
+
+    return run
+
+
+@asynccontextmanager
+async def stage(
+    partitions: int = 1, configs: Mapping[str, str] | None = None, data_dir: Path | None = None, **group: str
+) -> AsyncIterator[Stage]:
+    """A started broker with the topic ``t`` and the group ``g`` that has joined it.
+
+    :param configs: of the broker
+    :param group: configs of the group, with underscores for dots; by default it begins at ``earliest``
+    """
+    config = {
+        "share.coordinator.state.topic.num.partitions": "2",
+        "group.share.min.record.lock.duration.ms": "1000",
+        **(configs or {}),
+    }
+    broker = Broker(Config(config), data_dir)
+    broker.start()
+    made = Stage(broker)
+    if "t" not in broker.catalog.topics:
+        made.configure_group(**{"share_auto_offset_reset": "earliest", **group})
+        broker.create_topic("t", partitions)
+        made.initialize()
+    try:
+        yield made
+    finally:
+        broker.close()
+
+
+class Stage:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.broker.catalog.topics["t"].topic_id
+
+    def configure_group(self, group_id: str = GROUP, **configs: str) -> None:
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        self.broker.catalog.alter_configs("group", group_id, named)
+
+    def initialize(self, start_offset: int = -1, group_id: str = GROUP, state_epoch: int = 1) -> None:
+        """What the group coordinator has done when a group joins a topic."""
+        topic = self.broker.catalog.topics["t"]
+        for partition in range(topic.partitions):
+            key = SharePartitionKey(group_id, topic.topic_id, partition)
+            outcome = self.broker.share_state.initialize(key, state_epoch, start_offset, 0, topic.partitions)
+            assert self.broker.submit(self.broker.share_state, str(key), outcome) is None
+
+    def produce(self, *sizes: int, partition: int = 0, value: bytes = b"v") -> None:
+        """Append log batches of so many records."""
+        log = self.broker.log(self.broker.catalog.topics["t"], partition)
+        assert log is not None
+        for size in sizes:
+            data = batch.build([(None, value)] * size, timestamp_ms=self.broker.now_ms())
+            self.broker.append(log, data)
+
+    def member(self, name: str = "m", group_id: str = GROUP) -> Member:
+        """A member on a connection of its own."""
+        return Member(self, name, group_id)
+
+    def summary(self, partition: int = 0) -> StateSummary:
+        summary = self.broker.share_state.summary(SharePartitionKey(GROUP, self.topic_id, partition), 100)
+        assert isinstance(summary, StateSummary)
+        return summary
+
+    def lag(self, partition: int = 0) -> int:
+        log = self.broker.log(self.broker.catalog.topics["t"], partition)
+        assert log is not None
+        summary = self.summary(partition)
+        return log.end_offset - summary.start_offset - summary.delivery_complete_count
+
+
+class Member:
+    """One member. It keeps its session's epoch, and opens the session with the first fetch."""
+
+    def __init__(self, stage: Stage, name: str, group_id: str) -> None:
+        self.stage, self.name, self.group_id = stage, name, group_id
+        self.connection_id = next(_connections)
+        self.epoch = 0
+
+    async def _ask(self, api_key: int, request: Any) -> Any:
+        context = RequestContext(2, "client", "/127.0.0.1", self.connection_id, "broker.test", 9092)
+        response = handler(api_key)(self.stage.broker, request, context)
+        if inspect.isawaitable(response):
+            response = await response
+        if response.error_code == ErrorCode.NONE:
+            self.epoch = 0 if request.share_session_epoch == -1 else request.share_session_epoch + 1
+        return response
+
+    async def share_fetch(
+        self,
+        *batches: Any,
+        epoch: int | None = None,
+        wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 50_000_000,
+        max_records: int = 10_000,
+        batch_size: int = 10_000,
+        mode: int = 0,
+        renew: bool = False,
+        topic_id: UUID | None = None,
+        partitions: tuple[int, ...] = (0,),
+        forget: tuple[int, ...] = (),
+    ) -> Any:
+        """ShareFetch: the whole response. ``batches`` are acknowledgements of the first partition."""
+        epoch = self.epoch if epoch is None else epoch
+        topic_id = topic_id or self.stage.topic_id
+        wanted = partitions if epoch == 0 or batches else ()
+        request = fetches.ShareFetchRequest(
+            group_id=self.group_id,
+            member_id=self.name,
+            share_session_epoch=epoch,
+            max_wait=timedelta(milliseconds=wait_ms),
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            max_records=max_records,
+            batch_size=batch_size,
+            share_acquire_mode=mode,
+            is_renew_ack=renew,
+            topics=(
+                fetches.FetchTopic(
+                    topic_id=topic_id,
+                    partitions=tuple(
+                        fetches.FetchPartition(
+                            partition_index=index,
+                            acknowledgement_batches=_batches(fetches, batches) if index == wanted[0] else (),
+                        )
+                        for index in wanted
+                    ),
+                ),
+            )
+            if wanted
+            else (),
+            forgotten_topics_data=(fetches.ForgottenTopic(topic_id=topic_id, partitions=forget),) if forget else (),
+        )
+        return await self._ask(78, request)
+
+    async def fetch(self, *batches: Any, **kwargs: Any) -> list[tuple[int, int, int]]:
+        """ShareFetch: what was acquired of the only partition, as (first, last, delivery count)."""
+        response = await self.share_fetch(*batches, **kwargs)
+        assert response.error_code == ErrorCode.NONE
+        acquired = []
+        for partition in (p for topic in response.responses for p in topic.partitions):
+            assert partition.error_code == ErrorCode.NONE
+            assert partition.acknowledge_error_code == ErrorCode.NONE
+            runs = [(run.first_offset, run.last_offset, run.delivery_count) for run in partition.acquired_records]
+            offsets = _offsets(bytes(partition.records))
+            assert all(offset in offsets for first, last, _ in runs for offset in range(first, last + 1))
+            acquired += runs
+        return acquired
+
+    async def share_acknowledge(
+        self,
+        *batches: Any,
+        epoch: int | None = None,
+        renew: bool = False,
+        topic_id: UUID | None = None,
+        partition: int = 0,
+        more: Mapping[int, tuple[Any, ...]] | None = None,
+    ) -> Any:
+        """ShareAcknowledge: the whole response. ``more`` has the acknowledgements of further partitions."""
+        by_partition = {partition: batches, **(more or {})}
+        request = acks.ShareAcknowledgeRequest(
+            group_id=self.group_id,
+            member_id=self.name,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            is_renew_ack=renew,
+            topics=(
+                acks.AcknowledgeTopic(
+                    topic_id=topic_id or self.stage.topic_id,
+                    partitions=tuple(
+                        acks.AcknowledgePartition(partition_index=index, acknowledgement_batches=_batches(acks, given))
+                        for index, given in by_partition.items()
+                    ),
+                ),
+            ),
+        )
+        return await self._ask(79, request)
+
+    async def ack(self, *batches: Any, **kwargs: Any) -> tuple[int, str | None]:
+        """ShareAcknowledge: error code and message of the only partition."""
+        response = await self.share_acknowledge(*batches, **kwargs)
+        assert response.error_code == ErrorCode.NONE
+        ((partition,),) = (topic.partitions for topic in response.responses)
+        return partition.error_code, partition.error_message
+
+    def vanish(self) -> None:
+        """The connection is lost."""
+        self.stage.broker.disconnected(self.connection_id)
+
+
+def _offsets(data: bytes) -> set[int]:
+    return {record.offset for position, _ in batch.headers(data) for record in batch.records(data[position:])}
+
+
+def _batches(schema: Any, batches: tuple[Any, ...]) -> Any:
+    return tuple(
+        schema.AcknowledgementBatch(
+            first_offset=first, last_offset=last, acknowledge_types=(types,) if isinstance(types, int) else tuple(types)
+        )
+        for first, last, types in batches
+    )
