@@ -195,6 +195,16 @@ class ShareGroup:
             return Outcome(None)
         return Outcome(None, (ShareGroupStatePartitionMetadata(self.group_id, new),))
 
+    def shared_topics(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The topics in which the group has or is getting share state, with the partitions."""
+        known = union(self.state_partitions.initialized, self.state_partitions.initializing)
+        return [(name, partitions) for name, partitions in known.values()]
+
+    def share_partitions(self) -> list[tuple[UUID, int]]:
+        """Where the group has or is getting share state, as (topic id, partition)."""
+        known = union(self.state_partitions.initialized, self.state_partitions.initializing)
+        return [(topic_id, partition) for topic_id, topic in known.items() for partition in topic.partitions]
+
     def tombstones(self) -> tuple[GroupRecord, ...]:
         """What forgets an empty group. Its share state has to be deleted before."""
         return (

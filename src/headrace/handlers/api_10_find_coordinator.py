@@ -1,0 +1,59 @@
+"""FindCoordinator (10), versions 0-6: who looks after a group, a transactional id or a share-partition.
+
+On a single node that is always this node, at the address of the listener that was asked. Key type 2 (version 6,
+KIP-932) has keys ``group id:topic id:partition``, which are checked. Versions before 4 ask for one key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_FIRST_WITH_SHARE = 6
+_INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
+
+
+def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        throttle_time=NO_THROTTLE,
+        coordinators=tuple(_coordinator(broker, request.key_type, key, context) for key in request.coordinator_keys),
+    )
+
+
+def _coordinator(broker: Broker, key_type: int, key: str, context: RequestContext) -> Coordinator:
+    known = key_type in (_GROUP, _TRANSACTION) or (
+        key_type == _SHARE and context.api_version >= _FIRST_WITH_SHARE and _is_share_partition(key)
+    )
+    return Coordinator(
+        key=key,
+        node_id=broker.node_id if known else -1,
+        host=context.listener_host if known else "",
+        port=context.listener_port if known else -1,
+        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
+        error_message="",
+    )
+
+
+def _is_share_partition(key: str) -> bool:
+    """Whether a key is ``group id:topic id:partition``, the topic id in base64 as Kafka prints it."""
+    head, _, partition = key.rpartition(":")
+    group_id, _, topic_id = head.rpartition(":")
+    return bool(group_id) and _is_uuid(topic_id) and _INTEGER.fullmatch(partition) is not None
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return len(text) == 22 and len(base64.b64decode(text + "==", altchars=b"-_", validate=True)) == 16
+    except (binascii.Error, ValueError):
+        return False

@@ -1,0 +1,34 @@
+"""LeaveGroup (13), versions 0-5: members go, and the others take over at once.
+
+Version 3 and later (KIP-345) name several members, static ones by their instance id alone; earlier ones have one, whose
+error is the error of the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.leave_group.v5.request import LeaveGroupRequest
+from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.groups.classic_member import MemberIdentity
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .group_requests import when_durable
+
+
+def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> Any:
+    leavers = [MemberIdentity(member.member_id, member.group_instance_id) for member in request.members]
+    outcome = broker.groups.leave(request.group_id, leavers, broker.now_ms())
+    reply = broker.submit(broker.groups, request.group_id, outcome)
+    if isinstance(reply, ErrorCode):
+        return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=reply, members=())
+    members = tuple(
+        MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+        for (member_id, instance_id), code in zip(leavers, reply, strict=True)
+    )
+    response = LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, members=members)
+    return when_durable(broker, response)

@@ -1,0 +1,43 @@
+"""SyncGroup (14), versions 0-5: the leader of a classic group brings the assignments, each member takes its own.
+
+The followers' answers wait for the leader. Version 5 repeats the protocol, which has to be the group's (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.sync_group.v5.request import SyncGroupRequest
+from kio.schema.sync_group.v5.response import SyncGroupResponse
+
+from headrace.broker.broker import Broker
+from headrace.groups.classic_member import SyncReply, SyncRequest
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .group_requests import decide_parked
+
+
+def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Any:
+    sync = SyncRequest(
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation_id=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
+        assignments=tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
+    )
+    now_ms = broker.now_ms()
+    return decide_parked(
+        broker, request.group_id, lambda ticket: broker.groups.sync(request.group_id, sync, ticket, now_ms), _response
+    )
+
+
+def _response(reply: SyncReply) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=reply.code,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        assignment=reply.assignment,
+    )

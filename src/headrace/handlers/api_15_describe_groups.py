@@ -1,0 +1,65 @@
+"""DescribeGroups (15), versions 0-6: classic groups with their members.
+
+A group that does not exist, or is of another type, is described as "Dead"; version 6 says so with an error too
+(KIP-1043). Subscriptions and assignments are shown while the group is stable.
+"""
+
+from __future__ import annotations
+
+from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+from kio.schema.describe_groups.v6.response import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.classic_group import ClassicGroup
+from headrace.groups.classic_member import State
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+_FIRST_WITH_ERROR = 6
+
+
+def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_describe(broker, group_id, context.api_version) for group_id in request.groups),
+    )
+
+
+def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+    group = broker.groups.classic_group(group_id)
+    if isinstance(group, Refusal):
+        says_so = version >= _FIRST_WITH_ERROR
+        return DescribedGroup(
+            error_code=group.code if says_so else ErrorCode.NONE,
+            error_message=group.message if says_so else None,
+            group_id=group_id,
+            group_state="Dead",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+        )
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type,
+        protocol_data=(group.protocol or "") if group.state is State.STABLE else "",
+        members=_members(group),
+    )
+
+
+def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
+    stable = group.state is State.STABLE
+    return tuple(
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.roster.all()
+    )

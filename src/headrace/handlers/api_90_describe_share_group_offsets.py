@@ -1,0 +1,87 @@
+"""DescribeShareGroupOffsets (90), versions 0-1: start offset and lag of a group's share-partitions (KIP-932, KIP-1226).
+
+``lag = end offset - start offset - delivery-complete count``: the records that are not finished yet. It is -1, "not
+known", until the share-partition has a start offset. What does not exist is described like that too, without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kio.schema.describe_share_group_offsets.v1.request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kio.schema.describe_share_group_offsets.v1.response import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import Topic
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.share_group import ShareGroup
+from headrace.share.records import UNKNOWN, SharePartitionKey
+from headrace.share.share_state import StateSummary
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(
+    broker: Broker, request: DescribeShareGroupOffsetsRequest, context: RequestContext
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(
+        throttle_time=NO_THROTTLE, groups=tuple(_group(broker, asked) for asked in request.groups)
+    )
+
+
+def _group(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    group = broker.groups.groups.get(asked.group_id)
+    topics: Iterable[tuple[str, Iterable[int]]] = ()
+    if asked.topics is not None:
+        topics = ((topic.topic_name, topic.partitions) for topic in asked.topics)
+    elif isinstance(group, ShareGroup):
+        topics = group.shared_topics()
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=asked.group_id,
+        topics=tuple(_topic(broker, asked.group_id, name, partitions) for name, partitions in topics),
+        error_code=ErrorCode.NONE,
+    )
+
+
+def _topic(
+    broker: Broker, group_id: str, name: str, partitions: Iterable[int]
+) -> DescribeShareGroupOffsetsResponseTopic:
+    topic = broker.catalog.topics.get(name)
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=None if topic is None else topic.topic_id,
+        partitions=tuple(_partition(broker, group_id, topic, partition) for partition in partitions),
+    )
+
+
+def _partition(
+    broker: Broker, group_id: str, topic: Topic | None, partition: int
+) -> DescribeShareGroupOffsetsResponsePartition:
+    summary: StateSummary | Refusal = StateSummary()
+    if topic is not None:
+        summary = broker.share_state.summary(SharePartitionKey(group_id, topic.topic_id, partition), topic.partitions)
+    if isinstance(summary, Refusal):
+        summary = StateSummary()
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=partition,
+        start_offset=summary.start_offset,
+        leader_epoch=summary.leader_epoch,
+        lag=_lag(broker, topic, partition, summary),
+        error_code=ErrorCode.NONE,
+    )
+
+
+def _lag(broker: Broker, topic: Topic | None, partition: int, summary: StateSummary) -> int:
+    log = None if topic is None else broker.log(topic, partition)
+    if log is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
+        return UNKNOWN
+    return log.end_offset - summary.start_offset - summary.delivery_complete_count

@@ -1,0 +1,55 @@
+"""What the handlers of group requests share: waiting for durability, and for the answer to a parked request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from headrace.broker.broker import Broker
+from headrace.outcome import Outcome
+
+R = TypeVar("R")
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """A duration of a message in whole milliseconds."""
+    return duration // _MILLISECOND
+
+
+def when_durable(broker: Broker, response: R) -> R | Awaitable[R]:
+    """The response, after what was written for it is as durable as the flush settings ask: usually at once."""
+    return _after_flush(broker, response) if broker.flusher.due else response
+
+
+async def _after_flush(broker: Broker, response: R) -> R:
+    await broker.durable()
+    return response
+
+
+def decide_parked(
+    broker: Broker, group_id: str, decide: Callable[[int], Outcome[Any, R | None]], pack: Callable[[R], Any]
+) -> Any:
+    """Submit a decision that may park the request.
+
+    :param decide: given a ticket, the outcome; a reply of None is completed later, under this ticket
+    :param pack: makes the response from the reply
+    """
+    ticket, parked = broker.park()
+    try:
+        reply = broker.submit(broker.groups, group_id, decide(ticket))
+    except BaseException:
+        parked.cancel()
+        raise
+    if reply is None:
+        return _parked(broker, parked, pack)
+    parked.cancel()
+    return when_durable(broker, pack(reply))
+
+
+async def _parked(broker: Broker, parked: Awaitable[R], pack: Callable[[R], Any]) -> Any:
+    reply = await parked
+    await broker.durable()
+    return pack(reply)
