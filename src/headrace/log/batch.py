@@ -33,6 +33,7 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 
 _LENGTH = struct.Struct(">i")
+_PREFIX = struct.Struct(">qii")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
 Header = tuple[str, bytes | None]
@@ -201,6 +202,26 @@ def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
     return bytes(head)
 
 
+def place(
+    batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int
+) -> tuple[BatchHeader, tuple[bytes, memoryview]]:
+    """Give a batch its offsets, and its time for LogAppendTime: its new header, and the buffers to write in its stead.
+
+    Offset and leader epoch (always 0) stand before what the CRC covers, so mostly 16 bytes are made anew.
+
+    :param log_append_time_ms: -1 for CreateTime, which also clears the bit that says otherwise
+    """
+    if log_append_time_ms < 0 and not header.attributes & LOG_APPEND_TIME_BIT:
+        return header, (_PREFIX.pack(base_offset, header.batch_length, 0), batch[_PREFIX.size : header.size_bytes])
+    if log_append_time_ms < 0:
+        header = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_BIT)
+    else:
+        header = header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=log_append_time_ms)
+    header = header._replace(base_offset=base_offset, partition_leader_epoch=0)
+    payload = batch[HEADER_BYTES : header.size_bytes]
+    return header, (seal(header, payload), payload)
+
+
 def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
     """Whether the checksum of a whole batch is the one in its header."""
     return bool(crc32c(batch[CRC_START : header.size_bytes]) == header.crc)
@@ -306,10 +327,17 @@ def _xerial(data: bytes) -> bytes:
     return bytes(out)
 
 
+def _lz4(data: bytes) -> bytes:
+    """An lz4 frame of independent blocks: the Java clients read no others."""
+    compressor = cramjam.lz4.Compressor(block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
 _COMPRESS: dict[int, Callable[[bytes], bytes]] = {
     GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
     SNAPPY: _xerial,
-    LZ4: lambda data: bytes(cramjam.lz4.compress(data)),
+    LZ4: _lz4,
     ZSTD: lambda data: bytes(cramjam.zstd.compress(data)),
 }
 _DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {

@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from headrace.log.files import OpenFiles, fsync_path, replace_file
 from headrace.log.partition_log import LogConfig, PartitionLog
-from headrace.log.recovery import fsync_path, replace_file
-from headrace.log.segment import OpenFiles
 
 logger = logging.getLogger("headrace.log")
 
@@ -57,6 +56,10 @@ class LogDirectory:
         if log is None or log.topic_id != topic_id:
             log = self.logs[topic, partition] = PartitionLog(self, topic, topic_id, partition, config)
         return log
+
+    def existing_partitions(self, topic: str, partitions: int) -> list[int]:
+        """Those of a topic's first ``partitions`` partitions that have a directory: that ever had a record."""
+        return [partition for partition in range(partitions) if os.path.isdir(f"{self.path}/{topic}-{partition}")]
 
     def delete(self, topic: str) -> None:
         """Remove all logs of a topic, used or not since the start."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import struct
 import uuid
-from base64 import urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +18,13 @@ from typing import TYPE_CHECKING
 from headrace.errors import ErrorCode, Refusal
 from headrace.log import recovery, timestamps
 from headrace.log.batch import (
-    HEADER_BYTES,
     LENGTH_OVERHEAD,
-    LOG_APPEND_TIME_BIT,
     NO_PRODUCER_ID,
     BatchHeader,
     headers,
-    seal,
+    place,
 )
+from headrace.log.files import fsync_path, replace_file
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import AppendedBatch, ProducerState
 from headrace.log.retention import SegmentAge, segments_to_delete
@@ -45,9 +42,6 @@ LEADER_EPOCH = 0
 """There is one node and so one epoch."""
 POSITIONS_KEPT = 64
 """Of so many readers per log we know where they go on, without asking an index."""
-_PREFIX = struct.Struct(">qii")
-_MAX_RELATIVE_OFFSET = 2**31 - 1
-_METADATA_FILE = "partition.metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,34 +123,29 @@ class PartitionLog:
         return self.end_offset and sum(segment.size_bytes for segment in self._segments)
 
     def _load(self) -> None:
-        crashed = self._home.needs_recovery(os.path.basename(self.path))
-        if os.path.isdir(self.path) and self._is_ours():
-            self._segments, self._producers = recovery.load(self.path, self._home.files, crashed=crashed)
-            start = recovery.read_log_start(self.path)
-            self._log_start_offset = max(start, self._segments[0].base_offset if self._segments else 0)
-            self._end_offset = self._segments[-1].next_offset if self._segments else 0
-            if start > self._end_offset:
-                logger.warning("%s ends before its log start offset %d: starting anew there", self.path, start)
-                for segment in self._segments:
-                    segment.delete()
-                self._segments, self._end_offset = [], start
-            self._bases = [segment.base_offset for segment in self._segments]
-            self._flushed_offset = self._end_offset
+        name = os.path.basename(self.path)
+        if os.path.isdir(self.path):
+            if recovery.belongs_to(self.path, self.topic_id):
+                self._load_files(crashed=self._home.needs_recovery(name))
+            else:
+                logger.warning("%s belongs to a deleted topic of the same name: removing it", self.path)
+                self._home.remove(self.path)
         self._loaded = True
-        self._home.recovered(os.path.basename(self.path))
+        self._home.recovered(name)
 
-    def _is_ours(self) -> bool:
-        """Whether the directory is of this topic and not left over from a deleted one of the same name."""
-        try:
-            with open(f"{self.path}/{_METADATA_FILE}", encoding="ascii") as file:
-                text = file.read()
-        except FileNotFoundError:
-            return True
-        if f"topic_id: {_text_id(self.topic_id)}" in text:
-            return True
-        logger.warning("%s belongs to a deleted topic of the same name: removing it", self.path)
-        self._home.remove(self.path)
-        return False
+    def _load_files(self, *, crashed: bool) -> None:
+        segments, self._producers = recovery.load(self.path, self._home.files, crashed=crashed)
+        start = recovery.read_log_start(self.path)
+        end = segments[-1].next_offset if segments else 0
+        if start > end:
+            logger.warning("%s ends before its log start offset %d: starting anew there", self.path, start)
+            for segment in segments:
+                segment.delete()
+            segments, end = [], start
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._log_start_offset = max(start, self._bases[0] if segments else 0)
+        self._end_offset = self._flushed_offset = end
 
     # ------------------------------------------------------------------ appending
 
@@ -205,24 +194,14 @@ class PartitionLog:
         append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
         base_offset = offset = self._end_offset
         buffers: list[bytes | memoryview] = []
-        placed: list[BatchHeader] = []
+        placed: list[tuple[int, BatchHeader]] = []
         size, max_timestamp = 0, -1
         for position, header in batches:
-            end = position + header.batch_length + LENGTH_OVERHEAD
-            if append_time >= 0:
-                header = header._replace(
-                    base_offset=offset,
-                    partition_leader_epoch=LEADER_EPOCH,
-                    attributes=header.attributes | LOG_APPEND_TIME_BIT,
-                    max_timestamp=append_time,
-                )
-                payload = view[position + HEADER_BYTES : end]
-                buffers += (seal(header, payload), payload)
-            else:
-                buffers += (_PREFIX.pack(offset, header.batch_length, LEADER_EPOCH), view[position + 16 : end])
-            placed.append(header)
+            header, parts = place(view[position:], header, offset, append_time)
+            buffers += parts
+            placed.append((offset, header))
             offset += header.last_offset_delta + 1
-            size += end - position
+            size += header.batch_length + LENGTH_OVERHEAD
             max_timestamp = max(max_timestamp, header.max_timestamp)
         if len(buffers) > 1000:  # IOV_MAX is 1024
             buffers = [b"".join(buffers)]
@@ -233,42 +212,25 @@ class PartitionLog:
             logger.warning("%s can be written again", self.path)
             self._full = False
         interval = self.config.index_interval_bytes
-        self._end_offset = base_offset
-        for header in placed:
-            start = self._end_offset
-            self._end_offset = start + header.last_offset_delta + 1
+        for start, header in placed:
             size = header.batch_length + LENGTH_OVERHEAD
-            segment.note(position, size, self._end_offset - 1, header.max_timestamp, interval)
+            segment.note(position, size, start + header.last_offset_delta, header.max_timestamp, interval)
             position += size
             if header.producer_id != NO_PRODUCER_ID:
                 self._producers.replay(header, start)
+        self._end_offset = offset
         return Appended(base_offset, offset - 1, append_time, self._log_start_offset)
 
     def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
         """The active segment, a new one where Kafka would roll."""
         if not self._segments:
-            self._create_directory()
+            os.makedirs(self.path, exist_ok=True)
+            recovery.write_topic_id(self.path, self.topic_id)
             return self._add_segment(now_ms)
         active = self._segments[-1]
-        active.open()
-        if not active.size_bytes:
-            return active
-        config = self.config
-        first_timestamp = active.first_timestamp
-        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-        if (
-            active.size_bytes + size > config.segment_bytes
-            or age_ms > config.segment_ms
-            or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
-            or active.index_is_full(config.segment_index_bytes)
-        ):
+        if active.must_roll_for(size, max_timestamp, last_offset, now_ms, self.config):
             return self.roll(now_ms)
         return active
-
-    def _create_directory(self) -> None:
-        os.makedirs(self.path, exist_ok=True)
-        text = f"version: 0\ntopic_id: {_text_id(self.topic_id)}\n"
-        recovery.replace_file(f"{self.path}/{_METADATA_FILE}", text.encode(), sync=False)
 
     def _add_segment(self, now_ms: int) -> Segment:
         segment = Segment(self._home.files, self.path, self._end_offset, 0, now_ms)
@@ -289,8 +251,7 @@ class PartitionLog:
         point, snapshot = self._end_offset, self._producers.snapshot()
 
         def make_durable() -> None:
-            for suffix in (".log", ".index", ".timeindex"):
-                recovery.fsync_path(full.path(suffix))
+            full.fsync()
             if not self._deleted:
                 recovery.write_snapshot(self.path, point, snapshot, sync=True)
 
@@ -313,8 +274,7 @@ class PartitionLog:
         if not self._log_start_offset <= offset <= end:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
-                f"log segments from offset {self._log_start_offset} up to {end}.",
+                f"{self.topic}-{self.partition} has the offsets {self._log_start_offset} to {end}, not {offset}",
             )
         if offset == end or (up_to is not None and offset >= up_to):
             return b""
@@ -376,14 +336,11 @@ class PartitionLog:
         end = self.end_offset
         target = end if before_offset == -1 else before_offset
         if not 0 <= target <= end:
-            return Refusal(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Cannot increment the log start offset to {target} of partition {self.topic}-{self.partition} since "
-                f"it is larger than the high watermark {end}",
-            )
+            message = f"Cannot delete records before {target} of {self.topic}-{self.partition}, which ends at {end}"
+            return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if target > self._log_start_offset:
             try:
-                recovery.replace_file(f"{self.path}/{recovery.LOG_START_FILE}", b"%d\n" % target)
+                replace_file(f"{self.path}/{recovery.LOG_START_FILE}", b"%d\n" % target)
             except OSError as error:
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write the log start offset: {error.strerror}")
             self._log_start_offset = target
@@ -426,8 +383,8 @@ class PartitionLog:
             return
         for number, segment in enumerate(segments):
             if number + 1 == len(segments) or segments[number + 1].base_offset > self._flushed_offset:
-                recovery.fsync_path(segment.path(".log"))
-        recovery.fsync_path(self.path)
+                fsync_path(segment.path(".log"))
+        fsync_path(self.path)
         self._flushed_offset = max(self._flushed_offset, end)
 
     def close(self) -> None:
@@ -454,6 +411,3 @@ class PartitionLog:
         with contextlib.suppress(FileNotFoundError):
             self._home.remove(self.path)
 
-
-def _text_id(topic_id: uuid.UUID) -> str:
-    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -9,15 +9,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import uuid
+from base64 import urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable
 
 from headrace.log.batch import BatchHeader
+from headrace.log.files import OpenFiles, replace_file
 from headrace.log.producer_state import ProducerState
-from headrace.log.segment import OpenFiles, Segment
+from headrace.log.segment import Segment
 
 logger = logging.getLogger("headrace.log")
 
+METADATA_FILE = "partition.metadata"
 LOG_START_FILE = "log-start-offset"
 SNAPSHOTS_KEPT = 2
 
@@ -124,6 +128,26 @@ def write_snapshot(directory: str, offset: int, data: bytes, *, sync: bool) -> N
             os.unlink(snapshot_path(directory, old))
 
 
+def write_topic_id(directory: str, topic_id: uuid.UUID) -> None:
+    """Say whose log it is, in Kafka's ``partition.metadata``."""
+    text = f"version: 0\ntopic_id: {_text_id(topic_id)}\n"
+    replace_file(f"{directory}/{METADATA_FILE}", text.encode(), sync=False)
+
+
+def belongs_to(directory: str, topic_id: uuid.UUID) -> bool:
+    """Whether a directory is of this topic, not left over from a deleted one of the same name."""
+    try:
+        with open(f"{directory}/{METADATA_FILE}", encoding="ascii") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return True
+    return not text or f"topic_id: {_text_id(topic_id)}" in text
+
+
+def _text_id(topic_id: uuid.UUID) -> str:
+    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
 def read_log_start(directory: str) -> int:
     """The log start offset that DeleteRecords left, 0 when it never did."""
     try:
@@ -131,24 +155,3 @@ def read_log_start(directory: str) -> int:
             return int(file.read())
     except FileNotFoundError:
         return 0
-
-
-def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Put a whole new file at ``path``, or leave the old one there."""
-    temporary = f"{path}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def fsync_path(path: str) -> None:
-    """Force a file or a directory to disk; one that is gone needs no forcing."""
-    with contextlib.suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

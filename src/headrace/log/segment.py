@@ -1,7 +1,6 @@
 """One segment: a file of batches, its two indexes, and the handle through which both are used.
 
-A segment's file is open only while it is in use: :class:`OpenFiles` keeps the handles of the last used ones and lets
-go of the others together with their indexes, so that thousands of partitions cost few handles and little memory.
+A segment's file is open only while it is in use, see :class:`~headrace.log.files.OpenFiles`.
 """
 
 from __future__ import annotations
@@ -10,11 +9,20 @@ import contextlib
 import errno
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from headrace.log.batch import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, has_right_crc, header_at, whole_batches
+from headrace.log.batch import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    has_right_crc,
+    header_at,
+    whole_batches,
+)
+from headrace.log.files import OpenFiles, fsync_path
 from headrace.log.index import OffsetIndex, TimeIndex
+from headrace.log.log_config import LogConfig
 
 logger = logging.getLogger("headrace.log")
 
@@ -27,7 +35,7 @@ pwritev: Write = os.pwritev
 HEADERS_CHUNK_BYTES = 1 << 16
 RECOVERY_CHUNK_BYTES = 1 << 22
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
-NO_TIMESTAMP = -1
+MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 def scan(fd: int, position: int, end: int, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -52,49 +60,6 @@ def scan(fd: int, position: int, end: int, *, whole: bool = False) -> Iterator[t
                 return
         yield position, header, buffer[position - start : position - start + size]
         position += size
-
-
-class OpenFiles:
-    """The open handles of segments, at most ``limit`` of them; those unused for long go first (second chance)."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = max(2, limit)
-        self._ring: deque[Segment] = deque()
-
-    def __len__(self) -> int:
-        return len(self._ring)
-
-    def open(self, path: str, segment: Segment) -> int:
-        """A handle on ``path`` for ``segment``; when the process runs out of handles the limit shrinks to fit."""
-        while True:
-            while len(self._ring) >= self.limit:
-                self._release_one()
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
-                    raise
-                self.limit = max(2, len(self._ring) - 1)
-                logger.warning("No file handle is left: from now on at most %d segments are kept open", self.limit)
-                self._release_one()
-        self._ring.append(segment)
-        return fd
-
-    def forget(self, segment: Segment) -> None:
-        """The segment has closed its handle."""
-        with contextlib.suppress(ValueError):
-            self._ring.remove(segment)
-
-    def _release_one(self) -> None:
-        while True:
-            segment = self._ring.popleft()
-            if segment.used:
-                segment.used = False
-                self._ring.append(segment)
-            else:
-                segment.release(forget=False)
-                return
 
 
 class Segment:
@@ -302,9 +267,29 @@ class Segment:
         self._since_index += size
         self.next_offset = last_offset + 1
 
-    def index_is_full(self, index_bytes: int) -> bool:
-        """Whether another entry might not fit into indexes of that size (segment.index.bytes)."""
-        return len(self.offsets.data) + 8 > index_bytes or len(self.times.data) + 24 > index_bytes
+    def must_roll_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether batches of that size belong into a new segment, by Kafka's rules.
+
+        Those are segment.bytes; segment.ms, counted in the records' own time, or since the file was made for records
+        that have none; full indexes (segment.index.bytes); and offsets too far from the base to be indexed.
+        """
+        self.open()
+        if not self.size_bytes:
+            return False
+        first_timestamp = self.first_timestamp
+        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+        return (
+            self.size_bytes + size > config.segment_bytes
+            or age_ms > config.segment_ms
+            or len(self.offsets.data) + 8 > config.segment_index_bytes
+            or len(self.times.data) + 24 > config.segment_index_bytes
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def fsync(self) -> None:
+        """Force the files to disk; safe to call from another thread."""
+        for suffix in (".log", ".index", ".timeindex"):
+            fsync_path(self.path(suffix))
 
     # ------------------------------------------------------------------ reading
 

@@ -126,12 +126,12 @@ def _check_fields(header: BatchHeader) -> Refusal | None:
 
 def _check_timestamps(data: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:
     if config.message_timestamp_type == "LogAppendTime":
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            return Refusal(
+                ErrorCode.INVALID_TIMESTAMP,
+                "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
+            )
         return None
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        return Refusal(
-            ErrorCode.INVALID_TIMESTAMP,
-            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
-        )
     earliest, latest = header.base_timestamp, header.max_timestamp
     if config.message_timestamp_before_max_ms != FOREVER:
         try:  # a later record may be earlier than the first one, whose timestamp the header has

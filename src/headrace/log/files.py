@@ -1,0 +1,90 @@
+"""File handles, and the small things that are done to files.
+
+:class:`OpenFiles` keeps the handles of the last used segments and lets go of the others together with their indexes,
+so that thousands of partitions cost few handles and little memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections import deque
+from typing import Protocol
+
+logger = logging.getLogger("headrace.log")
+
+
+class Opened(Protocol):
+    """Who has a handle: a segment."""
+
+    used: bool
+    """Set by each use, cleared when its turn to be released was passed over for that."""
+
+    def release(self, *, forget: bool = True) -> None:
+        """Save what is unsaved and close the handle."""
+
+
+class OpenFiles:
+    """The open handles of segments, at most ``limit`` of them; those unused for long go first (second chance)."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(2, limit)
+        self._ring: deque[Opened] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def open(self, path: str, segment: Opened) -> int:
+        """A handle on ``path`` for ``segment``; when the process runs out of handles the limit shrinks to fit."""
+        while True:
+            while len(self._ring) >= self.limit:
+                self._release_one()
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
+                    raise
+                self.limit = max(2, len(self._ring) - 1)
+                logger.warning("No file handle is left: from now on at most %d segments are kept open", self.limit)
+                self._release_one()
+        self._ring.append(segment)
+        return fd
+
+    def forget(self, segment: Opened) -> None:
+        """The segment has closed its handle."""
+        with contextlib.suppress(ValueError):
+            self._ring.remove(segment)
+
+    def _release_one(self) -> None:
+        while True:
+            segment = self._ring.popleft()
+            if segment.used:
+                segment.used = False
+                self._ring.append(segment)
+            else:
+                segment.release(forget=False)
+                return
+
+
+def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Put a whole new file at ``path``, or leave the old one there."""
+    temporary = f"{path}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def fsync_path(path: str) -> None:
+    """Force a file or a directory to disk; one that is gone needs no forcing."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
