@@ -57,7 +57,7 @@ class Broker:
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
         try:
-            self.logs = LogDirectory(self.data_dir, max_open_files())
+            self.logs = LogDirectory(self.data_dir, max_open_files(), sync=not self.ephemeral)
             self.catalog = Catalog(None if self.ephemeral else self.data_dir / "headrace.db")
         except BaseException:
             self._remove_if_ephemeral()
@@ -77,7 +77,7 @@ class Broker:
         self._tickets = count(1)
         self._deadline: asyncio.TimerHandle | None = None
         self._deadline_ms: int | None = None
-        self._retention: asyncio.TimerHandle | None = None
+        self._retention: asyncio.Task[None] | None = None
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Broker:
                 self._replay(coordinator, topic)
         self.groups.loaded(self.now_ms())
         self.arm()
-        self._retain()
+        self._retention = asyncio.get_running_loop().create_task(self._retain())
 
     def _replay(self, coordinator: Coordinator[Any], topic: Topic) -> None:
         """Bring a coordinator to where it was: the same door as in normal work."""
@@ -118,9 +118,9 @@ class Broker:
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""
-        for timer in (self._deadline, self._retention):
-            if timer is not None:
-                timer.cancel()
+        for pending in (self._deadline, self._retention):
+            if pending is not None:
+                pending.cancel()
         try:
             self.share.close()
         except StorageError as error:
@@ -154,10 +154,10 @@ class Broker:
             self.waits.notify(("log", topic.topic_id, partition))
         self.logs.delete(topic.name)
         self.share.topic_deleted(topic)
-        for key, outcome in self.groups.topic_deleted(topic, self.now_ms()):
-            self.submit(self.groups, key, outcome)
-        for key, outcome in self.share_state.topic_deleted(topic.topic_id):
-            self.submit(self.share_state, key, outcome)
+        for group_id, forgotten in self.groups.topic_deleted(topic, self.now_ms()):
+            self.submit(self.groups, group_id, forgotten)
+        for key, tombstones in self.share_state.topic_deleted(topic.topic_id):
+            self.submit(self.share_state, key, tombstones)
 
     def create_partitions(self, topic: Topic, total: int) -> Topic:
         """Grow a topic to ``total`` partitions."""
@@ -229,17 +229,23 @@ class Broker:
             except OSError as error:
                 raise StorageError(f"cannot flush: {error}") from error
 
-    def _retain(self) -> None:
-        """Delete what retention no longer keeps, every ``log.retention.check.interval.ms``."""
-        interval_ms = self.config.get_int("log.retention.check.interval.ms")
-        loop = asyncio.get_running_loop()
-        self._retention = loop.call_later(interval_ms / 1000, self._retain)
-        now_ms = self.now_ms()
-        for topic in self.catalog.topics.values():
-            for partition in self.logs.existing_partitions(topic.name, topic.partitions):
-                partition_log = self.log(topic, partition)
-                if partition_log is not None and partition_log.apply_retention(now_ms):
-                    self.waits.notify(("log", topic.topic_id, partition))
+    async def _retain(self) -> None:
+        """Delete what retention no longer keeps, every ``log.retention.check.interval.ms``, a few logs at a time."""
+        while True:
+            await asyncio.sleep(self.config.get_int("log.retention.check.interval.ms") / 1000)
+            for topic in list(self.catalog.topics.values()):
+                for partition in self.logs.existing_partitions(topic.name, topic.partitions):
+                    if self.catalog.topics_by_id.get(topic.topic_id) is not None:
+                        self._retain_partition(topic, partition)
+                    await asyncio.sleep(0)
+
+    def _retain_partition(self, topic: Topic, partition: int) -> None:
+        partition_log = self.log(topic, partition)
+        try:
+            if partition_log is not None and partition_log.apply_retention(self.now_ms()):
+                self.waits.notify(("log", topic.topic_id, partition))
+        except OSError as error:
+            log.error("cannot apply retention to %s-%d: %s", topic.name, partition, error)
 
     # Coordinators ----------------------------------------------------------------------------------------------------
 
@@ -290,7 +296,8 @@ class Broker:
 
     def arm(self) -> None:
         """Have :meth:`_expire` called when the next deadline of any machine has come."""
-        deadlines = (machine.next_deadline_ms() for machine in (*self._coordinators, self.share))
+        deadlines = [coordinator.next_deadline_ms() for coordinator in self._coordinators]
+        deadlines.append(self.share.next_deadline_ms())
         deadline_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if deadline_ms == self._deadline_ms:
             return

@@ -51,7 +51,6 @@ class EmbeddedBroker:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        self._error: BaseException | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -68,14 +67,14 @@ class EmbeddedBroker:
         if self._thread is not None:
             raise RuntimeError("the broker is running already")
         ready = threading.Event()
-        self._error = None
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="headrace-broker", daemon=True)
+        errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(ready, errors), name="headrace-broker", daemon=True)
         self._thread.start()
         ready.wait()
-        if self._error is not None:
+        if errors:
             self._thread.join()
             self._thread = None
-            raise self._error
+            raise errors[0]
         return self
 
     def stop(self) -> None:
@@ -88,13 +87,13 @@ class EmbeddedBroker:
         self._thread.join()
         self._thread = self._address = None
 
-    def _run(self, ready: threading.Event) -> None:
+    def _run(self, ready: threading.Event, errors: list[BaseException]) -> None:
         loop = new_event_loop()
         self._loop = loop
         try:
             loop.run_until_complete(self._serve(ready))
         except BaseException as error:  # handed to the thread that waits in start()
-            self._error = error
+            errors.append(error)
         finally:
             loop.close()
             ready.set()

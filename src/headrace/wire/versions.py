@@ -81,11 +81,12 @@ def reshape(value: Any, new_type: Any, **given: Any) -> Any:
 
     :param given: values that win over those of ``value``
     """
-    plan = _plan(type(value), new_type)
+    old_type: Any = type(value)
+    plan = _plan(old_type, new_type)
     if plan is None and not given:
         return value
     fields = {}
-    for field in plan or _full_plan(type(value), new_type):
+    for field in plan or _full_plan(old_type, new_type):
         if field.name in given:
             fields[field.name] = given[field.name]
         elif not field.present:
