@@ -1,0 +1,196 @@
+"""The catalog: what was written is there after any end, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headrace.broker.catalog import Catalog, CatalogError, Topic
+
+NAMES = st.sampled_from(["a", "b", "c.d", "e_f"])
+CHANGES = st.dictionaries(
+    st.sampled_from(["retention.ms", "flush.ms"]), st.one_of(st.none(), st.sampled_from(["1", "2"])), min_size=1
+)
+
+
+class CatalogModel(RuleBasedStateMachine):
+    """The catalog does what a dict would do, and still knows it after a crash at any point."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp())
+        self.generation = 0
+        self.catalog = Catalog(self.path)
+        self.cluster_id = self.catalog.cluster_id
+        self.topics: dict[str, Topic] = {}
+        self.groups: dict[str, dict[str, str]] = {}
+        self.producer_ids: set[int] = set()
+
+    @property
+    def path(self) -> Path:
+        directory = self.root / str(self.generation)
+        directory.mkdir(exist_ok=True)
+        return directory / "headrace.db"
+
+    @rule(name=NAMES, partitions=st.integers(1, 9), configs=st.sampled_from([{}, {"retention.ms": "5"}]))
+    def create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+        if name not in self.topics:
+            self.topics[name] = self.catalog.create_topic(name, partitions, configs)
+            assert self.topics[name].configs == configs
+
+    @precondition(lambda self: self.topics)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.topics)))
+        assert self.catalog.delete_topic(name) == self.topics.pop(name)
+        assert self.catalog.configs("topic", name) == {}
+
+    @precondition(lambda self: self.topics)
+    @rule(data=st.data(), more=st.integers(1, 5))
+    def grow(self, data: st.DataObject, more: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.topics)))
+        total = self.topics[name].partitions + more
+        self.topics[name] = self.catalog.create_partitions(name, total)
+        assert self.topics[name].partitions == total
+
+    @precondition(lambda self: self.topics)
+    @rule(data=st.data(), changes=CHANGES)
+    def alter_topic(self, data: st.DataObject, changes: dict[str, str | None]) -> None:
+        name = data.draw(st.sampled_from(sorted(self.topics)))
+        before, version = self.topics[name], self.catalog.version
+        self.catalog.alter_configs("topic", name, changes)
+        self.topics[name] = self.catalog.topics[name]
+        expected = {key: value for key, value in {**before.configs, **changes}.items() if value is not None}
+        assert self.topics[name].configs == expected
+        assert self.topics[name].topic_id == before.topic_id
+        assert self.catalog.version > version
+
+    @rule(name=NAMES, changes=CHANGES)
+    def alter_group(self, name: str, changes: dict[str, str | None]) -> None:
+        self.catalog.alter_configs("group", name, changes)
+        after = {**self.groups.get(name, {}), **changes}
+        self.groups[name] = {key: value for key, value in after.items() if value is not None}
+
+    @rule()
+    def allocate_producer_id(self) -> None:
+        allocated = self.catalog.allocate_producer_id()
+        assert allocated not in self.producer_ids
+        self.producer_ids.add(allocated)
+
+    @rule()
+    def crash(self) -> None:
+        """Go on with the files as they are on disk at this moment."""
+        old = self.path.parent
+        self.generation += 1
+        shutil.copytree(old, self.path.parent, dirs_exist_ok=True)
+        self.catalog.close()
+        self.catalog = Catalog(self.path)
+
+    @rule()
+    def restart(self) -> None:
+        self.catalog.close()
+        self.catalog = Catalog(self.path)
+
+    @invariant()
+    def knows_what_was_written(self) -> None:
+        assert self.catalog.cluster_id == self.cluster_id
+        assert self.catalog.topics == self.topics
+        assert self.catalog.topics_by_id == {topic.topic_id: topic for topic in self.topics.values()}
+        for name, configs in self.groups.items():
+            assert self.catalog.configs("group", name) == configs
+        assert self.catalog.configured("group") == sorted(name for name, configs in self.groups.items() if configs)
+        for name in self.topics:
+            assert self.catalog.twin(name.replace(".", "_")) == name
+        assert self.catalog.twin("unheard.of") is None
+
+    def teardown(self) -> None:
+        self.catalog.close()
+        shutil.rmtree(self.root)
+
+
+TestCatalogModel = CatalogModel.TestCase
+TestCatalogModel.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+
+
+def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "headrace.db")
+    first = catalog.create_topic("t", 1, {"retention.ms": "1"})
+    catalog.delete_topic("t")
+    second = catalog.create_topic("t", 1)
+    assert first.topic_id != second.topic_id
+    assert second.configs == {}
+    assert list(catalog.topics_by_id) == [second.topic_id]
+
+
+def test_without_a_path_nothing_is_kept() -> None:
+    catalog = Catalog()
+    catalog.create_topic("t", 2, internal=True)
+    assert catalog.topics["t"].internal
+    assert len(catalog.cluster_id) == 22
+    assert not Catalog().topics
+    assert Catalog().cluster_id != catalog.cluster_id
+
+
+def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "headrace.db")
+    topic = catalog.create_topic("t", 1, {"retention.ms": "1"})
+    version = catalog.version
+    catalog._database.execute("PRAGMA query_only = ON")  # as good as a full disk: every write is refused
+    for write in (
+        lambda: catalog.create_topic("other", 1),
+        lambda: catalog.delete_topic("t"),
+        lambda: catalog.create_partitions("t", 5),
+        lambda: catalog.alter_configs("topic", "t", {"retention.ms": None}),
+        catalog.allocate_producer_id,
+    ):
+        with pytest.raises(CatalogError, match=r"^cannot "):
+            write()
+    assert catalog.topics == {"t": topic}
+    assert catalog.configs("topic", "t") == {"retention.ms": "1"}
+    assert catalog.version == version
+    catalog._database.execute("PRAGMA query_only = OFF")
+    assert catalog.create_partitions("t", 5).partitions == 5
+    assert catalog.allocate_producer_id() == 0
+
+
+def test_what_is_not_a_catalog_is_said_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "headrace.db"
+
+    def refusal() -> str:
+        with pytest.raises(CatalogError) as refused:
+            Catalog(path)
+        message = str(refused.value)
+        assert str(path) in message
+        assert "\n" not in message
+        return message
+
+    path.write_bytes(b"not a database at all" * 500)
+    assert "damaged" in refusal()
+    path.unlink()
+
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    assert "another program" in refusal()
+    path.unlink()
+
+    Catalog(path).close()
+    with sqlite3.connect(path) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    assert "newer headrace" in refusal()
+    path.unlink()
+
+    catalog = Catalog(path)
+    catalog.create_topic("t", 1)
+    catalog.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    assert "damaged" in refusal()
