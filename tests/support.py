@@ -126,6 +126,7 @@ class HeadraceProcess:
         self.output: list[str] = []
         self.process: subprocess.Popen[str] | None = None
         self._preexec_fn = preexec_fn
+        """Runs in the new process first: a limit under test."""
         self._ready = threading.Event()
 
     @property
@@ -137,18 +138,23 @@ class HeadraceProcess:
         assert self.process is not None
         return self.process.pid
 
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """The environment in which `command` finds this checkout's source."""
+        path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+        return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
     def spawn(self) -> subprocess.Popen[str]:
         """Start the process without waiting for anything."""
         where = ["--ephemeral"] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
         options = [option for k, v in self.configs.items() for option in ("-c", f"{k}={v}")]
-        path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
         self._ready.clear()
         self.process = subprocess.Popen(
             [*self.command, "--listen", f"127.0.0.1:{self.port}", *where, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
+            env=self.environment(),
             preexec_fn=self._preexec_fn,
         )
         threading.Thread(target=self._read, args=(self.process,), daemon=True).start()

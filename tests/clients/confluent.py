@@ -14,10 +14,10 @@ PATIENCE_S = 60.0
 """How long a client may take to get what it waits for: far more than it needs, so that a slow machine is no failure."""
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def admin(bootstrap_servers: str) -> AdminClient:
-    """One admin client a broker, kept for the run: its futures fail when it goes."""
-    return AdminClient({"bootstrap.servers": bootstrap_servers})
+    """The admin client of a broker, kept for a while: its futures fail when it goes."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
 def create_topic(bootstrap_servers: str, name: str, partitions: int = 1, **configs: str) -> str:
