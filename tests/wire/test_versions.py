@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import struct
 import typing
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,10 @@ from kio.serial import entity_reader, entity_writer
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.wire.frames import BadFrame, request_header, skip_tagged_fields
-from headrace.wire.messages import Chunks, codec
+from headrace.wire.messages import codec, frame_of
 from headrace.wire.refusals import refuse_all
-from headrace.wire.versions import adapt, nested_type
+from headrace.wire.versions import adapt
+from headrace.wire.writer import nested_type
 
 EVERY_VERSION = [(api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
 KNOWN_ID = uuid.uuid4()
@@ -27,6 +29,8 @@ CATALOG = SimpleNamespace(
     topics_by_id={KNOWN_ID: SimpleNamespace(topic_id=KNOWN_ID, name="known")},
 )
 VALUES: dict[str, Any] = {
+    "error_code": ErrorCode.KAFKA_STORAGE_ERROR,
+    "datetime_i64": datetime(2026, 11, 20, 12, 30, 15, 123000, UTC),
     "string": "known",
     "bytes": b"bytes",
     "records": b"records",
@@ -52,16 +56,16 @@ def filled(message_type: Any) -> Any:
     return message_type(**fields)
 
 
-def frame_of(key: int, version: int, request: Any) -> bytes:
+def request_frame(key: int, version: int, request: Any) -> bytes:
+    """The request's frame without its size, as kio writes it for a client."""
     wire = codec(key, version)
     flexible = wire.request_type.__header_schema__.__version__ >= 2
-    chunks = Chunks(b"")
-    chunks._small += struct.pack(">hhih", key, version, 77, 2) + b"me" + (b"\0" if flexible else b"")
-    entity_writer(wire.request_type)(chunks, request)  # type: ignore[arg-type]
-    return b"".join([*chunks._blobs, chunks._small])
+    body = io.BytesIO()
+    entity_writer(wire.request_type)(body, request)
+    return struct.pack(">hhih", key, version, 77, 2) + b"me" + (b"\0" if flexible else b"") + body.getvalue()
 
 
-def answered(key: int, version: int, pieces: list[bytes | bytearray]) -> Any:
+def answered(key: int, version: int, pieces: list[bytes | memoryview]) -> Any:
     """The response that a client of this version reads from the frame; nothing may be left over."""
     frame = b"".join(pieces)
     assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
@@ -102,7 +106,7 @@ def assert_has_shape(message: Any, message_type: Any) -> None:
 def test_request_arrives_in_the_latest_shape(key: int, version: int) -> None:
     wire = codec(key, version)
     sent = filled(wire.request_type)
-    frame = frame_of(key, version, sent)
+    frame = request_frame(key, version, sent)
     header = request_header(frame)
     assert header[:4] == (key, version, 77, "me")
     received = wire.read_request(frame, header.body_offset)
@@ -193,19 +197,29 @@ def test_tagged_fields_are_skipped() -> None:
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
 def test_a_cut_request_is_refused(key: int, version: int) -> None:
     wire = codec(key, version)
-    frame = frame_of(key, version, filled(wire.request_type))
+    frame = request_frame(key, version, filled(wire.request_type))
     body = request_header(frame).body_offset
     for end in range(body, len(frame) - 1, max((len(frame) - body) // 7, 1)):
         with pytest.raises(BadFrame):
             wire.read_request(frame[:end], body)
 
 
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> None:
+    response = filled(codec(key, version).response_type)
+    by_kio = io.BytesIO()
+    entity_writer(codec(key, version).response_type)(by_kio, response)
+    frame = b"".join(codec(key, version).write_response(77, response))
+    assert frame.endswith(by_kio.getvalue())
+    assert len(frame) - len(by_kio.getvalue()) in (8, 9)
+
+
 def test_large_values_are_not_copied() -> None:
-    blob = b"x" * 10_000
-    chunks = Chunks(bytes(4))
-    chunks.write(b"small")
-    chunks.write(blob)
-    chunks.write(b"end")
-    pieces = chunks.frame()
+    blob = b"x" * 100_000
+    pieces = frame_of([b"head", b"small", blob, b"end"])
     assert pieces[1] is blob
-    assert b"".join(pieces) == struct.pack(">i", 10_008) + b"small" + blob + b"end"
+    assert b"".join(pieces) == struct.pack(">i", 100_012) + b"headsmall" + blob + b"end"
+
+
+def test_small_frames_are_one_piece() -> None:
+    assert frame_of([b"head", b"x" * 5000]) == [struct.pack(">i", 5004) + b"head" + b"x" * 5000]

@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self.task: asyncio.Task[None] | None = None
         self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
         self._frame_used = 0
-        self._answers: list[bytes | bytearray] = []
+        self._answers: list[bytes | memoryview] = []
         self._requests: deque[bytes | memoryview] = deque()
         self._writable = True
         self._paused = False

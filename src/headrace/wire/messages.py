@@ -8,44 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 
 from .frames import SIZE, BadFrame, skip_tagged_fields
+from .writer import NO_TIME, Write, writer
 
-NO_THROTTLE = timedelta(0)
+NO_THROTTLE = NO_TIME
 """What ``throttle_time`` is set to: this broker never throttles."""
 
-# A value at least this large goes out as it is instead of being copied into the buffer around it.
-_BLOB_SIZE_BYTES = 4096
+# A frame up to this size goes out as one piece; of a larger one, values of at least a page are not copied into it.
+_JOIN_BYTES = 64 * 1024
+_PAGE_BYTES = 4096
 
 
-class Chunks:
-    """A file-like sink that keeps large byte strings apart, so that record data is never copied on the way out."""
-
-    __slots__ = ("_blobs", "_small")
-
-    def __init__(self, start: bytes) -> None:
-        self._small = bytearray(start)
-        self._blobs: list[bytes | bytearray] = []
-
-    def write(self, data: bytes) -> None:
-        if len(data) < _BLOB_SIZE_BYTES:
-            self._small += data
+def frame_of(parts: list[Any]) -> list[Any]:
+    """The frame that holds ``parts``, size first, in the pieces to send it in."""
+    size = sum(map(len, parts))
+    parts.insert(0, SIZE.pack(size))
+    if size < _JOIN_BYTES:
+        return [b"".join(parts)]
+    pieces: list[Any] = []
+    small: list[Any] = []
+    for part in parts:
+        if len(part) < _PAGE_BYTES:
+            small.append(part)
         else:
-            self._blobs.append(self._small)
-            self._blobs.append(data)
-            self._small = bytearray()
-
-    def frame(self) -> list[bytes | bytearray]:
-        """All that was written, in order, with the frame's size in its first four bytes."""
-        pieces = [*self._blobs, self._small]
-        SIZE.pack_into(pieces[0], 0, sum(map(len, pieces)) - SIZE.size)
-        return pieces
+            pieces += (b"".join(small), part)
+            small = []
+    pieces.append(b"".join(small))
+    return pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class Codec:
     request_type: Any
     response_type: Any
     _read_request: Callable[[bytes | memoryview, int], tuple[Any, int]]
-    _write_response: Callable[[Chunks, Any], None]
+    _write_response: Write
     _flexible_request: bool
     _flexible_response_header: bool
 
@@ -78,15 +73,16 @@ class Codec:
             raise BadFrame(f"{self.request_type.__name__} v{self.version} cannot be read: {error}") from error
         return request
 
-    def write_response(self, correlation_id: int, response: Any) -> list[bytes | bytearray]:
+    def write_response(self, correlation_id: int, response: Any) -> list[bytes | memoryview]:
         """The response's whole frame, in pieces to be sent one after the other.
 
         ``response`` may be of a later version's class: what this version has no field for is left out.
         """
-        head = bytes(4) + SIZE.pack(correlation_id)
-        chunks = Chunks(head + b"\0" if self._flexible_response_header else head)
-        self._write_response(chunks, response)
-        return chunks.frame()
+        parts: list[Any] = [SIZE.pack(correlation_id)]
+        if self._flexible_response_header:
+            parts.append(b"\0")
+        self._write_response(parts.append, response)
+        return frame_of(parts)
 
 
 @cache
@@ -103,7 +99,7 @@ def codec(api_key: int, version: int) -> Codec:
         request_type=request_type,
         response_type=response_type,
         _read_request=entity_reader(request_type),
-        _write_response=entity_writer(response_type),
+        _write_response=writer(response_type),
         _flexible_request=request_type.__header_schema__.__version__ >= 2,
         _flexible_response_header=response_type.__header_schema__.__version__ >= 1,
     )

@@ -12,7 +12,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from .versions import ABSENT, field_kind, nested_type
+from .versions import ABSENT, field_kind
+from .writer import nested_type
 
 # What a position or a time is called in responses: -1 is how Kafka says that there is none.
 _UNKNOWN = frozenset(

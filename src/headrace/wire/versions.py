@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from headrace.errors import ErrorCode
 
 from .messages import Codec, codec
+from .writer import nested_type
 
 Back = Callable[[Any], Any]
 
@@ -120,18 +121,6 @@ def _full_plan(old_type: Any, new_type: Any) -> tuple[_Field, ...]:
         default = field.default if field.default is not dataclasses.MISSING else ABSENT[field_kind(field, many)]
         plan.append(_Field(field.name, present, default, nested if present else None, many))
     return tuple(plan)
-
-
-def nested_type(hint: Any) -> tuple[Any, bool]:
-    """The message class inside a type hint, and whether the field is an array."""
-    many, queue = False, [hint]
-    while queue:
-        candidate = queue.pop()
-        if isinstance(candidate, type) and dataclasses.is_dataclass(candidate):
-            return candidate, many
-        many = many or typing.get_origin(candidate) is tuple
-        queue.extend(typing.get_args(candidate))
-    return None, many
 
 
 def field_kind(field: dataclasses.Field[Any], many: bool) -> str:
