@@ -9,9 +9,18 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from headrace.client import Acknowledgement, AcknowledgeType, AcquiredRange, AcquireMode, ClientError, ShareConsumer
+from headrace.client import (
+    Acknowledgement,
+    AcknowledgeType,
+    AcquiredRange,
+    AcquireMode,
+    ClientError,
+    RequestRefused,
+    ShareConsumer,
+)
 from headrace.client.share_session import TopicPartition
 from headrace.client.spans import Span, normalize, subtract
+from headrace.errors import ErrorCode
 
 from .options import OUTCOMES, ShareOptions, ShareSourceError
 from .rendezvous import OutcomeServer, OutcomeSpan
@@ -23,7 +32,8 @@ _log = logging.getLogger(__name__)
 _IDLE_WAIT_MS = 500
 _ASSIGNMENT_TIMEOUT_MS = 30_000
 _QUIET_ACQUIRES = 2
-_UNREACHABLE_ACQUIRES = 60
+# Longer than a dead member's session lasts by default.
+_PATIENCE_S = 60.0
 _CLOSE_TIMEOUT_S = 4.0
 _NO_LIMIT = 2**31 - 1
 # An offset that is both rejected and accepted is rejected.
@@ -53,7 +63,7 @@ class ShareSession:
             self._run(self._open())
         except ClientError as error:
             self.close()
-            raise ShareSourceError(str(error)) from None
+            raise ShareSourceError(_advice(error)) from None
 
     def acquire(self) -> list[AcquiredRange]:
         """What the next micro-batch is to work on; empty when there is nothing now."""
@@ -151,18 +161,45 @@ class ShareSession:
         self._targets = await self._consumer.cluster.end_offsets(self._options.topics)
 
     async def _acquire_available(self) -> list[AcquiredRange]:
-        quiet = unreachable = 0
-        while quiet < _QUIET_ACQUIRES:
+        """The next of what was there when the run began; empty when the group is done with all of it.
+
+        What other members hold is waited for, because a member that was killed holds its partitions until its session
+        expires; but not for ever.
+        """
+        quiet = 0
+        assigned = self._consumer.assignment
+        deadline_s = self._loop.time() + _PATIENCE_S
+        while True:
             ranges = await self._acquire_batch()
             if ranges:
                 if any(r.first_offset < self._targets.get((r.topic, r.partition), 0) for r in ranges):
                     return ranges
                 await self._acknowledge(ranges, AcknowledgeType.RELEASE)
+            assigned, before = self._consumer.assignment, assigned
+            quiet = quiet + 1 if self._complete and assigned == before else 0
+            if quiet < _QUIET_ACQUIRES and self._loop.time() < deadline_s:
+                continue
+            left = await self._left()
+            if not left:
                 return []
-            quiet, unreachable = (quiet + 1, 0) if self._complete else (0, unreachable + 1)
-            if unreachable == _UNREACHABLE_ACQUIRES:
-                raise ShareSourceError(f"{self._options.bootstrap_servers} does not answer: cannot drain the topics")
-        return []
+            if self._loop.time() >= deadline_s:
+                names = ", ".join(f"{topic}-{partition}" for topic, partition in left)
+                _log.warning("ending with records left in %s: other members hold them, or nobody answers", names)
+                return []
+
+    async def _left(self) -> list[TopicPartition]:
+        """The partitions that hold records, from before the run began, that the group is not done with."""
+        mine = self._consumer.assignment
+        lags = await self._consumer.cluster.share_lag(self._options.group_id, self._options.topics)
+        left = []
+        for lag in lags:
+            partition = (lag.topic, lag.partition)
+            # Nothing is known of a partition before its first acknowledgement; one's own has just been seen empty.
+            done = partition in mine if lag.lag is None or lag.start_offset is None else lag.lag == 0
+            target = self._targets.get(partition, 0)
+            if not done and target > 0 and (lag.start_offset is None or lag.start_offset < target):
+                left.append(partition)
+        return left
 
     async def _acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
         await self._consumer.acknowledge(
@@ -184,3 +221,9 @@ class ShareSession:
         for taken in await self._consumer.acknowledge(acknowledgements):
             applied[taken.type.name.lower()] += taken.last_offset - taken.first_offset + 1
         return applied
+
+
+def _advice(error: ClientError) -> str:
+    if isinstance(error, RequestRefused) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return f"{error}: choose another kafka.group.id, or delete that group"
+    return str(error)

@@ -1,0 +1,159 @@
+"""One Spark session for the suite, and topics with something in them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from headrace.client import Cluster, PartitionLag
+from headrace.spark import register
+from tests.support import ROOT, unique
+
+QUERY_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("headrace-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A topic, a share group that starts at its beginning, and ways to look at both."""
+
+    bootstrap_servers: str
+    topic: str
+    group_id: str
+    partitions: int
+
+    def produce(self, count: int, start: int = 0, **headers: bytes) -> None:
+        """Values b"0", b"1", … to the partitions in turn; keys of ten kinds."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 50})
+        for i in range(start, start + count):
+            producer.produce(
+                self.topic,
+                partition=i % self.partitions,
+                value=b"%d" % i,
+                key=b"k%d" % (i % 10),
+                headers=dict(headers) or None,
+            )
+        assert producer.flush(30) == 0
+
+    def options(self, **more: Any) -> dict[str, str]:
+        """Reader options; `maxRecordsPerTrigger=5`, `outcome__default="reject"`."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "kafka.group.id": self.group_id,
+            "subscribe": self.topic,
+            "auto.offset.reset": "earliest",
+            **{name.replace("__", "."): str(value) for name, value in more.items()},
+        }
+
+    def lag(self) -> list[PartitionLag]:
+        async def ask() -> list[PartitionLag]:
+            cluster = Cluster(self.bootstrap_servers)
+            try:
+                return await cluster.share_lag(self.group_id, [self.topic])
+            finally:
+                await cluster.close()
+
+        return asyncio.run(ask())
+
+    def is_drained(self) -> bool:
+        """Every partition has been begun, and has nothing left."""
+        return all(lag.lag == 0 for lag in self.lag())
+
+
+@pytest.fixture
+def queue(bootstrap_servers: str) -> Callable[..., Queue]:
+    """queue(records, partitions=4): a new topic with that many records in it, and a new group."""
+
+    def make(records: int, partitions: int = 4) -> Queue:
+        made = Queue(bootstrap_servers, unique("flights"), unique("workers"), partitions)
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        for created in admin.create_topics([NewTopic(made.topic, partitions, 1)]).values():
+            created.result(30)
+        if records:
+            made.produce(records)
+        return made
+
+    return make
+
+
+class Batches:
+    """What the micro-batches of a query held. `work(batch_df)` runs in each of them, before the rows are kept."""
+
+    def __init__(self, work: Callable[[DataFrame], Any] | None = None) -> None:
+        self._work = work
+        self._lock = threading.Lock()
+        self.rows: list[list[Row]] = []
+        self.tasks: list[int] = []
+
+    def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
+        batch_df.persist()
+        rows = batch_df.collect()
+        if self._work is not None:
+            self._work(batch_df)
+        with self._lock:
+            self.rows.append(rows)
+            self.tasks.append(batch_df.rdd.getNumPartitions())
+        batch_df.unpersist()
+
+    def all(self) -> list[Row]:
+        return [row for rows in self.rows for row in rows]
+
+    def values(self) -> list[int]:
+        return sorted(int(row.value) for row in self.all())
+
+
+@pytest.fixture
+def drain(spark: SparkSession, tmp_path: Path) -> Callable[..., Batches]:
+    """drain(queue, work=None, **options): run a query over what is there, to its end."""
+
+    def run(queue: Queue, work: Callable[[DataFrame], Any] | None = None, **options: Any) -> Batches:
+        batches = Batches(work)
+        frame = spark.readStream.format("kafka-share").options(**queue.options(**options)).load()
+        query = (
+            frame.writeStream.foreachBatch(batches)
+            .option("checkpointLocation", str(tmp_path / unique("checkpoint")))
+            .trigger(availableNow=True)
+            .start()
+        )
+        finish(query)
+        return batches
+
+    return run
+
+
+def finish(query: StreamingQuery) -> None:
+    """Wait for a query that ends by itself."""
+    try:
+        assert query.awaitTermination(QUERY_TIMEOUT_S), "the query did not end"
+    finally:
+        query.stop()

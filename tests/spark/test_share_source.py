@@ -1,0 +1,257 @@
+"""`format("kafka-share")` against a broker: what is delivered, how often, and what is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.client import Cluster, ShareConsumer
+from headrace.spark import Acknowledged, ShareSourceError, acknowledge
+from tests.spark.conftest import Batches, Queue, finish
+from tests.support import unique, wait_until
+
+pytestmark = pytest.mark.spark
+
+MakeQueue = Callable[..., Queue]
+Drain = Callable[..., Batches]
+
+
+def test_available_now_drains_everything_once_and_acknowledges_it(queue: MakeQueue, drain: Drain) -> None:
+    flights = queue(1000)
+    flights.produce(200, start=1000, origin=b"JFK")
+
+    batches = drain(flights, includeHeaders="true")
+
+    assert batches.values() == list(range(1200))
+    rows = {int(row.value): row for row in batches.all()}
+    assert {row.deliveryCount for row in rows.values()} == {1}
+    assert {row.topic for row in rows.values()} == {flights.topic}
+    assert len({(row.partition, row.offset) for row in rows.values()}) == 1200
+    assert rows[17].key == b"k7" and rows[17].timestampType == 0
+    assert abs(rows[17].timestamp.timestamp() - time.time()) < 3600
+    assert rows[5].headers is None
+    assert [(header.key, bytes(header.value)) for header in rows[1005].headers] == [("origin", b"JFK")]
+    assert flights.is_drained()
+
+
+def test_what_comes_later_is_drained_by_the_next_run_of_the_same_checkpoint(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
+    flights = queue(100)
+    batches = Batches()
+
+    def run() -> None:
+        frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
+        stream = frame.writeStream.foreachBatch(batches).trigger(availableNow=True)
+        finish(stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+
+    run()
+    flights.produce(50, start=100)
+    run()
+
+    assert batches.values() == list(range(150))
+
+
+def test_rejected_records_do_not_come_back_and_released_ones_do(queue: MakeQueue, drain: Drain) -> None:
+    flights = queue(500)
+    applied: list[Acknowledged] = []
+
+    def work(batch: DataFrame) -> None:
+        number = F.col("value").cast("string").cast("int")
+        first_time = F.col("deliveryCount") == 1
+        outcome = F.when(number % 10 == 3, "reject").when((number % 10 == 7) & first_time, "release")
+        applied.append(acknowledge(batch.withColumn("outcome", outcome.otherwise("accept"))))
+
+    batches = drain(flights, work)
+
+    deliveries = Counter(int(row.value) for row in batches.all())
+    assert deliveries == {i: 2 if i % 10 == 7 else 1 for i in range(500)}
+    assert {row.deliveryCount for row in batches.all() if int(row.value) % 10 != 7} == {1}
+    assert sum(row.deliveryCount for row in batches.all() if int(row.value) % 10 == 7) == 50 * (1 + 2)
+    assert sum(a.accepted for a in applied) == 450
+    assert sum(a.rejected for a in applied) == 50
+    assert sum(a.released for a in applied) == 50
+    assert flights.is_drained()
+
+
+def test_rows_without_an_outcome_follow_the_default(queue: MakeQueue, drain: Drain) -> None:
+    flights = queue(200)
+
+    def accept_half_on_first_delivery(batch: DataFrame) -> None:
+        even = F.col("value").cast("string").cast("int") % 2 == 0
+        acknowledge(batch.withColumn("outcome", F.when(even | (F.col("deliveryCount") > 1), "accept")))
+
+    batches = drain(flights, accept_half_on_first_delivery, outcome__default="release")
+
+    assert Counter(int(row.value) for row in batches.all()) == {i: 1 + i % 2 for i in range(200)}
+    assert flights.is_drained()
+
+
+def test_outcomes_can_be_a_stream_of_their_own(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+    flights = queue(300)
+    frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
+    outcome = F.when((F.col("deliveryCount") == 1) & (F.col("key") == b"k4"), "release").otherwise("accept")
+
+    query = (
+        frame.select("topic", "partition", "offset", outcome.alias("outcome"))
+        .writeStream.format("kafka-share")
+        .options(**flights.options())
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    finish(query)
+
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 330
+    assert flights.is_drained()
+
+
+def test_batches_keep_to_the_limit_and_tasks_may_outnumber_partitions(queue: MakeQueue, drain: Drain) -> None:
+    flights = queue(600, partitions=1)
+
+    batches = drain(flights, maxRecordsPerTrigger=250, recordsPerTask=50)
+
+    assert batches.values() == list(range(600))
+    assert max(len(rows) for rows in batches.rows) <= 250
+    assert max(batches.tasks) == 5
+
+
+def test_two_queries_of_one_group_share_the_work(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+    flights = queue(0, partitions=4)
+    workers = [Batches(), Batches()]
+    queries = [
+        spark.readStream.format("kafka-share")
+        .options(**flights.options(maxRecordsPerTrigger=100))
+        .load()
+        .writeStream.foreachBatch(worker)
+        .option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))
+        .start()
+        for number, worker in enumerate(workers)
+    ]
+    try:
+        produced = 0
+        while not all(worker.rows for worker in workers):
+            flights.produce(400, start=produced)
+            produced += 400
+            assert produced <= 40_000, "one of the queries gets nothing"
+            wait_until(flights.is_drained, 60, "the backlog to be drained")
+    finally:
+        for query in queries:
+            query.stop()
+
+    assert sorted(workers[0].values() + workers[1].values()) == list(range(produced))
+
+
+def test_stopping_a_query_releases_what_it_holds_at_once(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+    flights = queue(100, partitions=1)
+    started = tmp_path / "started"
+
+    def hang(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            started.touch()
+            time.sleep(600)
+            yield batch
+
+    frame = spark.readStream.format("kafka-share").options(**flights.options()).load().select("offset")
+    stream = frame.mapInArrow(hang, "offset bigint").writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    wait_until(started.exists, 60, "the batch to start")
+    query.stop()
+
+    # Locks last 30 s: what comes within 20 was released.
+    assert acquire_all(flights, 100, timeout_s=20) == Counter({2: 100})
+
+
+@pytest.mark.slow
+def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Drain) -> None:
+    flights = queue(100)
+    lock_s = 15  # the shortest that brokers allow unless told otherwise
+
+    async def shorten() -> None:
+        cluster = Cluster(flights.bootstrap_servers)
+        await cluster.set_group_configs(flights.group_id, {"share.record.lock.duration.ms": f"{lock_s * 1000}"})
+        await cluster.close()
+
+    asyncio.run(shorten())
+    batches = drain(flights, lambda batch: time.sleep(lock_s + 4))
+
+    assert batches.values() == list(range(100))
+    assert {row.deliveryCount for row in batches.all()} == {1}
+    assert flights.is_drained()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "advice"),
+    [
+        ({"kafka.bootstrap.servers": ""}, "set the option kafka.bootstrap.servers"),
+        ({"kafka.bootstrap.servers": "somewhere"}, "'somewhere' is not HOST:PORT"),
+        ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "no broker answers at 127.0.0.1:1"),
+        ({"kafka.group.id": ""}, "set the option kafka.group.id"),
+        ({"subscribe": ""}, "set the option subscribe"),
+        ({"subscribe": "no-such-topic"}, "topic 'no-such-topic' does not exist: create it first"),
+        ({"maxRecordPerTrigger": "5"}, "did you mean maxRecordsPerTrigger?"),
+        ({"recordsPerTask": "many"}, "say a whole number from 1"),
+        ({"outcome.default": "ignore"}, "say accept, release, reject"),
+        ({"kafka.enable.auto.commit": "true"}, "remove the option kafka.enable.auto.commit"),
+    ],
+)
+def test_wrong_options_are_one_clear_line_on_load(
+    spark: SparkSession, bootstrap_servers: str, wrong: dict[str, str], advice: str
+) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "kafka.group.id": "g", "subscribe": "no-such-topic"}
+    with pytest.raises(AnalysisException) as caught:
+        spark.readStream.format("kafka-share").options(**{**options, **wrong}).load()
+    text = str(caught.value)
+    assert advice in text
+    assert "Traceback" not in text
+
+
+def test_a_group_of_another_type_is_refused(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+    flights = queue(1)
+    consumer = Consumer({"bootstrap.servers": flights.bootstrap_servers, "group.id": flights.group_id})
+    consumer.subscribe([flights.topic])
+    wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), 30, "a classic group")
+    try:
+        frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+        with pytest.raises(StreamingQueryException, match="choose another kafka"):
+            query.awaitTermination(60)
+    finally:
+        consumer.close()
+
+
+def test_acknowledging_without_a_query_says_so(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(unique("t"), 0, 1)], "topic string, partition int, offset bigint")
+    with pytest.raises(ShareSourceError, match="no kafka-share query of group 'nobody' runs"):
+        acknowledge(rows, group_id="nobody")
+
+
+def test_an_unknown_outcome_is_refused(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("t", 0, 1, "keep")], "topic string, partition int, offset bigint, outcome string")
+    with pytest.raises(ShareSourceError, match="outcome 'keep' of t-0 offset 1: say accept, release, reject"):
+        acknowledge(rows)
+
+
+def acquire_all(flights: Queue, count: int, timeout_s: float) -> Counter[int]:
+    """Acquire `count` records as a plain member of the group: how many came with which delivery count."""
+
+    async def acquire() -> Counter[int]:
+        seen: Counter[int] = Counter()
+        async with ShareConsumer(flights.bootstrap_servers, flights.group_id, [flights.topic]) as consumer:
+            async with asyncio.timeout(timeout_s):
+                while seen.total() < count:
+                    for acquired in (await consumer.acquire(max_records=count, max_wait_ms=500)).ranges:
+                        seen[acquired.delivery_count] += acquired.count
+        return seen
+
+    return asyncio.run(acquire())
