@@ -31,6 +31,20 @@ def _parser() -> ArgumentParser:
     return parser
 
 
+def _serve(options: Any) -> int:
+    # kio imports hypothesis where it finds it, for the sake of its own tests. That would take a fifth of the time that
+    # a broker has to start, and leave a directory of hypothesis's behind.
+    hidden = "hypothesis" not in sys.modules
+    if hidden:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        from . import serve
+    finally:
+        if hidden:
+            del sys.modules["hypothesis"]
+    return serve.run(options)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default the process's own.
 
@@ -42,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has said what there is to say
         return int(end.code or 0)
     try:
-        from . import serve
-
-        return serve.run(options)
+        return _serve(options)
     except Failure as failure:
         print(f"headrace {options.command}: {failure}", file=sys.stderr)
         return failure.status

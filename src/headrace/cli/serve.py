@@ -10,6 +10,7 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
@@ -39,21 +40,13 @@ def run(options: Namespace) -> int:
     config = _config(options)
     listeners = _listeners(options.listen or [DEFAULT_LISTEN], options.advertise or [])
     data_dir = None if options.ephemeral else options.data_dir or DEFAULT_DATA_DIR
-    loop = new_event_loop()
     watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
     watchdog.daemon = True
     try:
-        try:
-            broker = Broker(config, data_dir)
-        except (CatalogError, DirectoryInUse, OSError) as error:
-            raise Failure(_one_line(error)) from error
-        try:
-            loop.run_until_complete(_serve(broker, listeners, watchdog))
-        finally:
-            broker.close()
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(config, data_dir, listeners, watchdog))
     finally:
         watchdog.cancel()
-        loop.close()
     return 0
 
 
@@ -91,11 +84,17 @@ def _listeners(listen: Sequence[Address], advertise: Sequence[Address]) -> list[
     return listeners
 
 
-async def _serve(broker: Broker, listeners: Sequence[Listener], watchdog: threading.Timer) -> None:
+async def _serve(
+    config: Config, data_dir: Path | None, listeners: Sequence[Listener], watchdog: threading.Timer
+) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    try:
+        broker = Broker(config, data_dir)
+    except (CatalogError, DirectoryInUse, OSError) as error:
+        raise Failure(_one_line(error)) from error
     server = Server(broker, listeners)
     try:
         broker.start()
@@ -111,6 +110,7 @@ async def _serve(broker: Broker, listeners: Sequence[Listener], watchdog: thread
         watchdog.start()
     finally:
         await server.close()
+        broker.close()
 
 
 def _give_up() -> None:

@@ -1,0 +1,78 @@
+"""Addresses, settings and properties files."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+import pytest
+
+from headrace.cli.options import Address, address, properties, setting
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9092", Address("127.0.0.1", 9092)),
+        ("localhost:0", Address("localhost", 0)),
+        ("[::1]:9092", Address("::1", 9092)),
+    ],
+)
+def test_addresses_are_read_and_printed_alike(text: str, expected: Address) -> None:
+    assert address(text) == expected
+    assert str(expected) == text
+
+
+@pytest.mark.parametrize("text", ["", "9092", ":9092", "host:", "host:x", "host:65536", "host:-1", "::1:9092", "h:1:2"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError):
+        address(text)
+
+
+def test_settings_keep_what_follows_the_first_equals_sign() -> None:
+    assert setting("a.b = c=d ") == ("a.b", "c=d")
+    assert setting("a=") == ("a", "")
+    for text in ("a", "=b", " =b"):
+        with pytest.raises(ArgumentTypeError):
+            setting(text)
+
+
+def test_a_properties_file_is_read_as_java_reads_it() -> None:
+    text = r"""
+# a comment
+! another
+plain=value
+  spaced.key  =  value with = and : in it
+colon:value
+only.space value
+empty=
+bare
+long=one,\
+     two,\
+  three
+path=C:\\dir\ttab
+caf\u00e9=\u20ac
+key\=with\:signs=x
+twice=1
+twice=2
+ends.in.backslash=\\
+"""
+    assert properties(text) == {
+        "plain": "value",
+        "spaced.key": "value with = and : in it",
+        "colon": "value",
+        "only.space": "value",
+        "empty": "",
+        "bare": "",
+        "long": "one,two,three",
+        "path": "C:\\dir\ttab",
+        "café": "€",
+        "key=with:signs": "x",
+        "twice": "2",
+        "ends.in.backslash": "\\",
+    }
+
+
+@pytest.mark.parametrize("text", ["=value", ": value", "key=\\u12"])
+def test_a_broken_properties_file_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no key|broken escape"):
+        properties(text)

@@ -1,0 +1,211 @@
+"""`headrace serve` as a shell or a supervisor sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support import ROOT, answers
+
+Serve = Callable[..., subprocess.Popen[str]]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
+HEADRACE = (sys.executable, "-m", "headrace")
+ANY_PORT = ("--listen", "127.0.0.1:0")
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Start `headrace serve` with options, in an empty working directory."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*HEADRACE, "serve", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def addresses(process: subprocess.Popen[str]) -> list[str]:
+    """What the readiness line says."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("headrace is listening on "), line
+    return line.removeprefix("headrace is listening on ").strip().split(", ")
+
+
+def reachable(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return answers(host.strip("[]"), int(port))
+
+
+def failure(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
+    """The exit status and the only line on stderr of a command that fails."""
+    ended = subprocess.run(
+        [*HEADRACE, *arguments], capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=60
+    )
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    return ended.returncode, line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_and_stops_when_told(serve: Serve, number: signal.Signals, tmp_path: Path) -> None:
+    process = serve(*ANY_PORT)
+    (address,) = addresses(process)
+    assert reachable(address)
+    process.send_signal(number)
+    rest, errors = process.communicate(timeout=5)
+    assert (process.returncode, rest) == (0, "")
+    assert "Traceback" not in errors
+    assert (tmp_path / "headrace-data" / "headrace.db").exists()
+
+
+def test_it_stops_with_clients_connected_and_waiting(serve: Serve) -> None:
+    process = serve(*ANY_PORT, "--ephemeral")
+    (address,) = addresses(process)
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port))) as idle, socket.create_connection((host, int(port))) as half:
+        half.sendall(b"\0\0\1\0half a request")
+        process.terminate()
+        process.communicate(timeout=5)
+        assert process.returncode == 0
+        assert idle.recv(1) == b""
+
+
+def test_it_listens_on_several_addresses(serve: Serve) -> None:
+    both = addresses(serve(*ANY_PORT, *ANY_PORT, "--ephemeral"))
+    assert len(set(both)) == 2
+    assert all(map(reachable, both))
+
+
+def test_clients_are_told_what_is_advertised(serve: Serve) -> None:
+    process = serve("--listen", "0.0.0.0:0", "--advertise", "localhost:0", "--ephemeral")
+    port = addresses(process)[0].rpartition(":")[2]
+    metadata = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=20)
+    assert [(node.host, node.port) for node in metadata.brokers.values()] == [("localhost", int(port))]
+
+
+def test_configs_come_from_the_file_and_the_command_line_wins(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("# mine\nnum.partitions=3\nmessage.max.bytes = 5000\nlog.dirs=/x\n")
+    process = serve(*ANY_PORT, "--ephemeral", "--config", "server.properties", "-c", "num.partitions=4")
+    admin = AdminClient({"bootstrap.servers": addresses(process)[0]})
+    admin.create_topics([NewTopic("t", -1, -1)])["t"].result(20)
+    assert len(admin.list_topics("t", timeout=20).topics["t"].partitions) == 4
+    process.terminate()
+    _, errors = process.communicate(timeout=10)
+    (told,) = (line for line in errors.splitlines() if "no effect" in line)
+    assert told.endswith("log.dirs")
+
+
+def test_topics_outlive_the_broker_when_they_have_a_directory(serve: Serve, tmp_path: Path) -> None:
+    data_dir = str(tmp_path / "deep" / "data")
+    process = serve(*ANY_PORT, "--data-dir", data_dir)
+    admin = AdminClient({"bootstrap.servers": addresses(process)[0]})
+    admin.create_topics([NewTopic("t", 7, 1)])["t"].result(20)
+    process.kill()
+    process.wait()
+    process = serve(*ANY_PORT, "--data-dir", data_dir)
+    metadata = AdminClient({"bootstrap.servers": addresses(process)[0]}).list_topics(timeout=20)
+    assert len(metadata.topics["t"].partitions) == 7
+
+
+def test_a_second_broker_on_the_same_directory_is_told_who_holds_it(serve: Serve, tmp_path: Path) -> None:
+    process = serve(*ANY_PORT, "--data-dir", "data")
+    (address,) = addresses(process)
+    status, line = failure("serve", *ANY_PORT, "--data-dir", "data", cwd=tmp_path)
+    assert status == 1
+    assert line.startswith("headrace serve: ")
+    assert str(tmp_path / "data") in line
+    assert str(process.pid) in line
+    assert address in line
+    assert reachable(address)
+
+
+def test_a_port_in_use_is_a_failure(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, line = failure("serve", "--listen", f"127.0.0.1:{port}", "--ephemeral")
+    assert status == 1
+    assert line == f"headrace serve: cannot listen on 127.0.0.1:{port}: Address already in use"
+
+
+def test_a_damaged_catalog_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "headrace.db").write_bytes(b"garbage" * 1000)
+    status, line = failure("serve", *ANY_PORT, "--data-dir", str(tmp_path))
+    assert status == 1
+    assert "headrace.db is damaged" in line
+
+
+def test_a_catalog_of_a_newer_headrace_is_a_failure(serve: Serve, tmp_path: Path) -> None:
+    process = serve(*ANY_PORT, "--data-dir", "data")
+    addresses(process)
+    process.terminate()
+    process.communicate(timeout=10)
+    with sqlite3.connect(tmp_path / "data" / "headrace.db") as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    status, line = failure("serve", *ANY_PORT, "--data-dir", "data", cwd=tmp_path)
+    assert status == 1
+    assert "newer headrace" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "COMMAND"),
+        (["pour"], "pour"),
+        (["serve", "--listen", "nowhere"], "HOST:PORT"),
+        (["serve", "--port", "1"], "--port"),
+        (["serve", "--ephemeral", "--data-dir", "x"], "not allowed with"),
+        (["serve", "-c", "num.partitions"], "KEY=VALUE"),
+        (["serve", "-c", "num.partition=3"], "unknown config num.partition; did you mean num.partitions?"),
+        (["serve", "-c", "num.partitions=0"], "Value must be at least 1"),
+        (["serve", "--config", "/no/such/file"], "/no/such/file"),
+        (["serve", "--listen", "0.0.0.0:0"], "--advertise"),
+        (["serve", *ANY_PORT, *ANY_PORT, *ANY_PORT, *["--advertise", "a:1"] * 2], "once for each --listen"),
+    ],
+)
+def test_bad_usage_is_said_in_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    status, line = failure(*arguments, cwd=tmp_path)
+    assert status == 2
+    assert line.startswith("headrace")
+    assert complaint in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_version_is_told() -> None:
+    told = subprocess.run([*HEADRACE, "--version"], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert told.stdout.startswith("headrace ")
+
+
+def test_starting_loads_nothing_that_only_other_parts_need(tmp_path: Path) -> None:
+    program = (
+        "import sys; from headrace.cli.main import main; import headrace.cli.serve; "
+        "print(sorted({'typer', 'rich', 'click', 'pandas', 'numpy', 'pyarrow', 'pyspark', 'confluent_kafka', "
+        "'structlog', 'prometheus_client'} & sys.modules.keys()))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, check=True
+    )
+    assert loaded.stdout.strip() == "[]"
