@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 from kio.schema.share_group_heartbeat.v1.response import Assignment, ShareGroupHeartbeatResponse, TopicPartitions
@@ -51,7 +52,7 @@ def _initialize(broker: Broker, group_id: str, reply: ShareHeartbeatReply) -> No
     """Have the share coordinator begin these share-partitions, at an offset that their first fetch resolves."""
     now_ms, groups = broker.now_ms(), broker.groups
     records = []
-    refused = {}
+    refused: dict[UUID, SharedTopic] = {}
     for topic_id, (name, partitions) in reply.initialize.items():
         for partition in partitions:
             key = SharePartitionKey(group_id, topic_id, partition)
