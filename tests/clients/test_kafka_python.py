@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -116,26 +117,38 @@ def test_positions_and_times(bootstrap_servers: str, topic: str) -> None:
     source.close()
 
 
+class Member(threading.Thread):
+    """A group member that polls on its own thread until told to leave."""
+
+    def __init__(self, bootstrap_servers: str, group_id: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.source = consumer(bootstrap_servers, group_id, heartbeat_interval_ms=300)
+        self.source.subscribe([topic])
+        self.owned: frozenset[int] = frozenset()
+        self.leave = threading.Event()
+
+    def run(self) -> None:
+        while not self.leave.is_set():
+            self.source.poll(timeout_ms=200)
+            self.owned = frozenset(p.partition for p in self.source.assignment())
+        self.source.close()
+
+
 def test_two_members_share_the_partitions(bootstrap_servers: str, topic: str, group_id: str) -> None:
-    first, second = (consumer(bootstrap_servers, group_id, heartbeat_interval_ms=300) for _ in range(2))
-    first.subscribe([topic])
-    second.subscribe([topic])
-
-    def spread() -> bool:
-        first.poll(timeout_ms=100)
-        second.poll(timeout_ms=100)
-        return len(first.assignment()) == len(second.assignment()) == 1
-
-    wait_until(spread, PATIENCE_S, "each member to own one partition")
-    assert first.assignment() | second.assignment() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
-    second.close()
-
-    def taken_over() -> bool:
-        first.poll(timeout_ms=100)
-        return len(first.assignment()) == 2
-
-    wait_until(taken_over, PATIENCE_S, "the first member to take over")
-    first.close()
+    first, second = (Member(bootstrap_servers, group_id, topic) for _ in range(2))
+    first.start()
+    wait_until(lambda: first.owned == {0, 1}, PATIENCE_S, "the first member to own everything")
+    second.start()
+    wait_until(
+        lambda: len(first.owned) == len(second.owned) == 1 and first.owned | second.owned == {0, 1},
+        PATIENCE_S,
+        "each member to own one partition",
+    )
+    second.leave.set()
+    second.join(PATIENCE_S)
+    wait_until(lambda: first.owned == {0, 1}, PATIENCE_S, "the first member to take over")
+    first.leave.set()
+    first.join(PATIENCE_S)
 
 
 def test_administration(bootstrap_servers: str, admin: KafkaAdminClient, topic: str, group_id: str) -> None:
