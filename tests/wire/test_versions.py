@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import random
 import struct
 import typing
 import uuid
@@ -19,6 +20,7 @@ from headrace.handlers import APIS
 from headrace.wire.frames import BadFrame, request_header, skip_tagged_fields
 from headrace.wire.messages import codec, frame_of
 from headrace.wire.refusals import refuse_all
+from headrace.wire.skimmer import skimmer
 from headrace.wire.versions import adapt
 from headrace.wire.writer import nested_type
 
@@ -212,6 +214,33 @@ def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> Non
     frame = b"".join(codec(key, version).write_response(77, response))
     assert frame.endswith(by_kio.getvalue())
     assert len(frame) - len(by_kio.getvalue()) in (8, 9)
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_skimming_ends_where_the_request_ends(key: int, version: int) -> None:
+    """Were it to stray, it would refuse good requests, or let through an array that it did not see."""
+    request_type = codec(key, version).request_type
+    frame = request_frame(key, version, filled(request_type))
+    body = request_header(frame).body_offset + (request_type.__header_schema__.__version__ >= 2)
+    assert skimmer(request_type)(frame, body, len(frame)) == len(frame)
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_noise_is_refused_or_read_and_never_ends_the_process(key: int, version: int) -> None:
+    seed = key * 100 + version
+    rng = random.Random(seed)
+    whole = request_frame(key, version, filled(codec(key, version).request_type))
+    body = request_header(whole).body_offset
+    for _ in range(300):
+        noise = bytearray(whole)
+        for _ in range(rng.randint(1, 4) if len(noise) > body else 0):
+            noise[rng.randrange(body, len(noise))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        if rng.random() < 0.3:
+            noise[body:] = rng.randbytes(rng.randint(0, 60))
+        try:
+            codec(key, version).read_request(bytes(noise), body)
+        except BadFrame:
+            pass
 
 
 def test_large_values_are_not_copied() -> None:

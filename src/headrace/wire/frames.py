@@ -57,10 +57,10 @@ def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
     try:
         if frame[offset] == 0:  # all that clients send in practice
             return offset + 1
-        count, offset = _unsigned_varint(frame, offset)
+        count, offset = unsigned_varint(frame, offset)
         for _ in range(count):
-            _, offset = _unsigned_varint(frame, offset)
-            size, offset = _unsigned_varint(frame, offset)
+            _, offset = unsigned_varint(frame, offset)
+            size, offset = unsigned_varint(frame, offset)
             offset += size
     except IndexError as error:
         raise BadFrame("the tagged fields of the header run over the end of the request") from error
@@ -69,7 +69,12 @@ def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
     return offset
 
 
-def _unsigned_varint(frame: bytes | memoryview, offset: int) -> tuple[int, int]:
+def unsigned_varint(frame: bytes | memoryview, offset: int) -> tuple[int, int]:
+    """The varint at ``offset``, and the offset behind it.
+
+    :raises BadFrame: when it is longer than five bytes
+    :raises IndexError: when the frame ends within it
+    """
     value = shift = 0
     while True:
         byte = frame[offset]
@@ -79,4 +84,4 @@ def _unsigned_varint(frame: bytes | memoryview, offset: int) -> tuple[int, int]:
             return value, offset
         shift += 7
         if shift > 28:
-            raise BadFrame("a varint in the header is longer than five bytes")
+            raise BadFrame("a varint is longer than five bytes")

@@ -15,6 +15,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from .frames import SIZE, BadFrame, skip_tagged_fields
+from .skimmer import Skim, skimmer
 from .writer import NO_TIME, Write, writer
 
 NO_THROTTLE = NO_TIME
@@ -56,6 +57,7 @@ class Codec:
     request_type: Any
     response_type: Any
     _read_request: Callable[[bytes | memoryview, int], tuple[Any, int]]
+    _skim: Skim
     _write_response: Write
     _flexible_request: bool
     _flexible_response_header: bool
@@ -68,7 +70,10 @@ class Codec:
         if self._flexible_request:
             offset = skip_tagged_fields(frame, offset)
         try:
+            self._skim(frame, offset, len(frame))
             request, _ = self._read_request(frame, offset)
+        except BadFrame:
+            raise
         except Exception as error:  # kio raises many kinds; to us they are one: these bytes are no such request
             raise BadFrame(f"{self.request_type.__name__} v{self.version} cannot be read: {error}") from error
         return request
@@ -99,6 +104,7 @@ def codec(api_key: int, version: int) -> Codec:
         request_type=request_type,
         response_type=response_type,
         _read_request=entity_reader(request_type),
+        _skim=skimmer(request_type),
         _write_response=writer(response_type),
         _flexible_request=request_type.__header_schema__.__version__ >= 2,
         _flexible_response_header=response_type.__header_schema__.__version__ >= 1,

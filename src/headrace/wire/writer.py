@@ -20,7 +20,7 @@ Write = Callable[[Callable[[Any], object], Any], None]
 
 NO_TIME = timedelta(0)
 
-_FIXED = {
+FIXED_FORMATS = {
     "int8": "b",
     "int16": "h",
     "int32": "i",
@@ -114,8 +114,8 @@ class _Generator:
     def _field(self, field: dataclasses.Field[Any], hint: Any, value: str) -> None:
         nested, many = nested_type(hint)
         kind = field.metadata.get("kafka_type", "")
-        if not many and nested is None and kind in _FIXED:
-            self._formats.append(_FIXED[kind])
+        if not many and nested is None and kind in FIXED_FORMATS:
+            self._formats.append(FIXED_FORMATS[kind])
             self._numbers.append(_AS_NUMBER.get(kind, "{}").format(value))
             return
         self._flush()
@@ -130,8 +130,8 @@ class _Generator:
         self._lines += [f"items = {value}", "length(put, items)", "for item in items or ():"]
         if nested is not None:
             self._lines.append(f"    {self._name(writer(nested))}(put, item)")
-        elif kind in _FIXED:
-            pack = self._name(struct.Struct(">" + _FIXED[kind]).pack)
+        elif kind in FIXED_FORMATS:
+            pack = self._name(struct.Struct(">" + FIXED_FORMATS[kind]).pack)
             self._lines.append(f"    put({pack}({_AS_NUMBER.get(kind, '{}').format('item')}))")
         else:
             self._lines.append(f"    {'string' if kind == 'string' else 'data'}(put, item)")
