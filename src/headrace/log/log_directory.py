@@ -42,7 +42,7 @@ class LogDirectory:
         self.path = os.path.abspath(path)
         self.files = OpenFiles(file_limit)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
-        self._sync = sync
+        self.sync = sync
         self._executor: ThreadPoolExecutor | None = None
         os.makedirs(self.path, exist_ok=True)
         self._lock = self._take_lock(address)
@@ -91,9 +91,7 @@ class LogDirectory:
         self._unverified.discard(name)
 
     def in_background(self, work: Callable[[], None]) -> None:
-        """Run something that blocks on the disk, after what was asked before it. Failures are logged."""
-        if not self._sync:
-            return
+        """Run something that waits for the disk, after what was asked before it. Failures are logged."""
 
         def run() -> None:
             try:
@@ -103,6 +101,9 @@ class LogDirectory:
             except OSError as error:
                 logger.warning("Could not force a full segment to disk: %s", error)
 
+        if not self.sync:
+            run()
+            return
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="headrace-log")
         self._executor.submit(run)
@@ -144,17 +145,19 @@ class LogDirectory:
                 logger.warning("%s was not closed cleanly: logs are checked as they are opened", self.path)
         else:
             os.unlink(marker)
-            if self._sync:
+            if self.sync:
                 fsync_path(self.path)
         return unverified
 
     def close(self) -> None:
-        """Save everything for a clean start and let the directory go."""
+        """Save everything for a clean start and let the directory go. A second call does nothing."""
+        if self._lock < 0:
+            return
         if self._executor:
             self._executor.shutdown()
         for log in self.logs.values():
             log.close()
-        if self._sync:
+        if self.sync:
             changed = [log for log in self.logs.values() if log.has_unflushed]
             if len(changed) > SYNC_ALL_ABOVE:
                 os.sync()
@@ -162,5 +165,6 @@ class LogDirectory:
                 for log in changed:
                     log.flush()
         marker = json.dumps({"unverified": sorted(self._unverified)})
-        replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self._sync)
+        replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self.sync)
         os.close(self._lock)
+        self._lock = -1

@@ -62,9 +62,7 @@ class Appended:
 class PartitionLog:
     """An ordered run of batches in segment files, from ``log_start_offset`` up to ``end_offset``."""
 
-    def __init__(
-        self, home: LogDirectory, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig
-    ) -> None:
+    def __init__(self, home: LogDirectory, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -251,9 +249,10 @@ class PartitionLog:
         point, snapshot = self._end_offset, self._producers.snapshot()
 
         def make_durable() -> None:
-            full.fsync()
+            if self._home.sync:
+                full.fsync()
             if not self._deleted:
-                recovery.write_snapshot(self.path, point, snapshot, sync=True)
+                recovery.write_snapshot(self.path, point, snapshot, sync=self._home.sync)
 
         self._home.in_background(make_durable)
         return segment
@@ -340,7 +339,8 @@ class PartitionLog:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if target > self._log_start_offset:
             try:
-                replace_file(f"{self.path}/{recovery.LOG_START_FILE}", b"%d\n" % target)
+                path = f"{self.path}/{recovery.LOG_START_FILE}"
+                replace_file(path, b"%d\n" % target, sync=self._home.sync)
             except OSError as error:
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write the log start offset: {error.strerror}")
             self._log_start_offset = target
@@ -363,6 +363,7 @@ class PartitionLog:
             return 0
         if count == len(self._segments):
             self.roll(now_ms)
+            recovery.write_snapshot(self.path, self._end_offset, self._producers.snapshot(), sync=False)
         self._positions.clear()
         for _ in range(count):
             self._log_start_offset = max(self._log_start_offset, self._bases[1])
@@ -410,4 +411,3 @@ class PartitionLog:
         self._positions.clear()
         with contextlib.suppress(FileNotFoundError):
             self._home.remove(self.path)
-

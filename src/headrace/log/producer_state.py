@@ -163,7 +163,5 @@ class ProducerState:
         ):
             entry = state._producers.setdefault(producer_id, ProducerEntry(epoch))
             first_sequence = (last_sequence - delta) & MAX_SEQUENCE
-            entry.add(
-                epoch, AppendedBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
-            )
+            entry.add(epoch, AppendedBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
         return state

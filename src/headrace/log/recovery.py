@@ -60,7 +60,7 @@ def _segments(directory: str, files: OpenFiles) -> list[Segment]:
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            stem, dot, suffix = entry.name.partition(".")
+            stem, _, suffix = entry.name.partition(".")
             if suffix == "log" and stem.isdigit():
                 stat = entry.stat()
                 found.append(Segment(files, directory, int(stem), stat.st_size, stat.st_mtime_ns // 1_000_000))

@@ -180,7 +180,7 @@ class Segment:
             self._max_timestamp, relative_offset = times.entry(len(times) - 1)
             self._max_timestamp_offset = self.base_offset + relative_offset
         start = position
-        for position, header, _ in scan(self.fd, start, self.size_bytes):  # noqa: B007
+        for position, header, _ in scan(self.fd, start, self.size_bytes):
             last_offset = header.last_offset
             if header.magic != 2 or last_offset < self.next_offset or indexed_offset not in (None, last_offset):
                 return False
@@ -190,7 +190,17 @@ class Segment:
                 self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, last_offset
             position += header.size_bytes
         self._since_index = self.size_bytes - start
-        return position == self.size_bytes and self._max_timestamp_offset < self.next_offset
+        return position == self.size_bytes and self._latest_is_right()
+
+    def _latest_is_right(self) -> bool:
+        """Whether the last entry of the time index is true of its batch."""
+        if not len(self.times):
+            return self._max_timestamp < 0 or not len(self.offsets)
+        timestamp, relative_offset = self.times.entry(len(self.times) - 1)
+        last_offset = self.base_offset + relative_offset
+        for _, header, _ in self.batches(self.locate(last_offset)):
+            return (header.max_timestamp, header.last_offset) == (timestamp, last_offset)
+        return False
 
     def rebuild(
         self,

@@ -1,0 +1,75 @@
+"""A data directory that can be opened, stopped and crashed."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.log.batch import NO_SEQUENCE, build, headers, records
+from headrace.log.log_directory import LogDirectory
+from headrace.log.partition_log import Appended, LogConfig, PartitionLog
+
+NOW = 1_800_000_000_000
+TOPIC_ID = uuid.UUID(int=77)
+
+
+class Disk:
+    """One topic's directory over several lives of a broker."""
+
+    def __init__(self, path: Path, file_limit: int = 16) -> None:
+        self.lives = 0
+        self.file_limit = file_limit
+        self.path = path / "data-0"
+        self.home = LogDirectory(self.path, file_limit, sync=False)
+
+    def log(self, topic: str = "t", partition: int = 0, **config: Any) -> PartitionLog:
+        return self.home.open(topic, TOPIC_ID, partition, LogConfig(**config))
+
+    def stop(self) -> None:
+        self.home.close()
+
+    def start(self) -> None:
+        self.home = LogDirectory(self.path, self.file_limit, sync=False)
+
+    def crash(self, spoil: Callable[[Path], None] = lambda path: None) -> None:
+        """Go on with the files just as they are now, as after kill -9: nothing that only memory holds survives."""
+        self.lives += 1
+        path = self.path.with_name(f"data-{self.lives}")
+        shutil.copytree(self.path, path)
+        self.home.close()
+        self.path = path
+        (path / "clean-shutdown").unlink(missing_ok=True)
+        spoil(path)
+        self.start()
+
+
+def batch(*values: bytes, at: int = NOW, producer: int = -1, epoch: int = 0, sequence: int = NO_SEQUENCE) -> bytes:
+    return build(
+        [(b"k", value) for value in values],
+        timestamp_ms=at,
+        producer_id=producer,
+        producer_epoch=epoch if producer >= 0 else -1,
+        base_sequence=sequence,
+    )
+
+
+def put(log: PartitionLog, data: bytes, now_ms: int = NOW) -> Appended:
+    appended = log.append(data, now_ms)
+    assert isinstance(appended, Appended), appended
+    return appended
+
+
+def values(log: PartitionLog, max_bytes: int = 1000) -> dict[int, bytes | None]:
+    """Everything in the log, read as a consumer does."""
+    found: dict[int, bytes | None] = {}
+    offset = log.log_start_offset
+    while offset < log.end_offset:
+        data = log.read(offset, max_bytes)
+        assert isinstance(data, bytes) and data, (data, offset)
+        for position, header in headers(data):
+            found.update({record.offset: record.value for record in records(memoryview(data)[position:])})
+            offset = header.last_offset + 1
+    return {offset: value for offset, value in found.items() if offset >= log.log_start_offset}

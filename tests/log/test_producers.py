@@ -1,0 +1,157 @@
+"""Idempotent producers: what is written once though sent twice, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.log.producer_state import ProducerState
+from tests.log.disk import NOW, Disk, batch, put, values
+
+
+def send(log, sequence: int, *, epoch: int = 0, producer: int = 1, count: int = 1, at: int = NOW):
+    contents = [b"%d" % (sequence + n) for n in range(count)]
+    data = batch(*contents, at=at, producer=producer, epoch=epoch, sequence=sequence)
+    return log.append(data, NOW)
+
+
+def refused(answer: object) -> ErrorCode:
+    assert isinstance(answer, Refusal), answer
+    return answer.code
+
+
+def test_the_last_five_batches_are_known_again(disk: Disk):
+    log = disk.log()
+    first = [send(log, 2 * n, count=2) for n in range(7)]
+    for n in range(2, 7):
+        again = send(log, 2 * n, count=2)
+        assert again.duplicate and again.last_offset == first[n].last_offset == 2 * n + 1
+        assert again.log_append_time_ms == NOW
+    assert refused(send(log, 2, count=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(send(log, 12, count=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "part of a batch is no duplicate"
+    assert log.end_offset == 14
+
+
+def test_gaps_are_refused_and_mend(disk: Disk):
+    log = disk.log()
+    send(log, 0)
+    assert refused(send(log, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 1).base_offset == 1
+    assert send(log, 2).base_offset == 2
+
+
+def test_epochs(disk: Disk):
+    log = disk.log()
+    send(log, 7)
+    assert refused(send(log, 5, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 0, epoch=1).base_offset == 1
+    assert refused(send(log, 8, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert send(log, 0, epoch=1).duplicate
+    assert send(log, 1, epoch=1).base_offset == 2
+
+
+def test_sequences_wrap(disk: Disk):
+    log = disk.log()
+    send(log, 2**31 - 2, count=2)
+    assert send(log, 0).base_offset == 2
+    assert send(log, 2**31 - 2, count=2).duplicate
+
+
+def test_producers_do_not_disturb_each_other_or_plain_batches(disk: Disk):
+    log = disk.log()
+    send(log, 0, producer=1)
+    send(log, 0, producer=2)
+    put(log, batch(b"plain"))
+    assert send(log, 1, producer=1).base_offset == 3
+    assert send(log, 0, producer=2).base_offset == 1
+
+
+def test_a_refused_batch_leaves_no_trace(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    log = disk.log()
+    send(log, 0)
+
+    def full(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.log.segment.pwritev", full)
+        assert refused(send(log, 1)) == ErrorCode.KAFKA_STORAGE_ERROR
+    again = send(log, 1)
+    assert not again.duplicate and again.base_offset == 1
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("segment_bytes", [250, 10**6])
+def test_known_again_after_a_restart(disk: Disk, crash: bool, segment_bytes: int):
+    log = disk.log(segment_bytes=segment_bytes)
+    first = [send(log, n) for n in range(20)]
+    send(log, 3, producer=2, epoch=4)
+    for _ in range(2):
+        if crash:
+            disk.crash()
+        else:
+            disk.stop()
+            disk.start()
+        log = disk.log(segment_bytes=segment_bytes)
+        for n in range(15, 20):
+            again = send(log, n)
+            assert again.duplicate and again.base_offset == first[n].base_offset
+        assert refused(send(log, 14)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert refused(send(log, 0, producer=2, epoch=3)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert send(log, 20).base_offset == 21
+    assert send(log, 4, producer=2, epoch=4).base_offset == 22
+
+
+def test_a_spoilt_snapshot_is_passed_over(disk: Disk):
+    log = disk.log()
+    send(log, 0)
+    disk.stop()
+    disk.start()
+    send(disk.log(), 1)
+    disk.stop()
+    snapshots = sorted(Path(log.path).glob("*.snapshot"))
+    assert [path.name for path in snapshots] == [f"{n:020d}.snapshot" for n in (1, 2)]
+    snapshots[-1].write_bytes(snapshots[-1].read_bytes()[:-1] + b"x")
+    disk.start()
+    assert send(disk.log(), 1).duplicate and send(disk.log(), 0).duplicate
+    assert send(disk.log(), 2).base_offset == 2
+
+
+def test_producers_survive_without_any_snapshot(disk: Disk):
+    for n in range(8):
+        send(disk.log(segment_bytes=250), n)
+    disk.stop()
+    for path in disk.path.glob("t-0/*.snapshot"):
+        os.unlink(path)
+    disk.start()
+    assert send(disk.log(), 7).duplicate
+    assert send(disk.log(), 8).base_offset == 8
+
+
+def test_producers_expire(disk: Disk):
+    log = disk.log(producer_id_expiration_ms=1000)
+    send(log, 0, producer=1, at=NOW)
+    send(log, 0, producer=2, at=NOW + 500)
+    log.apply_retention(NOW + 999)
+    assert refused(send(log, 5, producer=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.apply_retention(NOW + 1000)
+    assert send(log, 5, producer=1).base_offset == 2, "an unknown producer may start with any sequence"
+    assert refused(send(log, 5, producer=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_deleted_records_keep_their_producers(disk: Disk):
+    log = disk.log()
+    send(log, 0)
+    log.delete_records(-1)
+    log.apply_retention(NOW)
+    disk.crash()
+    assert send(disk.log(), 0).duplicate
+    assert values(disk.log()) == {}
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 9, b"x" * 60, ProducerState().snapshot() + b"x"])
+def test_rubbish_is_no_snapshot(data: bytes):
+    assert ProducerState.from_snapshot(data) is None

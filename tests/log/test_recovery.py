@@ -1,0 +1,316 @@
+"""What a restart finds: after a clean stop, after a crash, and after files were spoilt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from headrace.log import segment as segment_module
+from headrace.log.batch import build
+from headrace.log.log_config import LogConfig
+from headrace.log.log_directory import DirectoryInUse, LogDirectory
+from headrace.log.partition_log import PartitionLog
+from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
+
+FIRST = "t-0/00000000000000000000"
+
+
+def shorten(name: str, by: int):
+    def spoil(path: Path) -> None:
+        os.truncate(path / name, os.path.getsize(path / name) - by)
+
+    return spoil
+
+
+def test_a_clean_start_reads_no_batches(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    log = disk.log(segment_bytes=2000, index_interval_bytes=0)
+    for n in range(100):
+        put(log, batch(b"%d" % n, at=NOW + n))
+    expected, found = values(log), log.offset_for_timestamp(NOW + 55)
+    disk.stop()
+    disk.start()
+    walked = []
+    scan = segment_module.scan
+    monkeypatch.setattr(
+        segment_module, "scan", lambda *args, **how: (walked.append(step) or step for step in scan(*args, **how))
+    )
+    log = disk.log(segment_bytes=2000)
+    assert log.end_offset == 100
+    assert len(walked) <= 3, "only the last indexed batch, and the latest one, are looked at"
+    assert values(log) == expected and log.offset_for_timestamp(NOW + 55) == found
+    assert put(log, batch(b"next")).base_offset == 100
+
+
+def test_torn_at_every_byte(disk: Disk, caplog: pytest.LogCaptureFixture):
+    log = disk.log()
+    for n in range(3):
+        put(log, batch(b"%d" % n))
+    size, last = log.size_bytes(), len(batch(b"3"))
+    put(log, batch(b"3"))
+    whole = disk.path
+    for cut in range(1, last + 1):
+        disk.path = whole
+        caplog.clear()
+        disk.crash(shorten(f"{FIRST}.log", cut))
+        log = disk.log()
+        assert values(log) == {0: b"0", 1: b"1", 2: b"2"}
+        assert log.size_bytes() == os.path.getsize(f"{log.path}/00000000000000000000.log") == size
+        assert ("Cut " in caplog.text) == (cut < last)
+        assert put(log, batch(b"new")).base_offset == 3
+        assert values(log)[3] == b"new"
+
+
+def test_a_flipped_byte_anywhere_in_the_last_batch(disk: Disk):
+    log = disk.log()
+    put(log, batch(b"a"))
+    start = log.size_bytes()
+    put(log, batch(b"b"))
+    whole = disk.path
+    for position in range(start + 8, log.size_bytes()):
+        if start + 12 <= position < start + 16:
+            continue  # the leader epoch, which the checksum leaves out
+
+        def spoil(path: Path, position: int = position) -> None:
+            with open(path / f"{FIRST}.log", "r+b") as file:
+                file.seek(position)
+                byte = file.read(1)[0]
+                file.seek(position)
+                file.write(bytes([byte ^ 0xFF]))
+
+        disk.path = whole
+        disk.crash(spoil)
+        assert values(disk.log()) == {0: b"a"}, position
+
+
+def test_zeros_at_the_end(disk: Disk):
+    put(disk.log(), batch(b"a"))
+    disk.crash(lambda path: os.truncate(path / f"{FIRST}.log", 5000))
+    assert values(disk.log()) == {0: b"a"}
+
+
+def test_a_crash_loses_nothing_and_the_next_clean_start_trusts_it(disk: Disk):
+    log = disk.log(segment_bytes=1000)
+    for n in range(50):
+        put(log, batch(b"%d" % n, at=NOW + n))
+    expected = values(log)
+    disk.crash()
+    log = disk.log(segment_bytes=1000)
+    assert values(log) == expected
+    assert log.offset_for_timestamp(NOW + 33) == (33, NOW + 33, 0) and log.max_timestamp() == (49, NOW + 49)
+    disk.stop()
+    disk.start()
+    assert values(disk.log()) == expected
+
+
+def test_a_log_not_opened_since_a_crash_is_checked_in_a_later_life(disk: Disk):
+    put(disk.log(), batch(b"a"))
+    put(disk.log(), batch(b"b"))
+    put(disk.log(partition=1), batch(b"c"))
+    disk.crash(shorten(f"{FIRST}.log", 3))
+    assert values(disk.log(partition=1)) == {0: b"c"}
+    disk.stop()
+    disk.start()
+    disk.stop()
+    disk.start()
+    assert values(disk.log()) == {0: b"a"}
+
+
+def test_a_torn_file_after_a_stop_that_looked_clean(disk: Disk):
+    for value in (b"a", b"b"):
+        put(disk.log(), batch(value))
+    disk.stop()
+    os.truncate(disk.path / f"{FIRST}.log", os.path.getsize(disk.path / f"{FIRST}.log") - 3)
+    disk.start()
+    log = disk.log()
+    assert values(log) == {0: b"a"}
+    assert put(log, batch(b"c")).base_offset == 1
+    disk.crash()
+    assert values(disk.log()) == {0: b"a", 1: b"c"}
+
+
+def test_torn_in_an_older_segment_cuts_all_that_follows(disk: Disk, caplog: pytest.LogCaptureFixture):
+    """Only a power failure does this, before a full segment was forced to disk."""
+    log = disk.log(segment_bytes=200)
+    for n in range(12):
+        put(log, batch(b"%d" % n, bytes(50)))
+    assert len(log._segments) > 4
+    torn = "t-0/" + os.path.basename(log._segments[1].path(".log"))
+
+    def spoil(path: Path) -> None:
+        shorten(torn, 5)(path)
+        for snapshot in path.glob("t-0/*.snapshot"):
+            snapshot.unlink()
+
+    disk.crash(spoil)
+    log = disk.log()
+    end = log.end_offset
+    assert "Removed " in caplog.text
+    assert 0 < end < 24 and list(values(log)) == list(range(end))
+    assert put(log, batch(b"x")).base_offset == end
+
+
+def test_what_was_forced_to_disk_is_not_checked_again(tmp_path: Path):
+    home = LogDirectory(tmp_path / "d", 8)
+    log = home.open("t", TOPIC_ID, 0, LogConfig(segment_bytes=300))
+    for n in range(20):
+        put(log, batch(b"%d" % n, bytes(50)))
+    assert home._executor is not None
+    home._executor.shutdown()
+    expected = values(log)
+    shutil.copytree(tmp_path / "d", tmp_path / "e")
+    home._executor = None
+    home.close()
+    older = tmp_path / "e" / "t-0" / "00000000000000000000.log"
+    older.write_bytes(older.read_bytes()[:-1] + b"\0")
+    home = LogDirectory(tmp_path / "e", 8)
+    log = home.open("t", TOPIC_ID, 0, LogConfig())
+    assert log.end_offset == 40, "the spoilt byte is before the newest snapshot"
+    assert len([name for name in os.listdir(log.path) if name.endswith(".snapshot")]) == 2
+    assert {offset: value for offset, value in values(log).items() if offset > 10} == {
+        offset: value for offset, value in expected.items() if offset > 10
+    }
+    home.close()
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("how", ["missing", "empty", "odd", "rubbish", "of another log"])
+def test_wrong_indexes_are_made_anew(disk: Disk, suffix: str, how: str, caplog: pytest.LogCaptureFixture):
+    for topic, size, step in (("t", 30, 1), ("u", 70, 2)):
+        log = disk.log(topic, segment_bytes=40_000)
+        for n in range(400):
+            put(log, batch(b"%d" % n, bytes(size), at=NOW + n * step))
+    disk.stop()
+    right = (disk.path / f"{FIRST}.{suffix}").read_bytes()
+    assert len(right) > 50
+    path = disk.path / f"{FIRST}.{suffix}"
+    match how:
+        case "missing":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "odd":
+            path.write_bytes(right[:-1])
+        case "rubbish":
+            path.write_bytes(b"\x7f" * len(right))
+        case _:
+            shutil.copy(disk.path / f"u-0/00000000000000000000.{suffix}", path)
+    disk.start()
+    log = disk.log(segment_bytes=40_000)
+    assert len(values(log)) == 800
+    for n in range(0, 400, 13):
+        assert log.offset_for_timestamp(NOW + n) == (2 * n, NOW + n, 0)
+    disk.stop()
+    if how != "empty":
+        assert path.read_bytes() == right
+        assert "Rebuilding the indexes" in caplog.text
+    disk.start()
+
+
+def test_the_log_start_survives(disk: Disk):
+    for n in range(10):
+        put(disk.log(), batch(b"%d" % n))
+    disk.log().delete_records(4)
+    disk.crash()
+    assert list(values(disk.log())) == list(range(4, 10))
+    disk.log().delete_records(-1)
+    disk.log().apply_retention(NOW)
+    disk.crash()
+    assert (disk.log().log_start_offset, disk.log().end_offset) == (10, 10)
+    assert put(disk.log(), batch(b"x")).base_offset == 10
+
+
+def test_a_log_start_beyond_the_end_starts_anew(disk: Disk):
+    for n in range(3):
+        put(disk.log(), batch(b"%d" % n))
+    disk.log().delete_records(3)
+    disk.crash(lambda path: os.truncate(path / f"{FIRST}.log", 0))
+    assert (disk.log().log_start_offset, disk.log().end_offset) == (3, 3)
+    assert put(disk.log(), batch(b"x")).base_offset == 3
+    disk.crash()
+    assert values(disk.log()) == {3: b"x"}
+
+
+def test_a_topic_made_again_does_not_see_the_old_one(disk: Disk):
+    put(disk.log(), batch(b"old"))
+    disk.crash()
+    log = disk.home.open("t", uuid.UUID(int=78), 0, LogConfig())
+    assert log.end_offset == 0
+    put(log, batch(b"new"))
+    disk.crash()
+    assert values(disk.home.open("t", uuid.UUID(int=78), 0, LogConfig())) == {0: b"new"}
+
+
+def test_half_deleted_directories_go_at_the_start(disk: Disk):
+    put(disk.log(), batch(b"a"))
+    disk.crash(lambda path: os.rename(path / "t-0", path / "t-0.abc-delete"))
+    assert not [name for name in os.listdir(disk.path) if name.startswith("t-")]
+
+
+def test_a_second_broker_is_told_who_holds_the_directory(disk: Disk):
+    disk.home.announce("127.0.0.1:9092")
+    with pytest.raises(DirectoryInUse, match=rf"process {os.getpid()} at 127.0.0.1:9092"):
+        LogDirectory(disk.path, 8)
+    disk.stop()
+    disk.start()
+
+
+WRITER = """
+import sys, uuid
+from headrace.log.batch import build
+from headrace.log.log_directory import LogDirectory
+from headrace.log.partition_log import LogConfig
+
+home = LogDirectory(sys.argv[1], 8)
+logs = [home.open("t", uuid.UUID(int=77), n, LogConfig(segment_bytes=100_000)) for n in range(3)]
+while True:
+    for log in logs:
+        data = build([(b"k", b"%d" % log.end_offset * 50)], timestamp_ms=1, producer_id=5, producer_epoch=0,
+                     base_sequence=log.end_offset)
+        appended = log.append(data, 1)
+        print(log.partition, appended.base_offset, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.3, 0.5, 0.8])
+def test_kill_minus_9_loses_nothing_acknowledged(tmp_path: Path, after_s: float):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "d")], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    lines = [writer.stdout.readline()]
+    time.sleep(after_s)
+    writer.send_signal(signal.SIGKILL)
+    lines += writer.stdout.read().splitlines(keepends=True)
+    writer.wait()
+    acknowledged = {0: -1, 1: -1, 2: -1}
+    for line in lines:
+        if line.endswith(b"\n"):
+            partition, offset = map(int, line.split())
+            acknowledged[partition] = offset
+    home = LogDirectory(tmp_path / "d", 8)
+    for partition, last in acknowledged.items():
+        log = home.open("t", TOPIC_ID, partition, LogConfig())
+        assert log.end_offset - 1 in (last, last + 1)
+        assert values(log, 100_000) == {n: b"%d" % n * 50 for n in range(log.end_offset)}
+        end = log.end_offset
+        assert put(log, idempotent(end - 1)).duplicate
+        assert put(log, idempotent(end)).base_offset == end
+    home.close()
+
+
+def idempotent(sequence: int) -> bytes:
+    return build([(b"k", b"x")], timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=sequence)
+
+
+def test_the_active_segment_is_found_when_it_is_empty(disk: Disk):
+    log: PartitionLog = disk.log(retention_ms=1)
+    put(log, batch(b"a"))
+    log.apply_retention(NOW + 10)
+    disk.crash()
+    assert (disk.log().log_start_offset, disk.log().end_offset) == (1, 1)
