@@ -172,6 +172,29 @@ def test_a_silent_member_is_removed(desk):
     assert desk.coordinator.groups["s"].state_name == "Empty"
 
 
+def test_a_removal_that_cannot_be_written_is_tried_again(desk):
+    desk.beat("m", 0, ["t"])
+    desk.now_ms += 45_000
+    ((group_id, outcome),) = desk.coordinator.expire(desk.now_ms)  # and the disk is full
+    assert group_id == "s"
+    assert outcome.records
+    desk.pass_ms(1_000)
+    assert not desk.coordinator.groups["s"].members
+    assert desk.coordinator.next_deadline_ms() is None
+
+
+def test_a_member_whose_joining_could_not_be_written_never_was(desk):
+    desk.beat("m", 0, ["t"])
+    request = ShareHeartbeat("n", 0, None, ["t"], "c", "/h")
+    desk.coordinator.share_heartbeat("s", request, desk.topics, desk.now_ms)  # and the disk is full
+    epoch = desk.coordinator.groups["s"].epoch
+    for _ in range(9):
+        desk.pass_ms(5_000)
+        desk.beat("m", epoch)
+    assert desk.coordinator.groups["s"].members.keys() == {"m"}
+    assert refused(desk.beat("n", 2)) == (25, "Member n is not a member of group s.")
+
+
 def test_topics_that_do_not_exist_give_nothing_until_they_do(desk):
     assert given(desk, desk.beat("m", 0, ["nope"])) == {}
     assert desk.beat("m", 2).member_epoch == 2

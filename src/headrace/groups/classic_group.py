@@ -16,6 +16,7 @@ volatile by design: a restart falls back to the last generation, whose members g
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from headrace.errors import ErrorCode
@@ -151,14 +152,7 @@ class ClassicGroup:
         if request.skips_assignment:
             reply = self._joined(member, skip_assignment=self.roster.leader == member.member_id)
         else:  # told the old leader's id, it takes itself for a follower and does not assign
-            reply = JoinReply(
-                ErrorCode.NONE,
-                member.member_id,
-                self.generation_id,
-                self.protocol_type,
-                self.protocol,
-                old_leader or "",
-            )
+            reply = replace(self._joined(member), leader=old_leader or "", members=())
         return Outcome(reply, (self._record(),), self._drain())
 
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinReply:

@@ -249,7 +249,7 @@ class GroupCoordinator:
             group_id, kind, member_id = due
             group = self.groups.get(group_id)
             if isinstance(group, ShareGroup):
-                yield group_id, group.expire(member_id)
+                yield group_id, group.expire(member_id, now_ms)
             elif group is not None:
                 outcome = group.expire(kind, member_id, ClassicSettings.of(self._config), now_ms)
                 self._forget_if_vacant(group)

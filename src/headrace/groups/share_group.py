@@ -44,6 +44,9 @@ from .share_topics import Partitions, intersection, partitions_of, subscribed, t
 
 V = TypeVar("V")
 
+EXPIRE_RETRY_MS = 1_000
+"""If the removal of a silent member cannot be written, it is tried again after this time."""
+
 
 class ShareGroup:
     """One share group. Commands decide; :meth:`replay` applies their records.
@@ -136,8 +139,11 @@ class ShareGroup:
             ShareGroupMetadata(group_id, GroupEpoch(self.epoch + 1, metadata_hash)),
         )
 
-    def expire(self, member_id: str) -> Outcome[GroupRecord, None]:
+    def expire(self, member_id: str, now_ms: int) -> Outcome[GroupRecord, None]:
         """A member's session is over."""
+        if member_id not in self.members:  # the record of its joining could not be written
+            return Outcome(None)
+        self._timers.set(SESSION, member_id, now_ms + EXPIRE_RETRY_MS)  # cancelled when its removal is replayed
         return Outcome(None, self._remove(member_id, self.metadata_hash if len(self.members) > 1 else 0))
 
     def start_sessions(self, settings: ShareSettings, now_ms: int) -> None:
