@@ -295,3 +295,11 @@ def test_a_deleted_topic_is_gone(disk: Disk):
     assert disk.log().end_offset == 0
     assert values(other) == {0: b"b"}
     assert sorted(name for name in os.listdir(disk.path) if name.startswith("t-")) == ["t-0-0"]
+
+
+def test_up_to_in_a_segment_not_yet_opened(disk: Disk):
+    for n in range(6):
+        put(disk.log(segment_bytes=250), batch(b"%d" % n))
+    disk.stop()
+    disk.start()
+    assert base_offsets(disk.log().read(0, 1000, up_to=2)) == [0, 1]

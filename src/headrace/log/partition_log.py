@@ -26,7 +26,7 @@ from headrace.log.batch import (
 )
 from headrace.log.files import fsync_path, replace_file
 from headrace.log.log_config import LogConfig
-from headrace.log.producer_state import AppendedBatch, ProducerState
+from headrace.log.producer_state import ProducerState
 from headrace.log.retention import SegmentAge, segments_to_delete
 from headrace.log.segment import Segment
 from headrace.log.validation import check_client_batch
@@ -118,32 +118,23 @@ class PartitionLog:
 
     def size_bytes(self) -> int:
         """Size of all segments' batches."""
-        return self.end_offset and sum(segment.size_bytes for segment in self._segments)
+        if not self._loaded:
+            self._load()
+        return sum(segment.size_bytes for segment in self._segments)
 
     def _load(self) -> None:
         name = os.path.basename(self.path)
         if os.path.isdir(self.path):
             if recovery.belongs_to(self.path, self.topic_id):
-                self._load_files(crashed=self._home.needs_recovery(name))
+                loaded = recovery.load(self.path, self._home.files, crashed=self._home.needs_recovery(name))
+                self._segments, self._producers, self._log_start_offset, self._end_offset = loaded
+                self._bases = [segment.base_offset for segment in self._segments]
+                self._flushed_offset = self._end_offset
             else:
                 logger.warning("%s belongs to a deleted topic of the same name: removing it", self.path)
                 self._home.remove(self.path)
         self._loaded = True
         self._home.recovered(name)
-
-    def _load_files(self, *, crashed: bool) -> None:
-        segments, self._producers = recovery.load(self.path, self._home.files, crashed=crashed)
-        start = recovery.read_log_start(self.path)
-        end = segments[-1].next_offset if segments else 0
-        if start > end:
-            logger.warning("%s ends before its log start offset %d: starting anew there", self.path, start)
-            for segment in segments:
-                segment.delete()
-            segments, end = [], start
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._log_start_offset = max(start, self._bases[0] if segments else 0)
-        self._end_offset = self._flushed_offset = end
 
     # ------------------------------------------------------------------ appending
 
@@ -169,8 +160,11 @@ class PartitionLog:
                     return header
                 if header.producer_id != NO_PRODUCER_ID:
                     verdict = self._producers.check(header)
+                    if isinstance(verdict, Refusal):
+                        return verdict
                     if verdict is not None:
-                        return self._not_again(verdict)
+                        offsets = (verdict.first_offset, verdict.last_offset)
+                        return Appended(*offsets, verdict.timestamp, self._log_start_offset, duplicate=True)
                 batches = ((0, header),)
             else:
                 batches = tuple(headers(view))
@@ -180,13 +174,6 @@ class PartitionLog:
                 logger.error("Cannot write to %s, refusing produce requests until it works again: %s", self.path, error)
             self._full = True
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write to the log: {error.strerror}")
-
-    def _not_again(self, verdict: AppendedBatch | Refusal) -> Appended | Refusal:
-        if isinstance(verdict, Refusal):
-            return verdict
-        return Appended(
-            verdict.first_offset, verdict.last_offset, verdict.timestamp, self._log_start_offset, duplicate=True
-        )
 
     def _append(self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]], now_ms: int) -> Appended:
         append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
@@ -280,7 +267,7 @@ class PartitionLog:
         try:
             segment, position = self._positions.get(offset) or self._find(offset)
             limit = segment.size_bytes
-            if up_to is not None and up_to < segment.next_offset:
+            if up_to is not None and up_to < end:
                 limit = segment.locate(up_to)
             data = segment.read_batches(position, limit, max_bytes, minimum_one=minimum_one)
             if data:

@@ -13,6 +13,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import NamedTuple
 
 from headrace.log.batch import BatchHeader
 from headrace.log.files import OpenFiles, replace_file
@@ -26,11 +27,32 @@ LOG_START_FILE = "log-start-offset"
 SNAPSHOTS_KEPT = 2
 
 
-def load(directory: str, files: OpenFiles, *, crashed: bool) -> tuple[list[Segment], ProducerState]:
-    """The segments in ``directory``, oldest first, and the producers as of the end of the last one.
+class Loaded(NamedTuple):
+    """What a directory holds: its segments, oldest first, and the producers as of the end of the last one."""
+
+    segments: list[Segment]
+    producers: ProducerState
+    log_start_offset: int
+    end_offset: int
+
+
+def load(directory: str, files: OpenFiles, *, crashed: bool) -> Loaded:
+    """Read a directory in.
 
     :param crashed: the broker did not stop cleanly since it last had this log open: cut a torn tail
     """
+    segments, producers = _load_segments(directory, files, crashed=crashed)
+    start = _read_log_start(directory)
+    end = segments[-1].next_offset if segments else 0
+    if start > end:
+        logger.warning("%s ends before its log start offset %d: starting anew there", directory, start)
+        for segment in segments:
+            segment.delete()
+        return Loaded([], producers, start, start)
+    return Loaded(segments, producers, max(start, segments[0].base_offset if segments else 0), end)
+
+
+def _load_segments(directory: str, files: OpenFiles, *, crashed: bool) -> tuple[list[Segment], ProducerState]:
     segments = _segments(directory, files)
     if not segments:
         return [], ProducerState()
@@ -148,7 +170,7 @@ def _text_id(topic_id: uuid.UUID) -> str:
     return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def read_log_start(directory: str) -> int:
+def _read_log_start(directory: str) -> int:
     """The log start offset that DeleteRecords left, 0 when it never did."""
     try:
         with open(f"{directory}/{LOG_START_FILE}", "rb") as file:
