@@ -130,3 +130,18 @@ def test_a_file_that_lost_its_end_is_a_storage_error(disk: Disk):
     os.truncate(f"{log.path}/00000000000000000000.log", 100)
     answer = log.read(0, 1000)
     assert isinstance(answer, Refusal) and answer.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_stop_on_a_full_disk_lets_the_next_start_check(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    put(disk.log(), batch(b"a"))
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        disk.stop()
+    disk.start()
+    assert disk.home.needs_recovery("t-0")
+    assert values(disk.log()) == {0: b"a"}
+    assert not disk.home.needs_recovery("t-0")

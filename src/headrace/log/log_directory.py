@@ -157,14 +157,20 @@ class LogDirectory:
             self._executor.shutdown()
         for log in self.logs.values():
             log.close()
-        if self.sync:
-            changed = [log for log in self.logs.values() if log.has_unflushed]
-            if len(changed) > SYNC_ALL_ABOVE:
-                os.sync()
-            else:
-                for log in changed:
-                    log.flush()
-        marker = json.dumps({"unverified": sorted(self._unverified)})
-        replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self.sync)
+        try:
+            if self.sync:
+                self._flush_changed()
+            marker = json.dumps({"unverified": sorted(self._unverified)})
+            replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self.sync)
+        except OSError as error:
+            logger.error("%s could not be closed cleanly, the next start checks its logs: %s", self.path, error)
         os.close(self._lock)
         self._lock = -1
+
+    def _flush_changed(self) -> None:
+        changed = [log for log in self.logs.values() if log.has_unflushed]
+        if len(changed) > SYNC_ALL_ABOVE:
+            os.sync()
+        else:
+            for log in changed:
+                log.flush()
