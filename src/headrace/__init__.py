@@ -9,16 +9,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "__version__"]
+__all__ = ["Broker", "ConfigError", "DirectoryInUse", "__version__"]
 
 if TYPE_CHECKING:
+    from .broker.config import ConfigError
     from .broker.embedded import EmbeddedBroker as Broker
+    from .log.log_directory import DirectoryInUse
+
+_HOMES = {
+    "Broker": ("headrace.broker.embedded", "EmbeddedBroker"),
+    "ConfigError": ("headrace.broker.config", "ConfigError"),
+    "DirectoryInUse": ("headrace.log.log_directory", "DirectoryInUse"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # Importing the package must stay cheap for those who only want the Spark sources or the client.
-    if name == "Broker":
-        from .broker.embedded import EmbeddedBroker
+    if name in _HOMES:
+        from importlib import import_module
 
-        return EmbeddedBroker
+        module, attribute = _HOMES[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

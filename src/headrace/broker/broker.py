@@ -109,12 +109,17 @@ class Broker:
             while offset < partition_log.end_offset:
                 data = partition_log.read(offset, INTERNAL_READ_BYTES)
                 assert isinstance(data, bytes), data
-                for record in batch.records(data):
-                    offset = record.offset + 1
-                    if record.key is not None:
-                        decoded = coordinator.decode(record.key, record.value)
-                        if decoded is not None:
-                            coordinator.replay(decoded)
+                for position, header in batch.headers(data):
+                    self._replay_batch(coordinator, memoryview(data)[position:])
+                    offset = header.last_offset + 1
+
+    @staticmethod
+    def _replay_batch(coordinator: Coordinator[Any], data: memoryview) -> None:
+        for record in batch.records(data):
+            if record.key is not None:
+                decoded = coordinator.decode(record.key, record.value)
+                if decoded is not None:
+                    coordinator.replay(decoded)
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""

@@ -32,8 +32,9 @@ class EmbeddedBroker:
         type that prints as Kafka writes it
     :param host: the address to listen on
     :param port: 0 picks a free port
-    :raises headrace.broker.config.ConfigError: for an unknown name or a value out of range
-    :raises OSError: when the address cannot be bound, or another broker holds the data directory
+    :raises headrace.ConfigError: for an unknown name or a value out of range; then starting also raises
+        :class:`headrace.DirectoryInUse` when another broker holds the data directory, and OSError when the address
+        cannot be bound
     """
 
     def __init__(
@@ -88,14 +89,13 @@ class EmbeddedBroker:
         self._thread = self._address = None
 
     def _run(self, ready: threading.Event, errors: list[BaseException]) -> None:
-        loop = new_event_loop()
-        self._loop = loop
         try:
-            loop.run_until_complete(self._serve(ready))
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                self._loop = runner.get_loop()
+                runner.run(self._serve(ready))
         except BaseException as error:  # handed to the thread that waits in start()
             errors.append(error)
         finally:
-            loop.close()
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:

@@ -55,7 +55,6 @@ class Server:
         self.listeners = list(listeners)
         self.connections: set[Connection] = set()
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
-        self.max_connections = broker.config.get_int("max.connections")
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connection_ids = count(1)
@@ -157,8 +156,9 @@ class Connection(asyncio.BufferedProtocol):
         self.host = f"/{peer[0]}" if peer else "/"
         self.last_active = asyncio.get_running_loop().time()
         self.server.connections.add(self)
-        if len(self.server.connections) > self.server.max_connections:
-            self._close("max.connections=%d is reached", self.server.max_connections)
+        limit = self.server.broker.config.get_int("max.connections")
+        if len(self.server.connections) > limit:
+            self._close("max.connections=%d is reached", limit)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:

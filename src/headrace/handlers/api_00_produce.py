@@ -14,6 +14,7 @@ from kio.schema.produce.v13.response import PartitionProduceResponse, ProduceRes
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.batch import HEADER_BYTES, header_at
 
 from . import RequestContext
 
@@ -65,6 +66,9 @@ def _append(
         return _refused(data.index, Refusal(log))
     if not data.records:
         return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD, "The request holds no batch."))
+    if len(data.records) >= HEADER_BYTES and header_at(data.records).is_transactional:
+        # As Apache Kafka refuses a transactional batch without a transaction; here there are none.
+        return _refused(data.index, Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     appended = broker.append(log, data.records)
     if isinstance(appended, Refusal):
         return _refused(data.index, appended)

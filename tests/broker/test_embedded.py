@@ -1,0 +1,88 @@
+"""A broker inside this process: starts, serves, stops, and is found again on its data directory."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import headrace
+from headrace.broker.config import ConfigError
+
+
+def produce(servers: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce("topic", value)
+    assert producer.flush(10) == 0
+
+
+def values(servers: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader"})
+    consumer.assign([TopicPartition("topic", 0, 0)])
+    found = [message.value() for message in consumer.consume(count, timeout=10)]
+    consumer.close()
+    return found
+
+
+def test_records_are_found_again_on_the_data_directory(tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path) as broker:
+        produce(broker.bootstrap_servers, b"a", b"b")
+    with headrace.Broker(tmp_path) as broker:
+        produce(broker.bootstrap_servers, b"c")
+        assert values(broker.bootstrap_servers, 3) == [b"a", b"b", b"c"]
+
+
+def test_an_ephemeral_broker_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with headrace.Broker() as broker:
+        produce(broker.bootstrap_servers, b"a")
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_brokers_side_by_side_share_nothing() -> None:
+    with headrace.Broker() as one, headrace.Broker() as other:
+        produce(one.bootstrap_servers, b"one")
+        produce(other.bootstrap_servers, b"other")
+        assert values(one.bootstrap_servers, 1) == [b"one"]
+        assert values(other.bootstrap_servers, 1) == [b"other"]
+
+
+def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path) as broker:
+        with pytest.raises(headrace.DirectoryInUse, match=broker.bootstrap_servers):
+            headrace.Broker(tmp_path).start()
+        produce(broker.bootstrap_servers, b"a")
+
+
+def test_a_port_in_use_is_an_os_error_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        broker = headrace.Broker(tmp_path, port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            broker.start()
+    with broker:
+        produce(broker.bootstrap_servers, b"a")
+
+
+def test_an_unknown_config_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        headrace.Broker(config={"num.partition": 3})
+
+
+def test_before_start_and_after_stop_there_is_no_address() -> None:
+    broker = headrace.Broker()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = broker.bootstrap_servers
+    broker.start()
+    broker.stop()
+    broker.stop()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = broker.bootstrap_servers
+
+
+def test_the_fixture_is_an_empty_broker(headrace_broker: headrace.Broker) -> None:
+    produce(headrace_broker.bootstrap_servers, b"a")
+    assert values(headrace_broker.bootstrap_servers, 1) == [b"a"]
