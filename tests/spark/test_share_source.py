@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -228,6 +229,25 @@ def test_a_group_of_another_type_is_refused(spark: SparkSession, queue: MakeQueu
             query.awaitTermination(60)
     finally:
         consumer.close()
+
+
+def test_two_groups_may_work_on_one_topic(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+    flights = queue(200)
+    groups = [flights, replace(flights, group_id=unique("others"))]
+    applied: list[Acknowledged] = []
+    for number, group in enumerate(groups):
+
+        def work(batch: DataFrame, group: Queue = group) -> None:
+            applied.append(acknowledge(batch, group_id=group.group_id))
+
+        frame = spark.readStream.format("kafka-share").options(**group.options()).load()
+        stream = frame.writeStream.foreachBatch(Batches(work)).trigger(availableNow=True)
+        stream.option("checkpointLocation", str(tmp_path / f"checkpoint-{number}")).start()
+    for query in spark.streams.active:
+        finish(query)
+
+    assert sum(a.accepted for a in applied) == 400
+    assert all(group.is_drained() for group in groups)
 
 
 def test_acknowledging_without_a_query_says_so(spark: SparkSession) -> None:

@@ -25,6 +25,8 @@ from .data import DemoError, flights, partition_sizes, produce, weather
 _PLOT = "backlog.png"
 _PARQUET = "flights.parquet"
 _SPARK_LOG = "spark.log"
+# Enough to see the backlog fall.
+_BATCHES = 20
 
 
 def main() -> int:
@@ -79,7 +81,14 @@ def _run(bootstrap_servers: str, suffix: str, rows: int | None, folder: Path, co
             sizes = partition_sizes(bootstrap_servers, flight_data.topic)
             with BacklogWatch(bootstrap_servers, group_id, flight_data.topic, sizes) as watch:
                 pipeline.drain(
-                    spark, bootstrap_servers, flight_data.topic, group_id, parquet, folder / "checkpoint", report_batch
+                    spark,
+                    bootstrap_servers,
+                    flight_data.topic,
+                    group_id,
+                    parquet,
+                    folder / "checkpoint",
+                    report_batch,
+                    records_per_batch=max(1000, len(flight_data.lines) // _BATCHES),
                 )
             rows_written, distinct_rows = pipeline.written(spark, parquet)
             delays = pipeline.delay_by_carrier(spark, parquet)

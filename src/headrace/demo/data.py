@@ -8,7 +8,7 @@ from functools import cache
 
 import pandas as pd
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from rich.progress import Progress
 
 from headrace.client import Cluster

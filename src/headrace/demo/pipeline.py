@@ -86,6 +86,7 @@ def drain(
     parquet: Path,
     checkpoint: Path,
     report: Callable[[BatchResult], None],
+    records_per_batch: int,
 ) -> None:
     """Work on everything in ``topic``: rows with a departure time go to ``parquet`` and are accepted, others rejected.
 
@@ -97,6 +98,7 @@ def drain(
         .option("kafka.group.id", group_id)
         .option("subscribe", topic)
         .option("auto.offset.reset", "earliest")
+        .option("maxRecordsPerTrigger", records_per_batch)
         .load()
     )
     flights = records.select(

@@ -14,11 +14,12 @@ from kio.schema.produce.v13.response import PartitionProduceResponse, ProduceRes
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import HEADER_BYTES, header_at
+from headrace.log.batch import CRC_START, TRANSACTIONAL_BIT
 
 from . import RequestContext
 
 _ACKS = (-1, 0, 1)
+_ATTRIBUTES_LOW_BYTE = CRC_START + 1
 
 
 class UnackedFailure(Exception):
@@ -66,7 +67,7 @@ def _append(
         return _refused(data.index, Refusal(log))
     if not data.records:
         return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD, "The request holds no batch."))
-    if len(data.records) >= HEADER_BYTES and header_at(data.records).is_transactional:
+    if len(data.records) > _ATTRIBUTES_LOW_BYTE and data.records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         # As Apache Kafka refuses a transactional batch without a transaction; here there are none.
         return _refused(data.index, Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     appended = broker.append(log, data.records)

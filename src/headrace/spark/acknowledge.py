@@ -39,7 +39,8 @@ def acknowledge(
 
     :param batch_df: columns ``topic, partition, offset`` and ``outcome`` (accept / release / reject); without a column
         ``outcome`` all its rows are accepted
-    :param group_id: needed only when queries of several share groups run in this Spark application
+    :param group_id: needed only when queries of several share groups work on the same topic in this application
+    :returns: what was applied; what this application does not hold any more, the broker delivers again
     :raises ShareSourceError: a column is missing, an outcome is none of the three, or no such query runs
     """
     _check_columns(batch_df.columns)

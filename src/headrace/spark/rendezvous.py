@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .options import ShareSourceError
+from .options import OUTCOMES, ShareSourceError
 
 _SIZE = struct.Struct(">I")
 _MAX_REQUEST_SIZE_BYTES = 1 << 30
@@ -32,6 +32,9 @@ OutcomeSpan = tuple[str, int, str, int, int]
 
 Apply = Callable[[Sequence[OutcomeSpan]], Awaitable[dict[str, int]]]
 """Applies outcomes, and tells how many records each outcome was applied to."""
+
+CountHeld = Callable[[Sequence[OutcomeSpan]], int]
+"""How many of these records are held now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,9 @@ def directory() -> Path:
 class OutcomeServer:
     """The reader's side: takes outcomes for as long as the reader lives."""
 
-    def __init__(self, apply: Apply) -> None:
+    def __init__(self, apply: Apply, count_held: CountHeld) -> None:
         self._apply = apply
+        self._count_held = count_held
         self._token = secrets.token_hex(16)
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
@@ -90,7 +94,10 @@ class OutcomeServer:
             if not secrets.compare_digest(str(request.get("token")), self._token):
                 return
             try:
-                answer: dict[str, object] = {"applied": await self._apply(request["outcomes"])}
+                if request["apply"]:
+                    answer: dict[str, object] = {"counts": await self._apply(request["outcomes"])}
+                else:
+                    answer = {"counts": {"held": self._count_held(request["outcomes"])}}
             except Exception as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
             writer.write(_frame(answer))
@@ -127,36 +134,44 @@ def deliver(
 ) -> dict[str, int]:
     """Hand outcomes to the readers of a group, and wait until the broker has taken them.
 
-    :param group_id: None is enough as long as all readers of the application are in one group
+    :param group_id: needed only when several groups hold the same offsets of the same topic
     :returns: per outcome the number of records that it was applied to; a record that no reader holds any more (its lock
         was lost, or it was acknowledged before) is not counted
     :raises ShareSourceError: there is no such reader, or it is not clear which group is meant
     """
     readers = notes(group_id, bootstrap_servers)
-    groups = {(note.bootstrap_servers, note.group_id) for note in readers.values()}
-    if len(groups) > 1:
-        names = ", ".join(sorted(group for _, group in groups))
-        raise ShareSourceError(f"queries of several share groups run here ({names}): say which one, with group_id=…")
-    applied: dict[str, int] = {}
+    if len({(note.bootstrap_servers, note.group_id) for note in readers.values()}) > 1:
+        # Of another group's query, or of one that has ended but not gone yet: whoever holds the records is meant.
+        readers = {
+            path: note for path, note in readers.items() if (_ask(path, note, outcomes, False) or {}).get("held")
+        }
+        groups = sorted({note.group_id for note in readers.values()})
+        if len(groups) > 1:
+            names = ", ".join(groups)
+            raise ShareSourceError(f"queries of several share groups hold these records ({names}): pass group_id=…")
+    applied = dict.fromkeys(OUTCOMES, 0)
     reached = 0
     for path, note in readers.items():
-        try:
-            answer = _ask(note, outcomes)
-        except ConnectionRefusedError:  # its process was killed and could not clear up
-            path.unlink(missing_ok=True)
-            continue
-        reached += 1
-        for outcome, count in answer.items():
-            applied[outcome] = applied.get(outcome, 0) + count
+        counts = _ask(path, note, outcomes, True)
+        if counts is not None:
+            reached += 1
+            for outcome, count in counts.items():
+                applied[outcome] += count
     if not reached:
         whose = f" of group '{group_id}'" if group_id else ""
         raise ShareSourceError(f"no kafka-share query{whose} runs in this Spark application: nobody to acknowledge to")
     return applied
 
 
-def _ask(note: Note, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
-    with socket.create_connection(("127.0.0.1", note.port), timeout=_TIMEOUT_S) as connection:
-        connection.sendall(_frame({"token": note.token, "outcomes": list(outcomes)}))
+def _ask(path: Path, note: Note, outcomes: Sequence[OutcomeSpan], apply: bool) -> dict[str, int] | None:
+    """The counts that one reader answers; None when it is gone."""
+    try:
+        connection = socket.create_connection(("127.0.0.1", note.port), timeout=_TIMEOUT_S)
+    except ConnectionRefusedError:  # its process was killed and could not clear up
+        path.unlink(missing_ok=True)
+        return None
+    with connection:
+        connection.sendall(_frame({"token": note.token, "apply": apply, "outcomes": list(outcomes)}))
         stream = connection.makefile("rb")
         size = stream.read(_SIZE.size)
         body = stream.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else b""
@@ -165,8 +180,8 @@ def _ask(note: Note, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
     answer = json.loads(body)
     if "error" in answer:
         raise ShareSourceError(f"the reader of group '{note.group_id}' could not acknowledge: {answer['error']}")
-    applied: dict[str, int] = answer["applied"]
-    return applied
+    counts: dict[str, int] = answer["counts"]
+    return counts
 
 
 def _frame(value: object) -> bytes:

@@ -19,7 +19,7 @@ from headrace.client import (
     ShareConsumer,
 )
 from headrace.client.share_session import TopicPartition
-from headrace.client.spans import Span, normalize, subtract
+from headrace.client.spans import Span, count, intersect, normalize, subtract
 from headrace.errors import ErrorCode
 
 from .options import OUTCOMES, ShareOptions, ShareSourceError
@@ -54,7 +54,7 @@ class ShareSession:
         self._options = options
         self._targets: dict[TopicPartition, int] = {}
         self._consumer: ShareConsumer
-        self._server = OutcomeServer(self._apply)
+        self._server = OutcomeServer(self._apply, self._count_held)
         self._renewing: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-share", daemon=True)
@@ -204,6 +204,13 @@ class ShareSession:
     async def _acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
         await self._consumer.acknowledge(
             Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, outcome) for r in ranges
+        )
+
+    def _count_held(self, outcomes: Sequence[OutcomeSpan]) -> int:
+        held = self._consumer.held()
+        return sum(
+            count(intersect(held.get((topic, partition), []), [(first, last)]))
+            for topic, partition, _, first, last in outcomes
         )
 
     async def _apply(self, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:

@@ -162,6 +162,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave the group and release what is held."""
         session, self._session = self._session, None
         if session is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which may come while the goodbye is being said
             session.close()
 
     def _open(self) -> ShareSession:
@@ -170,7 +171,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._session = ShareSession(self._options)
             except ShareSourceError as error:
                 raise one_line(error) from None
-            # Spark ends this process with SIGTERM, and does not call stop().
+            # Spark ends this process with SIGTERM: leave by the door, which calls stop().
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         return self._session
 
