@@ -53,7 +53,7 @@ demo: $(STAMP) java
 	$(BIN)/python -m headrace.demo $(if $(ROWS),--rows $(ROWS))
 
 bench: $(STAMP) jars
-	$(BIN)/python bench/run.py $(BENCH)
+	$(BIN)/python -m bench.run $(BENCH)
 
 conformance-kafka: $(STAMP) jars
 	$(PYTEST) tests/conformance --target kafka

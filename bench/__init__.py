@@ -1,0 +1,1 @@
+"""headrace side by side with Apache Kafka."""

@@ -1,0 +1,98 @@
+"""The clients that measure: Kafka's own performance tools, and small librdkafka loops in processes of their own.
+
+Each function runs one client against one broker and returns what it saw; none knows which broker it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.peer import SCRIPT
+
+HERE = Path(__file__).parent
+TOOLS = "org.apache.kafka.tools"
+MIB = 1 << 20
+
+
+class ClientError(RuntimeError):
+    """A client did not do its work; the text is what it printed."""
+
+
+def _run(command: Sequence[str | Path], timeout_s: float = 600) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout_s, env={**os.environ, "KAFKA_HEAP": "512m"}
+    )
+    if done.returncode:
+        raise ClientError(f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
+    """ProducerPerformance with acks=all and otherwise its defaults: MiB/s once a fifth of the records is sent."""
+    out = _run(
+        [
+            SCRIPT, "run", f"{TOOLS}.ProducerPerformance", "--bootstrap-server", bootstrap, "--topic", topic,
+            "--num-records", str(records), "--warmup-records", str(records // 5), "--record-size", str(record_bytes),
+            "--throughput", "-1", "--command-property", "acks=all",
+        ]
+    )  # fmt: skip
+    rates = re.findall(r"records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\).*?max latency, \d+ ms 50th", out)
+    if not rates:
+        raise ClientError(out)
+    return float(rates[-1][1])
+
+
+def _table_row(out: str) -> dict[str, str]:
+    """The one row of a tool that prints comma-separated names and values."""
+    lines = [line for line in out.splitlines() if "," in line]
+    names, values = (
+        next(line for line in lines if line.startswith("start.time")),
+        next(line for line in reversed(lines) if re.match(r"\d{4}-", line)),
+    )
+    return dict(zip(names.split(", "), values.split(", "), strict=True))
+
+
+def java_consume(bootstrap: str, topic: str, records: int) -> float:
+    """ConsumerPerformance (classic group protocol), a new group from the start: MiB/s without the time to join."""
+    row = _table_row(
+        _run(
+            [
+                SCRIPT, "run", f"{TOOLS}.ConsumerPerformance", "--bootstrap-server", bootstrap, "--topic", topic,
+                "--num-records", str(records), "--group", f"perf-{time.time_ns()}", "--timeout", "60000",
+            ]
+        )
+    )  # fmt: skip
+    return float(row["fetch.MB.sec"])
+
+
+def java_share_consume(bootstrap: str, topic: str, group: str, records: int, threads: int) -> float:
+    """ShareConsumerPerformance: MiB/s of `threads` share consumers over the time in which they fetched."""
+    row = _table_row(
+        _run(
+            [
+                SCRIPT, "run", f"{TOOLS}.ShareConsumerPerformance", "--bootstrap-server", bootstrap,
+                "--topic", topic, "--num-records", str(records), "--group", group, "--threads", str(threads),
+                "--timeout", "60000",
+            ]
+        )
+    )  # fmt: skip
+    return float(row["MB.sec"])
+
+
+def librdkafka_consume(bootstrap: str, topic: str, records: int) -> float:
+    """librdkafka from Python, consume(10000) until `records` came: MiB/s of values."""
+    return float(json.loads(_run([sys.executable, HERE / "consume.py", bootstrap, topic, str(records)]))["mib_per_s"])
+
+
+def end_to_end_latency(bootstrap: str, topic: str, seconds: float, rate: int = 1000) -> tuple[float, float]:
+    """librdkafka producing `rate` records a second and consuming them: p50 and p99 in ms."""
+    out = _run([sys.executable, HERE / "latency.py", bootstrap, topic, str(seconds), str(rate)])
+    seen = json.loads(out)
+    return float(seen["p50_ms"]), float(seen["p99_ms"])

@@ -1,0 +1,208 @@
+"""What is measured, one function each: a broker in, named numbers out.
+
+A broker is a `KafkaPeer` or a `HeadraceProcess`; both have `name`, `bootstrap_servers` and `pid`. Numbers are in the
+unit of their `Metric`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from bench import clients
+from tests.support import answers, frame, receive_frame, request_header, unique
+
+Broker = Any
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much work a measurement is."""
+
+    large_records: int = 400_000
+    small_records: int = 2_000_000
+    latency_s: float = 15
+    connections: int = 5_000
+    partitions: int = 10_000
+    idle_s: float = 20
+
+    @classmethod
+    def quick(cls) -> Scale:
+        """Enough to see that everything works; the numbers mean little."""
+        return cls(20_000, 50_000, 2, 200, 200, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the results.
+
+    :param wanted: the ratio that headrace aims at; a ratio above 1 means that headrace is better
+    :param less_is_better: for times and sizes
+    """
+
+    name: str
+    unit: str
+    wanted: float | None = None
+    less_is_better: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One step of the run, and the metrics that it fills."""
+
+    metrics: tuple[Metric, ...]
+    measure: Callable[[Broker, Scale], tuple[float, ...]]
+
+
+@functools.lru_cache(maxsize=4)
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+
+
+@contextlib.contextmanager
+def topic(broker: Broker, partitions: int = 1) -> Iterator[str]:
+    """A topic for one measurement, deleted after it."""
+    name = unique("bench")
+    client = admin(broker.bootstrap_servers)
+    client.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+    yield name
+    client.delete_topics([name])[name].result(60)
+
+
+@functools.cache
+def filled_topic(bootstrap: str, records: int) -> str:
+    """A topic with 1 KiB records to be consumed by several measurements."""
+    name = unique("bench-filled")
+    admin(bootstrap).create_topics([NewTopic(name, 1, 1)])[name].result(60)
+    clients.java_produce(bootstrap, name, records, 1024)
+    return name
+
+
+def resident_mib(pid: int) -> float:
+    """Resident memory of a process and its children."""
+    process = psutil.Process(pid)
+    return sum(p.memory_info().rss for p in [process, *process.children(recursive=True)]) / MIB
+
+
+def memory(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    return (resident_mib(broker.pid),)
+
+
+def produce_large(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    with topic(broker) as name:
+        return (clients.java_produce(broker.bootstrap_servers, name, scale.large_records, 1024),)
+
+
+def produce_small(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    with topic(broker) as name:
+        return (clients.java_produce(broker.bootstrap_servers, name, scale.small_records, 100),)
+
+
+def consume_librdkafka(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    name = filled_topic(broker.bootstrap_servers, scale.large_records)
+    return (clients.librdkafka_consume(broker.bootstrap_servers, name, scale.large_records),)
+
+
+def consume_java(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    name = filled_topic(broker.bootstrap_servers, scale.large_records)
+    return (clients.java_consume(broker.bootstrap_servers, name, scale.large_records),)
+
+
+def share_consume(broker: Broker, scale: Scale, threads: int) -> tuple[float, ...]:
+    group = unique("bench-share")
+    resource = ConfigResource(ResourceType.GROUP, group)
+    resource.add_incremental_config(
+        ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    )
+    admin(broker.bootstrap_servers).incremental_alter_configs([resource])[resource].result(60)
+    name = filled_topic(broker.bootstrap_servers, scale.large_records)
+    return (clients.java_share_consume(broker.bootstrap_servers, name, group, scale.large_records, threads),)
+
+
+def latency(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    with topic(broker) as name:
+        return clients.end_to_end_latency(broker.bootstrap_servers, name, scale.latency_s)
+
+
+MEASUREMENTS: Mapping[str, Measurement] = {
+    "memory-idle": Measurement((Metric("resident memory, idle", "MiB", 6, True),), memory),
+    "produce-1k": Measurement((Metric("produce, Java, 1 KiB records, acks=all", "MiB/s", 1.3),), produce_large),
+    "produce-100": Measurement((Metric("produce, Java, 100 B records, acks=all", "MiB/s"),), produce_small),
+    "consume-librdkafka": Measurement((Metric("consume, librdkafka, 1 KiB", "MiB/s", 1.0),), consume_librdkafka),
+    "consume-java": Measurement((Metric("consume, Java, 1 KiB", "MiB/s", 1.0),), consume_java),
+    "share-1": Measurement(
+        (Metric("share-consume, Java, 1 consumer", "MiB/s", 1.0),), functools.partial(share_consume, threads=1)
+    ),
+    "share-4": Measurement(
+        (Metric("share-consume, Java, 4 consumers", "MiB/s"),), functools.partial(share_consume, threads=4)
+    ),
+    "latency": Measurement(
+        (
+            Metric("end-to-end latency at 1,000 records/s, p50", "ms", None, True),
+            Metric("end-to-end latency at 1,000 records/s, p99", "ms", None, True),
+        ),
+        latency,
+    ),
+    "memory-load": Measurement((Metric("resident memory, after load", "MiB", 6, True),), memory),
+}
+"""Measured on brokers that stay up for the whole run, in this order."""
+
+START_UP = Metric("start-up, process start to first answer", "s", 10, True)
+IDLE_CPU = "CPU used in {seconds:g} s with {connections:,} idle connections and {partitions:,} partitions"
+IDLE_MEMORY = "resident memory with {connections:,} idle connections and {partitions:,} partitions"
+
+
+def start_up(broker: Broker) -> float:
+    """Seconds from starting the process to its first answer. The broker has been formatted and stopped before."""
+    started = time.perf_counter()
+    broker.start()
+    host, port = broker.bootstrap_servers.rsplit(":", 1)
+    assert answers(host, int(port))
+    return time.perf_counter() - started
+
+
+def hold(broker: Broker, scale: Scale) -> tuple[float, float]:
+    """CPU seconds used while idle, and resident MiB, with many connections and partitions held."""
+    client = admin(broker.bootstrap_servers)
+    per_topic = 100
+    names = [unique("held") for _ in range(scale.partitions // per_topic)]
+    for start in range(0, len(names), 10):
+        wanted = [NewTopic(name, per_topic, 1) for name in names[start : start + 10]]
+        for future in client.create_topics(wanted, request_timeout=120).values():
+            future.result(180)
+    host, port = broker.bootstrap_servers.rsplit(":", 1)
+    sockets: list[socket.socket] = []
+    try:
+        for _ in range(scale.connections):
+            held = socket.create_connection((host, int(port)), timeout=60)
+            held.sendall(frame(request_header(18, 0, 1)))
+            assert receive_frame(held) is not None
+            sockets.append(held)
+        time.sleep(min(10, scale.idle_s))  # whatever creating them has left to do
+        before = _cpu_seconds(broker.pid)
+        time.sleep(scale.idle_s)
+        return _cpu_seconds(broker.pid) - before, resident_mib(broker.pid)
+    finally:
+        for held in sockets:
+            held.close()
+
+
+def _cpu_seconds(pid: int) -> float:
+    process = psutil.Process(pid)
+    return sum(sum(p.cpu_times()[:2]) for p in [process, *process.children(recursive=True)])

@@ -1,0 +1,117 @@
+"""The results: a table for the terminal, and bench/RESULTS.md with the machine that they come from."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from bench.measurements import Metric
+
+HEADERS = ("", "unit", "Apache Kafka", "headrace", "ratio", "wanted", "runs")
+
+
+@dataclass
+class Result:
+    """All values that were measured of one metric, by broker name, in the order of the runs."""
+
+    metric: Metric
+    values: dict[str, list[float]] = field(default_factory=lambda: {"kafka": [], "headrace": []})
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Apache Kafka's and headrace's."""
+        return median(self.values["kafka"]), median(self.values["headrace"])
+
+    @property
+    def ratio(self) -> float:
+        """How many times better headrace is: below 1 it is worse."""
+        kafka, headrace = self.medians
+        better, worse = (kafka, headrace) if self.metric.less_is_better else (headrace, kafka)
+        return better / worse if worse else math.inf
+
+    def row(self) -> list[str]:
+        """The cells under HEADERS."""
+        kafka, headrace = self.medians
+        wanted = "" if self.metric.wanted is None else f"≥ {self.metric.wanted:g}"
+        runs = " / ".join(
+            ", ".join(_number(value) for value in self.values[name]) for name in ("kafka", "headrace")
+        )
+        ratio = f"{self.ratio:.2f}×" if math.isfinite(self.ratio) else "–"
+        return [self.metric.name, self.metric.unit, _number(kafka), _number(headrace), ratio, wanted, runs]
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def show(results: Sequence[Result]) -> None:
+    """Print the table."""
+    table = Table(*HEADERS[:-1], title="headrace beside Apache Kafka (medians; a ratio above 1: headrace is better)")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for result in results:
+        wanted = result.metric.wanted
+        style = "" if wanted is None else "green" if result.ratio >= wanted else "red"
+        cells = result.row()[:-1]
+        table.add_row(*cells[:4], f"[{style}]{cells[4]}[/]" if style else cells[4], *cells[5:])
+    Console().print(table)
+
+
+def write(path: Path, results: Sequence[Result], command: str, notes: Sequence[str]) -> None:
+    """Write the results as Markdown."""
+    rows = ["| " + " | ".join(HEADERS) + " |", "|---|---|--:|--:|--:|--:|---|"]
+    rows += ["| " + " | ".join(result.row()) + " |" for result in results]
+    lines = [
+        "# headrace beside Apache Kafka",
+        "",
+        f"The last run of `{command}`, on {datetime.date.today().isoformat()}. Medians; a ratio above 1 means that "
+        "headrace is better. The last column has every run, Apache Kafka's before the slash.",
+        "",
+        *rows,
+        "",
+        "## How it was measured",
+        "",
+        *(f"- {note}" for note in notes),
+        "",
+        "## The machine and the versions",
+        "",
+        *(f"- {line}" for line in _machine()),
+        "",
+    ]
+    path.write_text("\n".join(lines))
+
+
+def _machine() -> list[str]:
+    cpu = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor() or "unknown processor",
+    )
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    clients = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("confluent-kafka", "kio", "uvloop"))
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return [
+        f"{cpu}, {os.cpu_count()} CPUs for brokers and clients together, "
+        f"{psutil.virtual_memory().total / (1 << 30):.0f} GiB of memory",
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        f"Apache Kafka 4.3.1 with a heap of 1 GiB on {java[0] if java else 'Java'}",
+        f"headrace at commit {commit.stdout.strip() or 'unknown'}; {clients}",
+    ]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

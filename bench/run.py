@@ -1,0 +1,177 @@
+"""headrace and Apache Kafka side by side: the same unmodified clients, in alternation, on one machine.
+
+    python -m bench.run                         everything, three pairs; writes bench/RESULTS.md
+    python -m bench.run --quick                 see that it works, in two minutes; writes nothing
+    python -m bench.run --only share-1,latency  some of it; --list names what there is
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.measurements import IDLE_CPU, IDLE_MEMORY, MEASUREMENTS, START_UP, Broker, Metric, Scale, hold, start_up
+from bench.report import Result, show, write
+from tests.peer import KafkaPeer, jars
+from tests.support import HeadraceProcess
+
+CONFIGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    # a share consumer gets its assignment with its second heartbeat: do not measure five seconds of waiting for that
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "500",
+}
+NOTES = (
+    "Both brokers run at the same time on loopback with their own data directories on the same disk, and take turns: "
+    "Kafka, headrace, Kafka, headrace, …; the one whose turn it is not is idle. A first round of each measurement "
+    "warms both up and is not counted.",
+    "Both have their default configuration but for "
+    + ", ".join(f"`{k}={v}`" for k, v in CONFIGS.items())
+    + ", and Kafka's replication factors of 1. Neither flushes each write to disk.",
+    "Java: `ProducerPerformance` (steady state, after a fifth of the records), `ConsumerPerformance` (`fetch.MB.sec`), "
+    "`ShareConsumerPerformance` (`MB.sec`, which includes joining). Topics have one partition. "
+    "librdkafka: `bench/consume.py`, `bench/latency.py`.",
+    "Start-up is timed from starting the process until it answers ApiVersions, on a directory that exists.",
+    "Connections and partitions are held by a fresh broker of each kind; CPU is user and system time of its process. "
+    "The partitions are empty.",
+)
+OTHERS = ("start-up", "hold")
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=lambda text: text.split(","), help="names from --list, separated by commas")
+    parser.add_argument("--pairs", type=int, help="how often each broker has its turn (default 3, or 1 with --quick)")
+    parser.add_argument("--quick", action="store_true", help="little work; see that everything runs")
+    parser.add_argument("--output", type=Path, help="where to write (default bench/RESULTS.md for a whole run)")
+    parser.add_argument("--list", action="store_true", help="name the measurements")
+    parsed = parser.parse_args(arguments)
+    known = [OTHERS[0], *MEASUREMENTS, OTHERS[1]]
+    if parsed.list:
+        print("\n".join(known))
+        raise SystemExit(0)
+    unknown = set(parsed.only or ()) - set(known)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; --list names what there is")
+    parsed.pairs = parsed.pairs or (1 if parsed.quick else 3)
+    if parsed.output is None and not parsed.only and not parsed.quick:
+        parsed.output = Path(__file__).parent / "RESULTS.md"
+    parsed.only = parsed.only or known
+    return parsed
+
+
+class Run:
+    """One run: the brokers, and the results so far."""
+
+    def __init__(self, directory: Path, pairs: int, scale: Scale) -> None:
+        self.directory, self.pairs, self.scale = directory, pairs, scale
+        self.results: list[Result] = []
+        self.console = Console(stderr=True, highlight=False)
+        self.started = time.monotonic()
+
+    def brokers(self, purpose: str) -> dict[str, Broker]:
+        """A new Kafka and a new headrace with empty directories, not started."""
+        return {
+            "kafka": KafkaPeer(self.directory / f"kafka-{purpose}", CONFIGS),
+            "headrace": HeadraceProcess(self.directory / f"headrace-{purpose}", CONFIGS),
+        }
+
+    def alternate(
+        self, brokers: dict[str, Broker], metrics: Sequence[Metric], measure: Callable[[Broker], Sequence[float]]
+    ) -> None:
+        """Let each broker have its turn `pairs` times."""
+        results = [Result(metric) for metric in metrics]
+        for _ in range(self.pairs):
+            for name, broker in brokers.items():
+                values = measure(broker)
+                for result, value in zip(results, values, strict=True):
+                    result.values[name].append(value)
+                    self.say(f"{result.metric.name}: {name} {value:.4g} {result.metric.unit}")
+        self.results += results
+
+    def say(self, text: str) -> None:
+        self.console.print(f"{time.monotonic() - self.started:6.0f} s  {text}")
+
+    def start_up(self) -> None:
+        brokers = self.brokers("start-up")
+        for broker in brokers.values():
+            broker.start()
+            broker.stop()
+
+        def measure(broker: Broker) -> tuple[float]:
+            seconds = start_up(broker)
+            broker.stop()
+            return (seconds,)
+
+        self.alternate(brokers, [START_UP], measure)
+
+    def under_load(self, names: Sequence[str]) -> None:
+        brokers = self.brokers("load")
+        try:
+            for broker in brokers.values():
+                broker.start()
+            time.sleep(3)
+            for name in names:
+                measurement = MEASUREMENTS[name]
+                if not name.startswith("memory"):
+                    self.say(f"warming up: {name}")
+                    for broker in brokers.values():
+                        measurement.measure(broker, self.scale)
+                self.alternate(brokers, measurement.metrics, lambda b, m=measurement: m.measure(b, self.scale))
+        finally:
+            for broker in brokers.values():
+                broker.stop()
+
+    def hold(self) -> None:
+        words = {
+            "seconds": self.scale.idle_s,
+            "connections": self.scale.connections,
+            "partitions": self.scale.partitions,
+        }
+        results = [
+            Result(Metric(IDLE_CPU.format(**words), "s", None, True)),
+            Result(Metric(IDLE_MEMORY.format(**words), "MiB", None, True)),
+        ]
+        for name, broker in self.brokers("hold").items():
+            self.say(f"holding connections and partitions: {name}")
+            broker.start()
+            try:
+                for result, value in zip(results, hold(broker, self.scale), strict=True):
+                    result.values[name].append(value)
+                    self.say(f"{result.metric.name}: {name} {value:.4g} {result.metric.unit}")
+            finally:
+                broker.stop()
+        self.results += results
+
+
+def main(arguments: Sequence[str]) -> None:
+    chosen = options(arguments)
+    jars()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
+        run = Run(Path(directory), chosen.pairs, Scale.quick() if chosen.quick else Scale())
+        if "start-up" in chosen.only:
+            run.start_up()
+        under_load = [name for name in MEASUREMENTS if name in chosen.only]
+        if under_load:
+            run.under_load(under_load)
+        if "hold" in chosen.only:
+            run.hold()
+    show(run.results)
+    if chosen.output:
+        command = shlex.join(["make", "bench", *([f"BENCH={shlex.join(arguments)}"] if arguments else [])])
+        write(chosen.output, run.results, command, NOTES)
+        print(f"written to {chosen.output}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
