@@ -111,7 +111,7 @@ class HeadraceProcess:
     """
 
     name = "headrace"
-    command = (sys.executable, "-c", "from headrace.cli.main import main; raise SystemExit(main())", "serve")
+    command = (sys.executable, "-m", "headrace", "serve")
 
     def __init__(
         self,
