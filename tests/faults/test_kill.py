@@ -85,7 +85,8 @@ class Witness:
         with consumer(bootstrap_servers, group, check_crcs=True) as source:
             ends = {p.partition: source.get_watermark_offsets(p, timeout=PATIENCE_S)[1] for p in partitions}
             source.assign(partitions)
-            stored = {(m.partition(), m.offset()): m.value().decode().rstrip(".") for m in take(source, sum(ends.values()))}
+            messages = take(source, sum(ends.values()))
+            stored = {(m.partition(), m.offset()): m.value().decode().rstrip(".") for m in messages}
             committed = {p.partition: p.offset for p in source.committed(partitions, timeout=PATIENCE_S)}
         lost = {where: value for where, value in self.produced.items() if stored.get(where) != value}
         assert not lost, f"{len(lost)} acknowledged records are lost or changed: {sorted(lost.items())[:5]}"
