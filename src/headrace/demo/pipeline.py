@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.spark import Acknowledged, acknowledge, register
+from headrace.spark import Acknowledged, acknowledge
 
 from .data import DemoError
 
@@ -58,7 +58,6 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
             reason = str(error).strip().splitlines()[0]
             raise DemoError(f"Spark does not start (it needs Java 17): {reason}; see {log}") from None
         session.sparkContext.setLogLevel("WARN")
-    register(session)
     try:
         yield session
     finally:

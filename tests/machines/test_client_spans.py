@@ -1,0 +1,34 @@
+"""Runs of offsets against plain sets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.client.spans import Span, count, intersect, normalize, subtract
+
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
+
+
+def offsets(spans: list[Span]) -> set[int]:
+    return {offset for first, last in spans for offset in range(first, last + 1)}
+
+
+def is_normal(spans: list[Span]) -> bool:
+    return all(left[1] + 1 < right[0] for left, right in zip(spans, spans[1:], strict=False))
+
+
+@given(SPANS)
+def test_normalizing_keeps_the_offsets_in_the_fewest_spans(spans: list[Span]) -> None:
+    normal = normalize(spans)
+    assert offsets(normal) == offsets(spans)
+    assert is_normal(normal)
+    assert count(normal) == len(offsets(spans))
+
+
+@given(SPANS, SPANS)
+def test_intersecting_and_subtracting_are_those_of_sets(left: list[Span], right: list[Span]) -> None:
+    left, right = normalize(left), normalize(right)
+    assert offsets(intersect(left, right)) == offsets(left) & offsets(right)
+    assert offsets(subtract(left, right)) == offsets(left) - offsets(right)
+    assert is_normal(subtract(left, right))
