@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ def offsets(spans: list[Span]) -> set[int]:
 
 
 def is_normal(spans: list[Span]) -> bool:
-    return all(left[1] + 1 < right[0] for left, right in zip(spans, spans[1:], strict=False))
+    return all(left[1] + 1 < right[0] for left, right in itertools.pairwise(spans))
 
 
 @given(SPANS)

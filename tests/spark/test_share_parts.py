@@ -1,0 +1,161 @@
+"""The parts of the share source that need no broker and no JVM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.client import AcknowledgeType, AcquiredRange
+from headrace.spark import ShareSourceError, rendezvous
+from headrace.spark.acknowledge import spans
+from headrace.spark.executor import split
+from headrace.spark.options import ShareOptions
+
+REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "kafka.group.id": "g", "subscribe": "a, b"}
+
+
+@st.composite
+def acquired_ranges(draw: st.DrawFn) -> list[AcquiredRange]:
+    ranges = []
+    for partition in range(draw(st.integers(1, 4))):
+        offset = 0
+        for gap, length in draw(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 60)), max_size=5)):
+            offset += gap
+            ranges.append(AcquiredRange("t", partition, offset, offset + length - 1, 1 + gap % 3))
+            offset += length
+    return draw(st.permutations(ranges))
+
+
+@given(acquired_ranges(), st.integers(1, 100))
+def test_tasks_hold_every_acquired_offset_once_and_no_more_than_asked(
+    ranges: list[AcquiredRange], records_per_task: int
+) -> None:
+    tasks = split(ranges, records_per_task)
+    total = sum(r.count for r in ranges)
+    sizes = [sum(last - first + 1 for _, _, first, last, _ in task.value) for task in tasks]
+    assert all(1 <= size <= records_per_task for size in sizes)
+    assert len(tasks) == -(-total // records_per_task)
+    work = [
+        (p, offset, d) for task in tasks for _, p, first, last, d in task.value for offset in range(first, last + 1)
+    ]
+    assert sorted(work) == sorted(
+        (r.partition, offset, r.delivery_count) for r in ranges for offset in range(r.first_offset, r.last_offset + 1)
+    )
+
+
+def test_rows_become_runs_and_those_without_an_outcome_are_left_out() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["t"] * 7,
+            "partition": pa.array([0, 0, 0, 0, 0, 1, 0], pa.int32()),
+            "offset": [5, 3, 4, 8, 9, 3, 4],
+            "outcome": ["accept", "accept", "accept", "accept", None, "reject", "accept"],
+        }
+    )
+    assert sorted(spans(batch)) == [("t", 0, "accept", 3, 5), ("t", 0, "accept", 8, 8), ("t", 1, "reject", 3, 3)]
+
+
+def test_options_are_read_whatever_their_case() -> None:
+    given_options = {
+        **REQUIRED,
+        "INCLUDEHEADERS": "TRUE",
+        "RecordsPerTask": "7",
+        "outcome.default": "release",
+        "kafka.fetch.min.bytes": "5",
+    }
+    options = ShareOptions.parse(given_options, source=True)
+    assert options.topics == ("a", "b")
+    assert options.include_headers
+    assert options.records_per_task == 7
+    assert options.default_outcome is AcknowledgeType.RELEASE
+    assert options.librdkafka == {"fetch.min.bytes": "5"}
+
+
+def test_a_sink_takes_the_options_of_its_source() -> None:
+    assert ShareOptions.parse({**REQUIRED, "checkpointLocation": "x"}, source=False).group_id == "g"
+    assert ShareOptions.parse({k: v for k, v in REQUIRED.items() if k != "subscribe"}, source=False).topics == ()
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "ssl"])
+def test_what_cannot_be_done_yet_is_refused(protocol: str) -> None:
+    with pytest.raises(ShareSourceError, match="speaks plaintext only"):
+        ShareOptions.parse({**REQUIRED, "kafka.security.protocol": protocol}, source=True)
+
+
+class Reader:
+    """A reader that holds offsets 0 to 9 of t-0."""
+
+    def __init__(self) -> None:
+        self.applied: list[rendezvous.OutcomeSpan] = []
+        self.server = rendezvous.OutcomeServer(self.apply, self.count_held)
+
+    async def apply(self, outcomes: Sequence[rendezvous.OutcomeSpan]) -> dict[str, int]:
+        self.applied += (tuple(outcome) for outcome in outcomes)
+        return {"accept": self.count_held(outcomes)}
+
+    def count_held(self, outcomes: Sequence[rendezvous.OutcomeSpan]) -> int:
+        return sum(min(last, 9) - first + 1 for topic, _, _, first, last in outcomes if topic == "t")
+
+
+@pytest.fixture
+def notes_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(rendezvous, "directory", lambda: tmp_path)
+    return tmp_path
+
+
+def test_outcomes_reach_the_reader_that_holds_the_records(notes_folder: Path) -> None:
+    async def scenario() -> None:
+        reader, idle = Reader(), Reader()
+        idle.count_held = lambda outcomes: 0  # type: ignore[method-assign]
+        idle.server = rendezvous.OutcomeServer(idle.apply, idle.count_held)
+        await reader.server.start("b:1", "g")
+        await idle.server.start("b:1", "another group")
+        applied = await asyncio.to_thread(rendezvous.deliver, [("t", 0, "accept", 0, 9)])
+        assert applied == {"accept": 10, "release": 0, "reject": 0}
+        assert reader.applied == [("t", 0, "accept", 0, 9)]
+        assert idle.applied == []
+        reader.server.close()
+        idle.server.close()
+
+    asyncio.run(scenario())
+    assert list(notes_folder.iterdir()) == []
+
+
+def test_a_stranger_without_the_token_is_not_answered(notes_folder: Path) -> None:
+    async def scenario() -> None:
+        reader = Reader()
+        await reader.server.start("b:1", "g")
+
+        def intrude() -> bytes:
+            (path,) = notes_folder.glob("*.json")
+            assert path.stat().st_mode & 0o077 == 0
+            note = json.loads(path.read_text())
+            body = json.dumps({"token": "guess", "apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}).encode()
+            with socket.create_connection(("127.0.0.1", note["port"])) as connection:
+                connection.sendall(len(body).to_bytes(4, "big") + body)
+                return connection.recv(100)
+
+        assert await asyncio.to_thread(intrude) == b""
+        assert reader.applied == []
+        reader.server.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_note_of_a_killed_reader_is_cleared_away(notes_folder: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    left = {"bootstrap_servers": "b:1", "group_id": "g", "port": port, "token": "x"}
+    (notes_folder / "left.json").write_text(json.dumps(left))
+    with pytest.raises(ShareSourceError, match="no kafka-share query"):
+        rendezvous.deliver([("t", 0, "accept", 0, 9)])
+    assert list(notes_folder.iterdir()) == []
