@@ -275,15 +275,16 @@ def test_assignments_are_computed_no_more_often_than_the_interval():
     desk = Desk(share_assignment_interval_ms=1_000)
     desk.add_topic("t", 3)
     assert desk.beat("m", 0, ["t"]).member_epoch == 2
+    assert given(desk, desk.beat("m", 0, ["t"])) == {"t": (0, 1, 2)}  # an assignment of nothing held up nothing
     joined = desk.beat("n", 0, ["t"])
     group = desk.coordinator.groups["s"]
-    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (2, {}, 3, 2)
+    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (3, {}, 4, 3)
     desk.pass_ms(999)
-    assert desk.beat("m", 2).assignment is None
+    assert desk.beat("m", 3).assignment is None
     desk.pass_ms(1)
-    n = desk.beat("n", 2)
-    m = desk.beat("m", 2)
-    assert (n.member_epoch, m.member_epoch) == (3, 3)
+    n = desk.beat("n", 3)
+    m = desk.beat("m", 3)
+    assert (n.member_epoch, m.member_epoch) == (4, 4)
     assert sorted(given(desk, m)["t"] + given(desk, n)["t"]) == [0, 1, 2]
 
 

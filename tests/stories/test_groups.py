@@ -282,6 +282,12 @@ def test_the_coordinator_is_this_broker(broker, client, topic):
     assert refused.error_code == 42
 
 
+def test_a_member_of_a_new_share_group_has_its_partitions_with_the_first_answer(client, group_id):
+    topic_id = client.create_topic(f"{group_id}-topic")
+    answer = client.beat(group_id, "m", 0, (f"{group_id}-topic",))
+    assert [(one.topic_id, one.partitions) for one in answer.assignment.topic_partitions] == [(topic_id, (0, 1, 2))]
+
+
 # --- a restart ---
 
 

@@ -154,7 +154,8 @@ class HeartbeatStep:
             if assignment != self.group.target.get(member_id):
                 self._write(ShareGroupTargetAssignmentMember(self.group.group_id, member_id, assignment))
         self.target = target
-        self.target_epoch = AssignmentEpoch(self.epoch, self.now_ms)
+        # An assignment of nothing, as before any share state is there, holds up no other.
+        self.target_epoch = AssignmentEpoch(self.epoch, self.now_ms if any(target.values()) else 0)
         self._write(ShareGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
 
     def _advance(self) -> None:

@@ -1,7 +1,8 @@
 """ShareGroupHeartbeat (76), version 1: a member of a share group joins, stays or leaves (KIP-932).
 
 A heartbeat that first sees a partition has its share state initialised, which on a single node is done before the
-answer; a later heartbeat hands the partition out.
+answer. So a member that joins is decided upon twice, and gets its partitions with its first heartbeat instead of
+waiting for the next; a member that is there already learns of new partitions with its next one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kio.schema.share_group_heartbeat.v1.response import Assignment, ShareGroupH
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import SharedTopic
-from headrace.groups.share_heartbeat import ShareHeartbeat, ShareHeartbeatReply
+from headrace.groups.share_heartbeat import JOIN_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.wire.messages import NO_THROTTLE
 
@@ -33,8 +34,11 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: Request
         context.client_id or "",
         context.client_host,
     )
-    outcome = broker.groups.share_heartbeat(request.group_id, heartbeat, broker.catalog.topics, broker.now_ms())
-    reply = broker.submit(broker.groups, request.group_id, outcome)
+    reply = _decide(broker, request.group_id, heartbeat)
+    if isinstance(reply, ShareHeartbeatReply) and reply.initialize:
+        _initialize(broker, request.group_id, reply)
+        if heartbeat.member_epoch == JOIN_EPOCH:
+            reply = _decide(broker, request.group_id, heartbeat)
     if isinstance(reply, Refusal):
         return ShareGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,
@@ -43,9 +47,12 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: Request
             member_epoch=0,
             heartbeat_interval=NO_THROTTLE,
         )
-    if reply.initialize:
-        _initialize(broker, request.group_id, reply)
     return when_durable(broker, _response(reply))
+
+
+def _decide(broker: Broker, group_id: str, heartbeat: ShareHeartbeat) -> ShareHeartbeatReply | Refusal:
+    outcome = broker.groups.share_heartbeat(group_id, heartbeat, broker.catalog.topics, broker.now_ms())
+    return broker.submit(broker.groups, group_id, outcome)
 
 
 def _initialize(broker: Broker, group_id: str, reply: ShareHeartbeatReply) -> None:
