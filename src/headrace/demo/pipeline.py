@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +28,9 @@ _FLIGHT = (
 )
 
 
+_LOOK_EVERY_S = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """What one micro-batch came to: outcomes applied, and records that had been delivered before."""
@@ -40,6 +46,7 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
     :raises DemoError: Spark does not start
     """
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs whatever a foreachBatch function raises
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with log.open("ab") as file, _stderr_to(file.fileno()):
         try:
@@ -115,21 +122,36 @@ def drain(
         report(BatchResult(acknowledged, batch.where("deliveryCount > 1").count()))
         batch.unpersist()
 
-    query = (
-        flights.writeStream.foreachBatch(work)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    with _deferred_interrupts() as interrupted:
+        query = (
+            flights.writeStream.foreachBatch(work)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            while not interrupted.is_set() and not query.awaitTermination(_LOOK_EVERY_S):
+                pass
+        except Exception as error:
+            lines = str(error).splitlines()
+            reason = next((line for line in lines if "Error: " in line), lines[0])
+            raise DemoError(f"the query failed: {reason.strip()}") from None
+        finally:
+            query.stop()
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM set the event: raised inside a call to the JVM they would break the connection to it."""
+    interrupted = threading.Event()
+    kept = {number: signal.signal(number, lambda *_: interrupted.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        raise
-    except Exception as error:
-        reason = next((line for line in str(error).splitlines() if "Error: " in line), str(error).splitlines()[0])
-        raise DemoError(f"the query failed: {reason.strip()}") from None
+        yield interrupted
     finally:
-        query.stop()
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def written(spark: SparkSession, parquet: Path) -> tuple[int, int]:
