@@ -14,6 +14,9 @@ MIN_REQUEST_BYTES = 8
 MAX_QUEUED_REQUESTS = 64
 """Requests of one connection that are received and not yet served; past that nothing more is read from it."""
 
+MAX_QUEUED_BYTES = 8 * 1024 * 1024
+"""Likewise, how many bytes of such requests."""
+
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """The buffer that all connections receive into: the most that is read from one of them at a time."""
 

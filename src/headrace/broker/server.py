@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace import handlers
 from headrace.errors import ErrorCode
-from headrace.handlers import APIS, RequestContext
+from headrace.handlers import APIS, CloseConnection, RequestContext
 from headrace.handlers.api_18_api_versions import supported
 from headrace.wire.frames import SIZE, BadFrame, RequestHeader, request_header
 from headrace.wire.messages import Codec, codec
@@ -25,7 +25,7 @@ from headrace.wire.refusals import refuse_all
 from headrace.wire.versions import Adapted, adapt
 
 from .broker import Broker, StorageError
-from .limits import MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
+from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
 
 log = logging.getLogger("headrace.server")
 
@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
         while requests and self.task is None and self._writable and self.transport is not None:
             self._request(requests.popleft())
         self._send()
-        paused = len(requests) > MAX_QUEUED_REQUESTS
+        paused = len(requests) > MAX_QUEUED_REQUESTS or sum(map(len, requests)) > MAX_QUEUED_BYTES
         if paused != self._paused and self.transport is not None:
             self._paused = paused
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
@@ -240,10 +240,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             wire = codec(header.api_key, version)
             request = wire.read_request(frame, header.body_offset)
+            adapted = adapt(request, wire, api.highest, self.server.broker.catalog)
         except BadFrame as error:
             self._close("%s", error)
             return
-        adapted = adapt(request, wire, api.highest, self.server.broker.catalog)
         context = RequestContext(
             api_version=version,
             client_id=header.client_id,
@@ -255,6 +255,9 @@ class Connection(asyncio.BufferedProtocol):
         )
         try:
             response = handlers.handler(header.api_key)(self.server.broker, adapted.request, context)
+        except CloseConnection as reason:
+            self._close("%s", reason)
+            return
         except Exception as error:
             response = self._failed(error, adapted.request, header)
         if isinstance(response, Awaitable):

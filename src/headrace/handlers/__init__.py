@@ -29,6 +29,10 @@ class Api(NamedTuple):
         return f"{__name__}.api_{self.key:02}_{self.name}"
 
 
+class CloseConnection(Exception):
+    """Raised by a handler when there is nothing to answer, and closing is all that the client can notice."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """Who asks, and how.

@@ -16,14 +16,10 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import CRC_START, TRANSACTIONAL_BIT
 
-from . import RequestContext
+from . import CloseConnection, RequestContext
 
 _ACKS = (-1, 0, 1)
 _ATTRIBUTES_LOW_BYTE = CRC_START + 1
-
-
-class UnackedFailure(Exception):
-    """A Produce with acks=0 failed: the connection is closed, for there is no other way to say so."""
 
 
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Any:
@@ -54,7 +50,8 @@ def _unacknowledged(response: ProduceResponse) -> None:
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:
-                raise UnackedFailure(f"partition {partition.index}: {partition.error_code.name}")
+                code = partition.error_code.name
+                raise CloseConnection(f"partition {partition.index} with acks=0: {code}")
 
 
 def _append(

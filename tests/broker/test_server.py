@@ -1,0 +1,119 @@
+"""Connections: what is pipelined, what is never answered, what is held back."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import headrace
+from headrace.broker import limits
+
+API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[headrace.Broker]:
+    with headrace.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: headrace.Broker) -> Iterator[socket.socket]:
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as client:
+        yield client
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def answer(client: socket.socket) -> bytes:
+    size = struct.unpack(">i", exactly(client, 4))[0]
+    return exactly(client, size)
+
+
+def exactly(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = client.recv(size - len(data))
+        assert piece, f"closed after {len(data)} of {size} bytes"
+        data += piece
+    return data
+
+
+def test_many_pipelined_requests_are_all_answered_in_order(client: socket.socket) -> None:
+    count = limits.MAX_QUEUED_REQUESTS * 5
+    client.sendall(b"".join(framed(struct.pack(">hhih", 18, 0, i, -1)) for i in range(count)))
+    assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == list(range(count))
+
+
+def test_requests_behind_a_long_poll_wait_for_it(broker: headrace.Broker, client: socket.socket) -> None:
+    """And however many there are, they are answered when it is over."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("polled", b"x")
+    assert producer.flush(10) == 0
+    partition = struct.pack(">iqi", 0, 1, 1024)
+    fetch = struct.pack(">hhihiiiibi", 1, 4, 99, -1, -1, 300, 1, 1024, 0, 1)
+    fetch += struct.pack(">h", 6) + b"polled" + struct.pack(">i", 1) + partition
+    count = limits.MAX_QUEUED_REQUESTS * 3
+    client.sendall(framed(fetch) + framed(API_VERSIONS) * count)
+    assert struct.unpack_from(">i", answer(client))[0] == 99
+    assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == [7] * count
+
+
+def test_a_failed_unacknowledged_produce_closes_the_connection(client: socket.socket) -> None:
+    topic = struct.pack(">h", 4) + b"none" + struct.pack(">iii", 1, 0, 3) + b"abc"
+    produce = struct.pack(">hhih", 0, 3, 1, -1) + struct.pack(">hhii", -1, 0, 1000, 1) + topic
+    client.sendall(framed(produce))
+    assert client.recv(1) == b""
+
+
+def test_an_unacknowledged_produce_is_stored_and_not_answered(broker: headrace.Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": 0})
+    for i in range(100):
+        producer.produce("unacknowledged", b"%d" % i)
+    assert producer.flush(10) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
+    consumer.assign([TopicPartition("unacknowledged", 0, 0)])
+    assert [message.value() for message in consumer.consume(100, 10)] == [b"%d" % i for i in range(100)]
+    consumer.close()
+
+
+def test_a_frame_larger_than_the_receive_buffer_arrives_whole(broker: headrace.Broker) -> None:
+    """Received straight into memory of its own, with the next request right behind it."""
+    large = b"x" * (limits.RECEIVE_BUFFER_BYTES * 3 + 17)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 5_000_000})
+    headed = [large[: len(large) // 4 + i] for i in range(4)]
+    for value in headed:
+        producer.produce("large", value)
+    assert producer.flush(10) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
+    consumer.assign([TopicPartition("large", 0, 0)])
+    assert [message.value() for message in consumer.consume(4, 10)] == headed
+    consumer.close()
+
+
+def test_max_connections() -> None:
+    with headrace.Broker(config={"max.connections": 2}) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as one, socket.create_connection((host, int(port)), 10):
+            one.sendall(framed(API_VERSIONS))
+            answer(one)
+            with socket.create_connection((host, int(port)), 10) as third:
+                assert third.recv(1) == b""
+            one.sendall(framed(API_VERSIONS))
+            answer(one)
+
+
+def test_idle_connections_are_closed() -> None:
+    with headrace.Broker(config={"connections.max.idle.ms": 200}) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as idle:
+            idle.sendall(framed(API_VERSIONS))
+            answer(idle)
+            assert idle.recv(1) == b""
