@@ -20,7 +20,7 @@ import headrace
 
 from . import pipeline, report
 from .backlog import BacklogWatch
-from .data import DemoError, flights, partition_sizes, produce, weather
+from .data import DemoError, check_reachable, flights, partition_sizes, produce, weather
 
 _PLOT = "backlog.png"
 _PARQUET = "flights.parquet"
@@ -111,6 +111,7 @@ def _run(bootstrap_servers: str, suffix: str, rows: int | None, folder: Path, co
 def _broker(bootstrap_servers: str | None) -> Iterator[tuple[str, str]]:
     """(bootstrap servers, what to end names with so that they are new) of an embedded broker, or of a given cluster."""
     if bootstrap_servers is not None:
+        check_reachable(bootstrap_servers)
         yield bootstrap_servers, f"-{time.time_ns() // 1_000_000:x}"
         return
     with headrace.Broker() as broker:

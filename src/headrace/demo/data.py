@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import pandas as pd
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from rich.progress import Progress
 
-from headrace.client import Cluster
+from headrace.client import ClientError, Cluster
+
+T = TypeVar("T")
 
 _POLL_EVERY_RECORDS = 5000
 
@@ -87,13 +91,28 @@ def produce(bootstrap_servers: str, dataset: Dataset, progress: Progress) -> Non
     progress.update(bar, completed=len(dataset.lines))
 
 
+def check_reachable(bootstrap_servers: str) -> None:
+    """Whether there is a broker.
+
+    :raises DemoError: there is not
+    """
+    try:
+        _ask(bootstrap_servers, lambda cluster: cluster.metadata())
+    except (ClientError, ValueError) as error:
+        raise DemoError(str(error)) from None
+
+
 def partition_sizes(bootstrap_servers: str, topic: str) -> dict[int, int]:
     """Partition -> records in it."""
+    ends = _ask(bootstrap_servers, lambda cluster: cluster.end_offsets([topic]))
+    return {partition: end for (_, partition), end in ends.items()}
 
-    async def ask() -> dict[int, int]:
-        cluster = Cluster(bootstrap_servers)
+
+def _ask(bootstrap_servers: str, question: Callable[[Cluster], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        cluster = Cluster(bootstrap_servers, client_id="headrace-demo")
         try:
-            return {partition: end for (_, partition), end in (await cluster.end_offsets([topic])).items()}
+            return await question(cluster)
         finally:
             await cluster.close()
 
