@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import struct
 from importlib import import_module
 from types import ModuleType
@@ -64,7 +65,8 @@ class Connection:
         except TimeoutError:
             raise ConnectionFailed(f"no broker answers at {address}: timed out after {timeout_ms} ms") from None
         except OSError as error:
-            raise ConnectionFailed(f"no broker answers at {address}: {error.strerror or error}") from None
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+            raise ConnectionFailed(f"no broker answers at {address}: {reason}") from None
         connection = cls(reader, writer, address, client_id)
         try:
             await connection._negotiate(timeout_ms)
