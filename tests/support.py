@@ -148,7 +148,7 @@ class HeadraceProcess:
         """Start the process without waiting for anything."""
         where = ["--ephemeral"] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
         options = [option for k, v in self.configs.items() for option in ("-c", f"{k}={v}")]
-        self._ready.clear()
+        self._ready = threading.Event()  # a new one: the reader of an earlier process may still set its own
         self.process = subprocess.Popen(
             [*self.command, "--listen", f"127.0.0.1:{self.port}", *where, *options],
             stdout=subprocess.PIPE,
@@ -157,17 +157,17 @@ class HeadraceProcess:
             env=self.environment(),
             preexec_fn=self._preexec_fn,
         )
-        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        threading.Thread(target=self._read, args=(self.process, self._ready), daemon=True).start()
         return self.process
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self.output.append(line.rstrip("\n"))
             if line.startswith("headrace is listening on "):
                 self.port = int(line.rsplit(":", 1)[1])
-                self._ready.set()
-        self._ready.set()
+                ready.set()
+        ready.set()
 
     def start(self, timeout_s: float = 30) -> HeadraceProcess:
         """Start it and wait for its readiness line."""
