@@ -5,7 +5,7 @@
 #   make test             everything that CI runs
 #   make demo [ROWS=n]    the main job: flights through a share group into Parquet
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
-#   make conformance-kafka   the conformance suite against a real Apache Kafka
+#   make conformance-kafka   the same suites of behaviour and clients against a real Apache Kafka
 #   make clean            remove what the targets made, but not .venv
 
 SHELL := /bin/bash
@@ -56,7 +56,7 @@ bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)
 
 conformance-kafka: $(STAMP) jars
-	$(PYTEST) tests/conformance --target kafka
+	$(PYTEST) $(wildcard tests/conformance) tests/clients tests/wire/test_bad_input.py --target kafka
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

@@ -42,7 +42,9 @@ def refusal(future: object) -> int:
 
 def test_topics_are_created_described_listed_and_deleted(client: AdminClient, topic_name: str) -> None:
     client.create_topics([NewTopic(topic_name, 3, 1)])[topic_name].result(PATIENCE_S)
-    listed = client.list_topics(timeout=PATIENCE_S).topics[topic_name]
+    listed = wait_until(
+        lambda: client.list_topics(timeout=PATIENCE_S).topics.get(topic_name), PATIENCE_S, "the topic to be listed"
+    )
     assert sorted(listed.partitions) == [0, 1, 2]
 
     described = client.describe_topics(TopicCollection([topic_name]))[topic_name].result(PATIENCE_S)
