@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -119,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers",
+        "_context",
         "_frame",
         "_frame_used",
         "_paused",
@@ -143,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self.task: asyncio.Task[None] | None = None
         self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
         self._frame_used = 0
+        self._context: RequestContext | None = None
         self._answers: list[bytes | memoryview] = []
         self._requests: deque[bytes | memoryview] = deque()
         self._writable = True
@@ -244,15 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         except BadFrame as error:
             self._close("%s", error)
             return
-        context = RequestContext(
-            api_version=version,
-            client_id=header.client_id,
-            client_host=self.host,
-            connection_id=self.connection_id,
-            listener_host=self.listener.advertised_host or self.listener.host,
-            listener_port=self.listener.advertised_port or self.listener.port,
-            legacy=adapted.legacy,
-        )
+        context = self._context_of(header, adapted.legacy)
         try:
             response = handlers.handler(header.api_key)(self.server.broker, adapted.request, context)
         except CloseConnection as reason:
@@ -264,6 +258,23 @@ class Connection(asyncio.BufferedProtocol):
             self.task = asyncio.get_running_loop().create_task(self._wait(response, adapted, header, wire))
         else:
             self._answer(response, adapted, header, wire)
+
+    def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
+        """Mostly that of the request before: the same client in the same version."""
+        known = self._context
+        asked = (header.api_version, header.client_id)
+        if known is not None and (known.api_version, known.client_id) == asked and not known.legacy and not legacy:
+            return known
+        self._context = RequestContext(
+            api_version=header.api_version,
+            client_id=header.client_id,
+            client_host=self.host,
+            connection_id=self.connection_id,
+            listener_host=self.listener.advertised_host or self.listener.host,
+            listener_port=self.listener.advertised_port or self.listener.port,
+            legacy=legacy,
+        )
+        return self._context
 
     async def _wait(self, response: Awaitable[Any], adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
         try:
