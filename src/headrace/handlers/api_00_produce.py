@@ -63,7 +63,7 @@ def _append(
     if isinstance(log, ErrorCode):
         return _refused(data.index, Refusal(log))
     if not data.records:
-        return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD, "The request holds no batch."))
+        return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD))
     if len(data.records) > _ATTRIBUTES_LOW_BYTE and data.records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         # As Apache Kafka refuses a transactional batch without a transaction; here there are none.
         return _refused(data.index, Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))

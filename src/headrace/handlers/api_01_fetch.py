@@ -16,7 +16,6 @@ from kio.schema.fetch.v18.response import FetchableTopicResponse, FetchResponse,
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.partition_log import PartitionLog
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -25,7 +24,7 @@ _READ_COMMITTED = 1
 
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
-    if request.session_id != 0:
+    if request.session_id != 0 or request.session_epoch > 0:
         return _response((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     response, enough = _read(broker, request)
     if enough or not request.topics or request.max_wait <= NO_THROTTLE:
@@ -75,7 +74,7 @@ def _read_partition(
     if isinstance(log, ErrorCode):
         return _refused(asked.partition, log)
     if asked.current_leader_epoch > 0:
-        return _refused(asked.partition, ErrorCode.UNKNOWN_LEADER_EPOCH, log)
+        return _refused(asked.partition, ErrorCode.UNKNOWN_LEADER_EPOCH)
     committed = request.isolation_level == _READ_COMMITTED
     records: bytes | Refusal = b""
     if first or left_bytes > 0 or asked.fetch_offset > log.end_offset or asked.fetch_offset < log.log_start_offset:
@@ -86,7 +85,7 @@ def _read_partition(
             up_to=log.last_stable_offset if committed else None,
         )
     if isinstance(records, Refusal):
-        return _refused(asked.partition, records.code, log)
+        return _refused(asked.partition, records.code)
     return PartitionData(
         partition_index=asked.partition,
         error_code=ErrorCode.NONE,
@@ -98,13 +97,13 @@ def _read_partition(
     )
 
 
-def _refused(index: int, code: ErrorCode, log: PartitionLog | None = None) -> PartitionData:
+def _refused(index: int, code: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=index,
         error_code=code,
-        high_watermark=-1 if log is None else log.end_offset,
-        last_stable_offset=-1 if log is None else log.last_stable_offset,
-        log_start_offset=-1 if log is None else log.log_start_offset,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
         aborted_transactions=None,
         records=b"",
     )
