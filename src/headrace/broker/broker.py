@@ -30,7 +30,7 @@ from headrace.share.share_state import ShareCoordinator
 from .catalog import Catalog, Topic
 from .config import Config
 from .flusher import Flusher
-from .limits import INTERNAL_READ_BYTES, max_open_files
+from .limits import EXPIRE_RETRY_MS, INTERNAL_READ_BYTES, max_open_files
 from .share_partitions import SharePartitions
 from .waits import Waits
 
@@ -322,13 +322,13 @@ class Broker:
                 for key, outcome in coordinator.expire(now_ms):
                     self.submit(coordinator, key, outcome)
             self.share.expire(now_ms)
-        except StorageError as error:
-            log.error("%s; trying again", error)
-            self._deadline_ms = now_ms + 1000
-            self._deadline = asyncio.get_running_loop().call_later(1, self._expire)
+        except Exception as error:
+            # The deadline is still there: without a pause a full disk would keep the loop busy with it.
+            trace = None if isinstance(error, StorageError) else error
+            log.error("cannot act on a timeout: %s; trying again in %d ms", error, EXPIRE_RETRY_MS, exc_info=trace)
+            self._deadline_ms = now_ms + EXPIRE_RETRY_MS
+            self._deadline = asyncio.get_running_loop().call_later(EXPIRE_RETRY_MS / 1000, self._expire)
             return
-        except Exception:
-            log.exception("a machine failed in expire()")
         self.arm()
 
     def disconnected(self, connection_id: int) -> None:

@@ -23,6 +23,9 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 INTERNAL_READ_BYTES = 1024 * 1024
 """How much of an internal topic is read at a time when it is replayed."""
 
+EXPIRE_RETRY_MS = 1000
+"""How long to wait before acting again on a timeout that could not be acted on."""
+
 MAX_FETCH_WAIT_MS = 5 * 60_000
 """The longest that a fetch may wait for records, whatever it asks for."""
 
