@@ -12,7 +12,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -221,6 +221,9 @@ class Broker:
         if not isinstance(appended, Refusal):
             self.flusher.appended(partition_log)
             self.waits.notify(("log", partition_log.topic_id, partition_log.partition))
+        elif appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
+            name, reason = f"{partition_log.topic}-{partition_log.partition}", appended.message or appended.code.name
+            log.warning("refused a batch for %s: %s", name, reason)
         return appended
 
     async def durable(self) -> None:
@@ -233,6 +236,14 @@ class Broker:
                 await self.flusher.durable()
             except OSError as error:
                 raise StorageError(f"cannot flush: {error}") from error
+
+    def when_durable(self, response: R) -> R | Awaitable[R]:
+        """The response itself where :meth:`durable` has nothing to wait for, as is usual; else one that waits."""
+        return self._after_flush(response) if self.flusher.due else response
+
+    async def _after_flush(self, response: R) -> R:
+        await self.durable()
+        return response
 
     async def _retain(self) -> None:
         """Delete what retention no longer keeps, every ``log.retention.check.interval.ms``, a few logs at a time."""

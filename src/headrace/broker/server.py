@@ -346,6 +346,8 @@ class Connection(asyncio.BufferedProtocol):
         self._serve()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._frame is not None:
+            log.info("%s went away after %d of %d bytes of a request", self.host, self._frame_used, len(self._frame))
         self.transport = None
         self._requests.clear()
         self._frame = None

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.batch import offset_ranges
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import AVAILABLE, AcknowledgementBatch
 from headrace.share.acquisition_locks import AcquiredRecords
@@ -36,9 +36,6 @@ LEADER_EPOCH = 0
 
 _LEAST_READ_BYTES = 64 * 1024
 _FIRST_GUESS_BYTES = 1024  # of a record
-_BATCH_HEAD = Struct(">qi11xi")  # base offset, batch length, last offset delta
-_BATCH_HEAD_BYTES = 61
-_LENGTH_OVERHEAD = 12
 
 _NOT_LOADED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -146,7 +143,7 @@ class SharePartitions:
                     continue
                 found += len(data)
                 # A read that ends before the log does has left out a batch that would have gone over min_bytes.
-                if found >= min_bytes or _log_batches(data)[0][-1][1] + 1 < loaded.log.end_offset:
+                if found >= min_bytes or offset_ranges(data)[0][-1][1] + 1 < loaded.log.end_offset:
                     return True
         return False
 
@@ -213,7 +210,7 @@ class SharePartitions:
         data = log.read(offset, min(limits.max_bytes, enough), up_to=up_to)
         if isinstance(data, Refusal) or not data:
             return b"", []
-        batches, positions = _log_batches(data)
+        batches, positions = offset_ranges(data)
         loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
         if batches[0][0] > offset:
             self._apply(loaded, loaded.partition.skip_missing(batches[0][0]))
@@ -380,21 +377,3 @@ class SharePartitions:
             for loaded in list(group.values()):
                 for member_id in {lock.member_id for lock in loaded.partition.locks.spans.values}:
                     self._apply(loaded, loaded.partition.release(member_id, settings))
-
-
-def _log_batches(data: bytes) -> tuple[list[tuple[int, int]], list[int]]:
-    """(base, last offset) of each whole log batch in ``data``; where each begins, and where the last one ends."""
-    batches: list[tuple[int, int]] = []
-    positions: list[int] = []
-    position, end = 0, len(data)
-    unpack = _BATCH_HEAD.unpack_from
-    while position + _BATCH_HEAD_BYTES <= end:
-        base_offset, length, last_offset_delta = unpack(data, position)
-        following = position + length + _LENGTH_OVERHEAD
-        if following > end:
-            break
-        batches.append((base_offset, base_offset + last_offset_delta))
-        positions.append(position)
-        position = following
-    positions.append(position)
-    return batches, positions

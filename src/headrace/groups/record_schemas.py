@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from headrace import varint
+
 from .records import (
     NO_TIMESTAMP,
     Assignment,
@@ -46,7 +48,6 @@ from .serial import (
     i64,
     string,
     tagged,
-    varint,
 )
 
 
@@ -210,7 +211,7 @@ def _read_assignment_epoch(reader: Reader) -> AssignmentEpoch:
 
 
 def _partitions(partitions: tuple[int, ...]) -> bytes:
-    return varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
+    return varint.encode(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
 
 
 def _assignment(value: Assignment) -> bytes:

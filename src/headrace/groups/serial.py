@@ -10,6 +10,8 @@ from struct import Struct
 from typing import TypeVar
 from uuid import UUID
 
+from headrace import varint
+
 T = TypeVar("T")
 
 _I8, _I16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
@@ -17,18 +19,6 @@ i8, i16, i32, i64 = _I8.pack, _I16.pack, _I32.pack, _I64.pack
 
 NO_TAGS = b"\0"
 """The end of a flexible structure that has no tagged fields."""
-
-
-def varint(number: int) -> bytes:
-    """An unsigned varint."""
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def string(text: str | None) -> bytes:
@@ -60,18 +50,18 @@ def compact_string(text: str | None) -> bytes:
     if text is None:
         return b"\0"
     data = text.encode("utf-8", "surrogatepass")
-    return varint(len(data) + 1) + data
+    return varint.encode(len(data) + 1) + data
 
 
 def compact_array(items: Iterable[bytes]) -> bytes:
     """An array of the flexible encoding, of items already in bytes."""
     pieces = tuple(items)
-    return varint(len(pieces) + 1) + b"".join(pieces)
+    return varint.encode(len(pieces) + 1) + b"".join(pieces)
 
 
 def tagged(tag: int, data: bytes) -> bytes:
     """The tagged fields of a flexible structure that has exactly this one."""
-    return b"\1" + varint(tag) + varint(len(data)) + data
+    return b"\1" + varint.encode(tag) + varint.encode(len(data)) + data
 
 
 class Reader:
@@ -79,7 +69,7 @@ class Reader:
 
     ``flexible`` selects the encoding of strings, bytes, arrays and structures.
 
-    :raises IndexError, struct.error, UnicodeDecodeError: from its methods, when the bytes end too early or are no text
+    :raises IndexError, struct.error, ValueError: from its methods, when the bytes end too early or are no text
     """
 
     __slots__ = ("_data", "_position", "flexible")
@@ -107,14 +97,8 @@ class Reader:
         return self._number(_I64)
 
     def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._position]
-            self._position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
+        value, self._position = varint.decode(self._data, self._position)
+        return value
 
     def _take(self, length: int) -> bytes:
         end = self._position + length

@@ -36,14 +36,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     )
     if request.acks == 0:
         return _unacknowledged(response)
-    if broker.flusher.due:
-        return _when_durable(broker, response)
-    return response
-
-
-async def _when_durable(broker: Broker, response: ProduceResponse) -> ProduceResponse:
-    await broker.durable()
-    return response
+    return broker.when_durable(response)
 
 
 def _unacknowledged(response: ProduceResponse) -> None:

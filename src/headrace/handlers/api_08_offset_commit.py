@@ -24,7 +24,7 @@ from headrace.groups.offsets import NO_RETENTION, Commit
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
-from .group_requests import milliseconds, when_durable
+from .group_requests import milliseconds
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 _UNSAID = timedelta(milliseconds=NO_RETENTION)
@@ -65,7 +65,7 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext
                 error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error_code))
         topics.append(OffsetCommitResponseTopic(topic_id=asked.topic_id, partitions=tuple(partitions)))
-    return when_durable(broker, OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(topics)))
+    return broker.when_durable(OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(topics)))
 
 
 def _commit(

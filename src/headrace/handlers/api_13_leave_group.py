@@ -17,7 +17,6 @@ from headrace.groups.classic_member import MemberIdentity
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
-from .group_requests import when_durable
 
 
 def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> Any:
@@ -31,4 +30,4 @@ def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) 
         for (member_id, instance_id), code in zip(leavers, reply, strict=True)
     )
     response = LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, members=members)
-    return when_durable(broker, response)
+    return broker.when_durable(response)

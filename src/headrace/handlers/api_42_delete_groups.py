@@ -14,7 +14,6 @@ from headrace.share.records import SharePartitionKey
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
-from .group_requests import when_durable
 
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Any:
@@ -22,7 +21,7 @@ def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext
         DeletableGroupResult(group_id=group_id, error_code=_delete(broker, group_id))
         for group_id in request.groups_names
     )
-    return when_durable(broker, DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=results))
+    return broker.when_durable(DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=results))
 
 
 def _delete(broker: Broker, group_id: str) -> ErrorCode:

@@ -22,7 +22,6 @@ from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
-from .group_requests import when_durable
 
 
 def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Any:
@@ -47,7 +46,7 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: Request
             member_epoch=0,
             heartbeat_interval=NO_THROTTLE,
         )
-    return when_durable(broker, _response(reply))
+    return broker.when_durable(_response(reply))
 
 
 def _decide(broker: Broker, group_id: str, heartbeat: ShareHeartbeat) -> ShareHeartbeatReply | Refusal:

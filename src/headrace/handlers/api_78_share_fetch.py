@@ -128,12 +128,7 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
 def _answer(fetch: _Fetch, fetched: list[Fetched]) -> Any:
     """The response, or one that waits until the acknowledgements are durable."""
     response = _response(fetch, fetched)
-    return _when_durable(fetch.broker, response) if fetch.broker.flusher.due else response
-
-
-async def _when_durable(broker: Broker, response: ShareFetchResponse) -> ShareFetchResponse:
-    await broker.durable()
-    return response
+    return fetch.broker.when_durable(response)
 
 
 _LEADER = LeaderIdAndEpoch(leader_id=Broker.node_id, leader_epoch=LEADER_EPOCH)

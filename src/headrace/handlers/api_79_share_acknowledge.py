@@ -53,7 +53,7 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
     moved = any(refusal is not None and refusal.code in NOT_LEADER for refusal in acknowledged.values())
     endpoints = (_endpoint(broker, context),) if moved else ()
     response = _response(ErrorCode.NONE, settings.lock_duration_ms, responses, endpoints)
-    return _when_durable(broker, response) if broker.flusher.due else response
+    return broker.when_durable(response)
 
 
 def _topic(topic: AcknowledgeTopic, acknowledged: Acknowledged) -> ShareAcknowledgeTopicResponse:

@@ -1,4 +1,4 @@
-"""What the handlers of group requests share: waiting for durability, and for the answer to a parked request."""
+"""What the handlers of group requests share: durations, and waiting for the answer to a parked request."""
 
 from __future__ import annotations
 
@@ -19,16 +19,6 @@ def milliseconds(duration: timedelta) -> int:
     return duration // _MILLISECOND
 
 
-def when_durable(broker: Broker, response: R) -> R | Awaitable[R]:
-    """The response, after what was written for it is as durable as the flush settings ask: usually at once."""
-    return _after_flush(broker, response) if broker.flusher.due else response
-
-
-async def _after_flush(broker: Broker, response: R) -> R:
-    await broker.durable()
-    return response
-
-
 def decide_parked(
     broker: Broker, group_id: str, decide: Callable[[int], Outcome[Any, R | None]], pack: Callable[[R], Any]
 ) -> Any:
@@ -46,7 +36,7 @@ def decide_parked(
     if reply is None:
         return _parked(broker, parked, pack)
     parked.cancel()
-    return when_durable(broker, pack(reply))
+    return broker.when_durable(pack(reply))
 
 
 async def _parked(broker: Broker, parked: Awaitable[R], pack: Callable[[R], Any]) -> Any:

@@ -33,6 +33,7 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 
 _LENGTH = struct.Struct(">i")
+_RANGE = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PREFIX = struct.Struct(">qii")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
@@ -128,6 +129,27 @@ def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield position, header
         position = following
+
+
+def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list[int]]:
+    """``(base offset, last offset)`` of each whole batch; and where each begins, with where the last one ends behind.
+
+    The little of :func:`headers` that share groups need, of every batch that they fetch.
+    """
+    ranges: list[tuple[int, int]] = []
+    positions: list[int] = []
+    position, end = 0, len(data)
+    unpack = _RANGE.unpack_from
+    while position + HEADER_BYTES <= end:
+        base_offset, length, last_offset_delta = unpack(data, position)
+        following = position + length + LENGTH_OVERHEAD
+        if following > end:
+            break
+        ranges.append((base_offset, base_offset + last_offset_delta))
+        positions.append(position)
+        position = following
+    positions.append(position)
+    return ranges, positions
 
 
 def whole_batches(data: bytes | memoryview, start: int = 0) -> int:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from headrace import varint
+
 SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1
 UNKNOWN = -1
@@ -168,7 +170,7 @@ def _encode_key(record_type: int, key: SharePartitionKey) -> bytes:
 
 
 def _encode_tail(record: ShareSnapshot | ShareUpdate) -> bytes:
-    parts = [_varint(len(record.state_batches) + 1)]
+    parts = [varint.encode(len(record.state_batches) + 1)]
     parts += [_BATCH.pack(*batch, 0) for batch in record.state_batches]
     if record.delivery_complete_count == UNKNOWN:
         parts.append(b"\0")
@@ -178,7 +180,7 @@ def _encode_tail(record: ShareSnapshot | ShareUpdate) -> bytes:
 
 
 def _decode_tail(value: bytes, position: int) -> tuple[tuple[StateBatch, ...], int]:
-    length, position = _read_varint(value, position)
+    length, position = varint.decode(value, position)
     batches = []
     for _ in range(length - 1):
         first, last, state, count, tags = _BATCH.unpack_from(value, position)
@@ -187,10 +189,10 @@ def _decode_tail(value: bytes, position: int) -> tuple[tuple[StateBatch, ...], i
             position = _skip_tags(value, position, tags)
         batches.append(StateBatch(first, last, state, count))
     complete_count = UNKNOWN
-    tags, position = _read_varint(value, position)
+    tags, position = varint.decode(value, position)
     for _ in range(tags):
-        tag, position = _read_varint(value, position)
-        size, position = _read_varint(value, position)
+        tag, position = varint.decode(value, position)
+        size, position = varint.decode(value, position)
         if tag == 0:
             (complete_count,) = struct.unpack_from(">i", value, position)
         position += size
@@ -199,27 +201,7 @@ def _decode_tail(value: bytes, position: int) -> tuple[tuple[StateBatch, ...], i
 
 def _skip_tags(value: bytes, position: int, tags: int) -> int:
     for _ in range(tags):
-        _, position = _read_varint(value, position)
-        size, position = _read_varint(value, position)
+        _, position = varint.decode(value, position)
+        size, position = varint.decode(value, position)
         position += size
     return position
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _read_varint(value: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = value[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7

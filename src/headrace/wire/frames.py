@@ -9,6 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from headrace import varint
+
 SIZE = Struct(">i")
 _FIXED_HEADER = Struct(">hhih")
 
@@ -57,31 +59,13 @@ def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
     try:
         if frame[offset] == 0:  # all that clients send in practice
             return offset + 1
-        count, offset = unsigned_varint(frame, offset)
+        count, offset = varint.decode(frame, offset)
         for _ in range(count):
-            _, offset = unsigned_varint(frame, offset)
-            size, offset = unsigned_varint(frame, offset)
+            _, offset = varint.decode(frame, offset)
+            size, offset = varint.decode(frame, offset)
             offset += size
-    except IndexError as error:
-        raise BadFrame("the tagged fields of the header run over the end of the request") from error
+    except (IndexError, ValueError) as error:
+        raise BadFrame(f"the tagged fields of the header cannot be read: {error}") from error
     if offset > len(frame):
         raise BadFrame("the tagged fields of the header run over the end of the request")
     return offset
-
-
-def unsigned_varint(frame: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """The varint at ``offset``, and the offset behind it.
-
-    :raises BadFrame: when it is longer than five bytes
-    :raises IndexError: when the frame ends within it
-    """
-    value = shift = 0
-    while True:
-        byte = frame[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-        shift += 7
-        if shift > 28:
-            raise BadFrame("a varint is longer than five bytes")

@@ -14,13 +14,16 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from .frames import BadFrame, unsigned_varint
+from headrace import varint
+
+from .frames import BadFrame
 from .writer import FIXED_FORMATS, nested_type
 
 Skim = Callable[[Any, int, int], int]
 """``skim(frame, offset, end)``: the offset behind a message that starts at ``offset``.
 
-Raises :class:`BadFrame` for an impossible array, IndexError or struct.error where the frame ends too early."""
+Raises :class:`BadFrame` for an impossible array, IndexError or struct.error where the frame ends too early, ValueError
+for an endless varint."""
 
 _SHORT, _LONG = Struct(">h").unpack_from, Struct(">i").unpack_from
 
@@ -121,7 +124,7 @@ def _compact(frame: Any, offset: int) -> int:
     length = frame[offset]
     if length < 0x80:
         return offset + length if length else offset + 1
-    length, offset = unsigned_varint(frame, offset)
+    length, offset = varint.decode(frame, offset)
     return offset + length - 1
 
 
@@ -138,7 +141,7 @@ def _compact_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
     if count < 0x80:
         offset += 1
     else:
-        count, offset = unsigned_varint(frame, offset)
+        count, offset = varint.decode(frame, offset)
     return _possible(count - 1 if count else 0, end - offset), offset
 
 
@@ -155,10 +158,10 @@ def _possible(count: int, left_bytes: int) -> int:
 
 
 def _tags(frame: Any, offset: int, end: int, known: dict[int, Skim]) -> int:
-    count, offset = unsigned_varint(frame, offset)
+    count, offset = varint.decode(frame, offset)
     for _ in range(_possible(count, end - offset)):
-        tag, offset = unsigned_varint(frame, offset)
-        size, offset = unsigned_varint(frame, offset)
+        tag, offset = varint.decode(frame, offset)
+        size, offset = varint.decode(frame, offset)
         walk = known.get(tag)
         # kio reads a field that it knows to its own end, whatever its size says.
         offset = walk(frame, offset, end) if walk is not None else offset + size

@@ -15,6 +15,8 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
+from headrace import varint
+
 Write = Callable[[Callable[[Any], object], Any], None]
 """``write(put, message)``: hands the message's bytes to ``put``, piece by piece."""
 
@@ -180,24 +182,12 @@ def _uuid_bytes(value: Any) -> bytes:
     return bytes(16) if value is None else value.bytes
 
 
-def unsigned_varint(value: int) -> bytes:
-    """``value`` in groups of seven bits, the lowest first."""
-    if value < 0x80:
-        return bytes((value,))
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
 def _compact_string(put: Callable[[Any], object], value: str | None) -> None:
     if value is None:
         put(b"\0")
     else:
         encoded = value.encode()
-        put(unsigned_varint(len(encoded) + 1) + encoded)
+        put(varint.encode(len(encoded) + 1) + encoded)
 
 
 def _legacy_string(put: Callable[[Any], object], value: str | None) -> None:
@@ -212,7 +202,7 @@ def _compact_data(put: Callable[[Any], object], value: Any) -> None:
     if value is None:
         put(b"\0")
     else:
-        put(unsigned_varint(len(value) + 1))
+        put(varint.encode(len(value) + 1))
         put(value)
 
 
@@ -225,7 +215,7 @@ def _legacy_data(put: Callable[[Any], object], value: Any) -> None:
 
 
 def _compact_length(put: Callable[[Any], object], items: Any) -> None:
-    put(b"\0" if items is None else unsigned_varint(len(items) + 1))
+    put(b"\0" if items is None else varint.encode(len(items) + 1))
 
 
 def _legacy_length(put: Callable[[Any], object], items: Any) -> None:
@@ -233,12 +223,12 @@ def _legacy_length(put: Callable[[Any], object], items: Any) -> None:
 
 
 def _tagged(put: Callable[[Any], object], message: Any, tags: list[tuple[int, Write]]) -> None:
-    put(unsigned_varint(len(tags)))
+    put(varint.encode(len(tags)))
     for tag, write in tags:
         pieces: list[bytes] = []
         write(pieces.append, message)
         data = b"".join(pieces)
-        put(unsigned_varint(tag) + unsigned_varint(len(data)))
+        put(varint.encode(tag) + varint.encode(len(data)))
         put(data)
 
 
