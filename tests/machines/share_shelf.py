@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from headrace.share.acknowledgement import AcknowledgementBatch
-from headrace.share.records import SharePartitionKey
+from headrace.share.records import Archived, SharePartitionKey
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_state import ReadState, ShareCoordinator
@@ -24,6 +24,7 @@ class Shelf:
         self.now_ms = 0
         self.log: list[tuple[int, int]] = []  # (base offset, last offset) of each log batch
         self.log_start = 0
+        self.archived: list[Archived] = []
         self.coordinator = ShareCoordinator(snapshot_update_records=3)
         self._submit(self.coordinator.initialize(KEY, 1, start_offset, 0, 1))
         self.restart()
@@ -43,6 +44,7 @@ class Shelf:
             )
             assert refusal is None
             self.partition.replay(update)
+            self.archived += update.archived
         return outcome.reply
 
     def restart(self) -> None:

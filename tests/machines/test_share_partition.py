@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE, GAP, REJECT, RELEASE, RENEW
-from headrace.share.records import StateBatch
+from headrace.share.records import ArchiveReason, StateBatch
 from headrace.share.share_partition import SharePartition
 from tests.machines.share_shelf import KEY, Shelf
 
@@ -355,6 +355,20 @@ def test_locks_that_run_out_and_sessions_that_close_count_as_deliveries_too():
     s.close()
     assert s.fetch() == []
     assert s.lag == 0
+
+
+def test_what_is_archived_says_why():
+    s = shelf(10, delivery_count_limit=2)
+    s.fetch()
+    assert s.ack((0, 4, [GAP, REJECT, REJECT, ACCEPT, RELEASE])) is None
+    assert s.archived == [(0, 0, 1, ArchiveReason.GAP), (1, 2, 1, ArchiveReason.REJECTED)]
+    assert s.fetch("n") == [(4, 4, 2)]
+    s.close("n")
+    assert s.archived[2:] == [(4, 4, 2, ArchiveReason.DELIVERY_LIMIT)]
+    s.close()
+    s.log = [(8, 9)]
+    assert s.fetch() == [(8, 9, 2)]
+    assert s.archived[3:] == [(5, 7, 1, ArchiveReason.GONE)]
 
 
 # --- the log moves ---

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.share.records import StateBatch
+from headrace.share.records import ArchiveReason
 from headrace.share.settings import ShareSettings
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
@@ -18,6 +18,8 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 
 NEXT_STATE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED, RENEW: ACQUIRED}
 """What an acknowledgement makes of an ACQUIRED record. No other state can be acknowledged."""
+
+_REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 
 MALFORMED = Refusal(ErrorCode.INVALID_REQUEST)
 NOT_IN_CACHE = Refusal(
@@ -75,8 +77,29 @@ def runs(first: int, last: int, types: Sequence[int], start_offset: int) -> Iter
     return same_type
 
 
-def after(first: int, last: int, state: int, delivery_count: int, settings: ShareSettings) -> StateBatch:
-    """Records that were held, now in ``state``; ones given back at the delivery limit are archived instead."""
-    if state == AVAILABLE and delivery_count >= settings.delivery_count_limit:
-        state = ARCHIVED
-    return StateBatch(first, last, state, delivery_count)
+class Change(NamedTuple):
+    """What is to become of a run of records.
+
+    :param last_offset: inclusive
+    :param reason: why they become ARCHIVED; None for the other states
+    """
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+    reason: ArchiveReason | None = None
+
+
+def acknowledged(first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings) -> Change:
+    """What an acknowledgement other than RENEW makes of records that were held."""
+    if acknowledge_type == RELEASE:
+        return given_back(first, last, delivery_count, settings)
+    return Change(first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type))
+
+
+def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
+    """What becomes of records that were held, given back: available again, but archived at the delivery limit."""
+    if delivery_count < settings.delivery_count_limit:
+        return Change(first, last, AVAILABLE, delivery_count)
+    return Change(first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT)

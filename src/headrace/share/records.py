@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import struct
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -40,17 +41,40 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
+class ArchiveReason(Enum):
+    """Why records are not delivered again although nobody accepted them."""
+
+    REJECTED = "rejected"
+    DELIVERY_LIMIT = "delivery limit reached"
+    GAP = "gap"
+    """The member that held them found no record there: compacted away, or a control record."""
+    GONE = "gone from the log"
+    """The log no longer has them."""
+
+
+class Archived(NamedTuple):
+    """A run of records that became ARCHIVED for one reason; ``last_offset`` inclusive."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: ArchiveReason
+
+
 class StateUpdate(NamedTuple):
     """What changed in a share-partition.
 
     :param start_offset: the start offset after the change
     :param delivery_complete_count: finished records from there on, after the change (KIP-1226); -1 when not known
     :param state_batches: the changed records from the start offset on, ascending and disjoint
+    :param archived: which of the changed records are to be ARCHIVED, and why, also those that the start offset passes
+        with this very change. It is not persisted: it is for whoever acts on it before the change is made true
     """
 
     start_offset: int
     delivery_complete_count: int
     state_batches: tuple[StateBatch, ...]
+    archived: tuple[Archived, ...] = ()
 
 
 class SharePartitionKey(NamedTuple):

@@ -44,7 +44,6 @@ from headrace.share.acknowledgement import (
     FIRST_PAST_ACQUIRED,
     LAST_PAST_ACQUIRED,
     MALFORMED,
-    NEXT_STATE,
     NOT_IN_CACHE,
     NOT_OWNER_OF_BATCH,
     NOT_OWNER_OF_OFFSET,
@@ -52,13 +51,15 @@ from headrace.share.acknowledgement import (
     REJECT,
     RENEW,
     AcknowledgementBatch,
-    after,
+    Change,
+    acknowledged,
+    given_back,
     runs,
     well_formed,
 )
 from headrace.share.acquisition_locks import AcquiredRecords, AcquisitionLock, AcquisitionLocks
 from headrace.share.isolation import isolate, throttle_limit
-from headrace.share.records import UNKNOWN, StateBatch, StateUpdate
+from headrace.share.records import UNKNOWN, Archived, ArchiveReason, StateBatch, StateUpdate
 from headrace.share.settings import ShareSettings
 from headrace.share.spans import Run, Spans
 
@@ -227,7 +228,7 @@ class SharePartition:
         """
         if not well_formed(batches, RENEW if renew else REJECT):
             return Outcome(MALFORMED)
-        changes: list[StateBatch] = []
+        changes: list[Change] = []
         renewed: list[Run[AcquisitionLock]] = []
         for first, last, types in batches:
             if last < self.start_offset:
@@ -251,7 +252,7 @@ class SharePartition:
         last: int,
         acknowledge_type: int,
         settings: ShareSettings,
-        changes: list[StateBatch],
+        changes: list[Change],
         renewed: list[Run[AcquisitionLock]],
     ) -> Refusal | None:
         """Add what one acknowledge type makes of ``first..last`` to ``changes`` or ``renewed``."""
@@ -272,7 +273,7 @@ class SharePartition:
             if acknowledge_type == RENEW:
                 renewed.append((position, end, lock))
             else:
-                changes.append(after(position, end, NEXT_STATE[acknowledge_type], lock.delivery_count, settings))
+                changes.append(acknowledged(position, end, acknowledge_type, lock.delivery_count, settings))
             position = end + 1
             if position > last:
                 return None
@@ -305,9 +306,7 @@ class SharePartition:
         return self._give_back(self.locks.held_by(member_id), settings)
 
     def _give_back(self, locks: Iterable[Run[AcquisitionLock]], settings: ShareSettings) -> Outcome[StateUpdate, None]:
-        outcome = self._change(
-            [after(first, last, AVAILABLE, lock.delivery_count, settings) for first, last, lock in locks]
-        )
+        outcome = self._change([given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks])
         return Outcome(None, outcome.records)
 
     # --- what the log does ---
@@ -327,14 +326,14 @@ class SharePartition:
     def skip_missing(self, base_offset: int) -> Outcome[StateUpdate, None]:
         """The log has nothing from the fetch offset to ``base_offset`` (exclusive): archive what is available there."""
         missing = self._available.within(0, base_offset - 1)
-        changes = [StateBatch(first, last, ARCHIVED, count) for first, last, count in missing]
+        changes = [Change(first, last, ARCHIVED, count, ArchiveReason.GONE) for first, last, count in missing]
         if base_offset > self.end_offset:
-            changes.append(StateBatch(self.end_offset, base_offset - 1, ARCHIVED, 0))
+            changes.append(Change(self.end_offset, base_offset - 1, ARCHIVED, 0, ArchiveReason.GONE))
         return Outcome(None, self._change(changes).records)
 
     # --- change ---
 
-    def _change(self, changes: Sequence[StateBatch]) -> Outcome[StateUpdate, Refusal | None]:
+    def _change(self, changes: Sequence[Change]) -> Outcome[StateUpdate, Refusal | None]:
         """The update that ``changes`` make (ascending, disjoint, none of them finished so far)."""
         if not changes:
             return Outcome(None)
@@ -342,29 +341,32 @@ class SharePartition:
         start = self.start_offset
         complete = self.delivery_complete_count
         joined: list[StateBatch] = []
+        archived: list[Archived] = []
         i = 0
-        for change in changes:
-            if change.delivery_state != AVAILABLE:
-                complete += change.last_offset - change.first_offset + 1
+        for first, last, state, count, reason in changes:
+            if state != AVAILABLE:
+                complete += last - first + 1
                 while i < len(finished) and finished.firsts[i] == start:
                     start = finished.lasts[i] + 1
                     i += 1
-                if change.first_offset == start:
-                    start = change.last_offset + 1
-            if joined and joined[-1][1] + 1 == change[0] and joined[-1][2:] == change[2:]:
-                joined[-1] = StateBatch(joined[-1][0], *change[1:])
+                if first == start:
+                    start = last + 1
+                if reason is not None:
+                    archived.append(Archived(first, last, count, reason))
+            if joined and joined[-1][1:] == (first - 1, state, count):
+                joined[-1] = StateBatch(joined[-1][0], last, state, count)
             else:
-                joined.append(change)
+                joined.append(StateBatch(first, last, state, count))
         while i < len(finished) and finished.firsts[i] == start:
             start = finished.lasts[i] + 1
             i += 1
         complete -= start - self.start_offset
         kept = tuple(batch for batch in joined if batch.last_offset >= start)
-        return Outcome(None, (StateUpdate(start, complete, kept),))
+        return Outcome(None, (StateUpdate(start, complete, kept, tuple(archived)),))
 
     def replay(self, update: StateUpdate) -> None:
         """Apply a persisted update: the only way in which records finish, come back or are passed."""
-        start, complete, batches = update
+        start, complete, batches, _ = update
         if batches:
             for batch in batches:
                 self._reach(batch)
