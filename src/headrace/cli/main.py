@@ -6,15 +6,16 @@ Exit status: 0; 1 for a failure; 2 for bad usage. Both come with one line on std
 from __future__ import annotations
 
 import gc
+import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from headrace import __version__
 
+from .commands import COMMANDS, Command, load
 from .errors import Failure
-from .options import serve_options
 
 
 class _Parser(ArgumentParser):
@@ -25,14 +26,16 @@ class _Parser(ArgumentParser):
 
 
 def _parser() -> ArgumentParser:
+    """Everything before the name of a command. The command itself parses what follows it."""
     parser = _Parser(prog="headrace", description="Work queues and visible progress for Kafka-protocol streams.")
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
-    serve_options(commands.add_parser("serve", help="run a broker", description="Run a Kafka-protocol broker."))
+    for name, purpose in COMMANDS.items():
+        commands.add_parser(name, help=purpose)
     return parser
 
 
-def _serve(options: Any) -> int:
+def _load(name: str) -> Command:
     # kio imports hypothesis where it finds it, for the sake of its own tests. That would take a fifth of the time that
     # a broker has to start, and leave a directory of hypothesis's behind.
     hidden = "hypothesis" not in sys.modules
@@ -41,13 +44,18 @@ def _serve(options: Any) -> int:
     # What is imported here stays for good: the collector need not look for garbage in it, now or ever.
     gc.disable()
     try:
-        from . import serve
+        return load(name)
     finally:
         gc.freeze()
         gc.enable()
         if hidden:
             del sys.modules["hypothesis"]
-    return serve.run(options)
+
+
+def _parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
+    parser = _Parser(prog=f"headrace {name}")
+    command.declare(parser)
+    return parser.parse_intermixed_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,15 +63,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :returns: the exit status
     """
-    parser = _parser()
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    name = words[0] if words and words[0] in COMMANDS else None
     try:
-        options: Any = parser.parse_args(arguments)
+        if name is None:
+            _parser().parse_args(words)
+            return 0
+        command = _load(name)
+        status = command.run(_parsed(name, command, words[1:]))
+        sys.stdout.flush()
+        return status
     except SystemExit as end:  # argparse has said what there is to say
         return int(end.code or 0)
-    try:
-        return _serve(options)
     except Failure as failure:
-        print(f"headrace {options.command}: {failure}", file=sys.stderr)
+        print(f"headrace {name}: {failure}", file=sys.stderr)
         return failure.status
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:  # before the command could take care of it
         return 130

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from headrace.broker.server import Listener, Server
 from headrace.log.log_directory import DirectoryInUse
 
 from .errors import BadUsage, Failure
-from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties
+from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties, serve_options
 
 log = logging.getLogger("headrace")
 
@@ -28,6 +28,12 @@ STOP_WITHIN_S = 4.5
 """How long stopping may take. What is not flushed by then is found again as after a crash."""
 
 _ANY_ADDRESS = ("0.0.0.0", "::")
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "Run a Kafka-protocol broker."
+    serve_options(parser)
 
 
 def run(options: Namespace) -> int:

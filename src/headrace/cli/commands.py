@@ -1,0 +1,34 @@
+"""The commands of ``headrace``. To add one, add a line to :data:`COMMANDS` and write its module.
+
+The module of ``share-groups`` is ``cli/share_groups.py``. It has ``declare(parser)``, which adds the options to an
+``ArgumentParser``, and ``run(options)``, which takes the parsed ones, returns the exit status and raises
+:class:`~headrace.cli.errors.Failure` with one line for the user. It is imported only when its command is called.
+Options that several commands share are in :mod:`headrace.cli.client_options`.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Protocol, cast
+
+COMMANDS: Mapping[str, str] = {
+    "serve": "run a broker",
+}
+"""Name → what it is for, in the order of the help."""
+
+
+class Command(Protocol):
+    """What the module of a command has."""
+
+    def declare(self, parser: ArgumentParser) -> None:
+        """Add the command's options and its description."""
+
+    def run(self, options: Namespace) -> int:
+        """Do it; returns the exit status."""
+
+
+def load(name: str) -> Command:
+    """The module of a command of :data:`COMMANDS`."""
+    return cast(Command, import_module(f"{__package__}.{name.replace('-', '_')}"))
