@@ -24,7 +24,8 @@ from kio.schema.share_fetch.v2.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
-from headrace.broker.share_partitions import LEADER_EPOCH, Fetched, FetchLimits
+from headrace.broker.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
+from headrace.broker.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
@@ -86,8 +87,8 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
     )
     if request.is_renew_ack or limits.max_records <= 0 or limits.max_bytes <= 0:
         return _answer(fetch, [])
-    if request.min_bytes <= 1 or share.has_bytes(session, request.min_bytes, settings):
-        fetched = share.fetch(session, limits, settings)
+    if request.min_bytes <= 1 or has_bytes(share, session, request.min_bytes, settings):
+        fetched = acquire(share, session, limits, settings)
         if _enough(session, fetched) or request.max_wait <= NO_THROTTLE:
             return _answer(fetch, fetched)
     return _poll(fetch)
@@ -109,15 +110,15 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
     deadline_ms = broker.monotonic_ms() + wait_ms
 
     def waiter() -> Awaitable[bool]:
-        keys = broker.share.wait_keys(session, fetch.settings)
+        keys = wait_keys(broker.share, session, fetch.settings)
         return broker.waits.wait(keys, deadline_ms - broker.monotonic_ms())
 
     async def poll(notified: Awaitable[bool]) -> ShareFetchResponse:
         await broker.durable()  # the acknowledgements, while waiting anyway
         while True:
             more = await notified
-            if not more or min_bytes <= 1 or broker.share.has_bytes(session, min_bytes, fetch.settings):
-                fetched = broker.share.fetch(session, fetch.limits, fetch.settings)
+            if not more or min_bytes <= 1 or has_bytes(broker.share, session, min_bytes, fetch.settings):
+                fetched = acquire(broker.share, session, fetch.limits, fetch.settings)
                 if not more or _enough(session, fetched):
                     return _response(fetch, fetched)
             notified = waiter()
