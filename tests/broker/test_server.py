@@ -7,10 +7,13 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import headrace
+from headrace import varint
 from headrace.broker import limits
+from tests import raw
 
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
 
@@ -35,6 +38,20 @@ def framed(body: bytes) -> bytes:
 def answer(client: socket.socket) -> bytes:
     size = struct.unpack(">i", exactly(client, 4))[0]
     return exactly(client, size)
+
+
+def topic_id(broker: headrace.Broker, name: str) -> bytes:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    known = admin.describe_topics(TopicCollection([name]))[name].result().topic_id
+    halves = known.get_most_significant_bits(), known.get_least_significant_bits()
+    return struct.pack(">qq", *halves)
+
+
+def produce_v13(topic_id: bytes, records: bytes) -> bytes:
+    """A Produce request for partition 0 with correlation id 100."""
+    head = struct.pack(">hhih", 0, 13, 100, -1) + b"\0" + b"\0" + struct.pack(">hi", -1, 1000)
+    size = varint.encode(len(records) + 1)
+    return head + b"\2" + topic_id + b"\2" + struct.pack(">i", 0) + size + records + b"\0\0\0"
 
 
 def exactly(client: socket.socket, size: int) -> bytes:
@@ -64,6 +81,30 @@ def test_requests_behind_a_long_poll_wait_for_it(broker: headrace.Broker, client
     client.sendall(framed(fetch) + framed(API_VERSIONS) * count)
     assert struct.unpack_from(">i", answer(client))[0] == 99
     assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == [7] * count
+
+
+def test_what_waits_is_not_overwritten_by_what_others_send(broker: headrace.Broker, client: socket.socket) -> None:
+    """All connections are received into one buffer; a Produce behind a long poll has to outlive that."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("kept", b"first")
+    assert producer.flush(10) == 0
+    fetch = struct.pack(">hhihiiiibi", 1, 4, 99, -1, -1, 2000, 1, 1024, 0, 1)
+    fetch += struct.pack(">h", 4) + b"kept" + struct.pack(">iiqi", 1, 0, 1, 1024)
+    client.sendall(framed(fetch) + framed(produce_v13(topic_id(broker, "kept"), raw.batch([b"mine" * 100]))))
+    with raw.connection(broker.bootstrap_servers) as other:
+        for _ in range(50):
+            other.call(18, 0, b"")
+            other.send(framed(struct.pack(">hhih", 18, 0, 1, 8000) + b"z" * 8000))
+            assert other.receive() is not None
+        producer.produce("kept", b"second")  # ends the long poll
+        assert producer.flush(10) == 0
+    assert struct.unpack_from(">i", answer(client))[0] == 99
+    assert struct.unpack_from(">i", answer(client))[0] == 100
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+    consumer.assign([TopicPartition("kept", 0, 0)])
+    values = [message.value() for message in consumer.consume(3, 10)]
+    consumer.close()
+    assert values == [b"first", b"second", b"mine" * 100]
 
 
 def test_a_failed_unacknowledged_produce_closes_the_connection(client: socket.socket) -> None:

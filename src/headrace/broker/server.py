@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_used = 0
         self._context: RequestContext | None = None
         self._answers: list[bytes | memoryview] = []
-        self._requests: deque[bytes | memoryview] = deque()
+        self._requests: deque[memoryview] = deque()
         self._writable = True
         self._paused = False
 
@@ -179,9 +179,19 @@ class Connection(asyncio.BufferedProtocol):
                 return
             frame, self._frame = self._frame, None
             self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
+            self._serve()
         else:
-            self._split(self.server.receive_buffer[:nbytes])
-        self._serve()
+            self._split(self.server.receive_buffer[:nbytes].toreadonly())
+            self._serve()
+            if self._requests:
+                self._keep_waiting()
+
+    def _keep_waiting(self) -> None:
+        """Give the requests that have to wait memory of their own: the buffer is everyone's."""
+        shared = self.server.receive_buffer.obj
+        for i, frame in enumerate(self._requests):
+            if frame.obj is shared:
+                self._requests[i] = memoryview(bytes(frame))
 
     def _split(self, data: memoryview) -> None:
         """Take the whole frames out of what has arrived, and start on the one that has not."""
@@ -193,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
             following = position + SIZE.size + size
             if following > end:
                 break
-            self._requests.append(bytes(data[position + SIZE.size : following]))
+            self._requests.append(data[position + SIZE.size : following])
             position = following
         if position < end:
             self._begin_frame(data[position:])
@@ -228,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = paused
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
-    def _request(self, frame: bytes | memoryview) -> None:
+    def _request(self, frame: memoryview) -> None:
         try:
             header = request_header(frame)
             api = APIS.get(header.api_key)
@@ -254,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         except Exception as error:
             response = self._failed(error, adapted.request, header)
-        if isinstance(response, Awaitable):
+        if hasattr(response, "__await__"):
             self.task = asyncio.get_running_loop().create_task(self._wait(response, adapted, header, wire))
         else:
             self._answer(response, adapted, header, wire)

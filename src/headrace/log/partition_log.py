@@ -12,8 +12,7 @@ import os
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log import recovery, timestamps
@@ -44,8 +43,7 @@ POSITIONS_KEPT = 64
 """Of so many readers per log we know where they go on, without asking an index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """What an append answers; offsets are inclusive.
 
     ``log_append_time_ms`` is -1 for CreateTime. Of a ``duplicate`` the offsets are those of the first time, and the
@@ -104,8 +102,8 @@ class PartitionLog:
 
     @property
     def unflushed_records(self) -> int:
-        """How many offsets no :meth:`flush` has covered yet (flush.messages counts these)."""
-        return self.end_offset - self._flushed_offset
+        """How many offsets no :meth:`flush` has covered yet (flush.messages counts these); does not load the log."""
+        return self._end_offset - self._flushed_offset
 
     @property
     def has_unflushed(self) -> bool:

@@ -9,17 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from .frames import SIZE, BadFrame, skip_tagged_fields
-from .skimmer import Skim, skimmer
+from .skimmer import skimmer
 from .writer import NO_TIME, Write, writer
 
 NO_THROTTLE = NO_TIME
 """What ``throttle_time`` is set to: this broker never throttles."""
+
+Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
+"""``read(frame, offset)``: a message and the position behind it; raises anything when the bytes are no such message."""
+
+_BY_HAND = {(0, 13): ".produce"}
+"""Messages that have a module of their own, with ``read`` for the request and ``write`` for the response."""
 
 # A frame up to this size goes out as one piece; of a larger one, values of at least a page are not copied into it.
 _JOIN_BYTES = 64 * 1024
@@ -56,8 +63,7 @@ class Codec:
     version: int
     request_type: Any
     response_type: Any
-    _read_request: Callable[[bytes | memoryview, int], tuple[Any, int]]
-    _skim: Skim
+    _read_request: Read
     _write_response: Write
     _flexible_request: bool
     _flexible_response_header: bool
@@ -70,7 +76,6 @@ class Codec:
         if self._flexible_request:
             offset = skip_tagged_fields(frame, offset)
         try:
-            self._skim(frame, offset, len(frame))
             request, _ = self._read_request(frame, offset)
         except BadFrame:
             raise
@@ -90,6 +95,18 @@ class Codec:
         return frame_of(parts)
 
 
+def _skimmed(request_type: Any) -> Read:
+    """kio's reader, for bytes that were skimmed first."""
+    skim, read = skimmer(request_type), entity_reader(request_type)
+
+    def skim_and_read(frame: bytes | memoryview, offset: int) -> tuple[Any, int]:
+        skim(frame, offset, len(frame))
+        message: tuple[Any, int] = read(frame, offset)
+        return message
+
+    return skim_and_read
+
+
 @cache
 def codec(api_key: int, version: int) -> Codec:
     """The codec of a version that Apache Kafka knows.
@@ -98,14 +115,15 @@ def codec(api_key: int, version: int) -> Codec:
     """
     request_type = load_request_schema(api_key, version)
     response_type = load_response_schema(api_key, version)
+    by_hand = _BY_HAND.get((api_key, version))
+    module = import_module(by_hand, __package__) if by_hand else None
     return Codec(
         api_key=api_key,
         version=version,
         request_type=request_type,
         response_type=response_type,
-        _read_request=entity_reader(request_type),
-        _skim=skimmer(request_type),
-        _write_response=writer(response_type),
+        _read_request=module.read if module else _skimmed(request_type),
+        _write_response=module.write if module else writer(response_type),
         _flexible_request=request_type.__header_schema__.__version__ >= 2,
         _flexible_response_header=response_type.__header_schema__.__version__ >= 1,
     )
