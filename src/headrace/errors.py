@@ -150,6 +150,10 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+class StorageError(Exception):
+    """An append to a topic failed: what was decided did not happen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An expected error: what was asked cannot be done.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.hashing import internal_partition
 from headrace.log import batch
@@ -37,10 +37,6 @@ from .waits import Waits
 log = logging.getLogger("headrace.broker")
 
 R = TypeVar("R")
-
-
-class StorageError(Exception):
-    """An append to an internal topic failed: what was decided did not happen."""
 
 
 class Broker:

@@ -178,3 +178,5 @@ def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterat
             assert isinstance(interval, int)
             if longest <= interval:
                 yield f"{session} must be greater than {heartbeat}"
+    if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
+        yield "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'"

@@ -23,6 +23,12 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 INTERNAL_READ_BYTES = 1024 * 1024
 """How much of an internal topic is read at a time when it is replayed."""
 
+COPY_READ_BYTES = 1024 * 1024
+"""How much of a log is read at a time to copy records to a dead-letter queue."""
+
+DEAD_LETTER_COMPLAINT_MS = 60_000
+"""How often at most a group's dead-letter queue that cannot be used is reported."""
+
 EXPIRE_RETRY_MS = 1000
 """How long to wait before acting again on a timeout that could not be acted on."""
 

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from headrace import handlers
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, StorageError
 from headrace.handlers import APIS, CloseConnection, RequestContext
 from headrace.handlers.api_18_api_versions import supported
 from headrace.wire.frames import SIZE, BadFrame, RequestHeader, request_header
@@ -24,7 +24,7 @@ from headrace.wire.messages import Codec, codec
 from headrace.wire.refusals import refuse_all
 from headrace.wire.versions import Adapted, adapt
 
-from .broker import Broker, StorageError
+from .broker import Broker
 from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
 
 log = logging.getLogger("headrace.server")

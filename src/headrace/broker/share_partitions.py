@@ -7,13 +7,14 @@ log for a fetch is in ``share_fetches.py``. Everything here is volatile; what mu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import AVAILABLE, AcknowledgementBatch
 from headrace.share.records import UNKNOWN, SharePartitionKey, StateUpdate
@@ -23,11 +24,15 @@ from headrace.share.share_session import ShareSession, ShareSessions
 from headrace.share.share_state import ReadState
 
 from .catalog import Topic
+from .dead_letters import DeadLetters
+from .limits import EXPIRE_RETRY_MS
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
 
     from .broker import Broker
+
+log = logging.getLogger("headrace.share")
 
 LEADER_EPOCH = 0
 """A single node leads every partition for good."""
@@ -73,6 +78,7 @@ class SharePartitions:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sessions = ShareSessions()
+        self.dead_letters = DeadLetters(broker)
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
         # A heap of (deadline, serial, share-partition): for each that holds locks, a time not after its next deadline.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
@@ -185,6 +191,8 @@ class SharePartitions:
         """
         for update in outcome.records:
             broker, partition, key = self.broker, loaded.partition, loaded.key
+            if update.archived:
+                self.dead_letters.write(key, loaded.log, update.archived)
             write = broker.share_state.write(
                 key,
                 loaded.state_epoch,
@@ -196,6 +204,8 @@ class SharePartitions:
                 self._partitions(key.topic_id),
             )
             refusal = broker.submit(broker.share_state, loaded.coordinator_key, write)
+            if update.archived:
+                self.dead_letters.settled(key)
             if refusal is not None:
                 self.drop(key.group_id, key.topic_id, key.partition)
                 return Refusal(_COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -232,12 +242,16 @@ class SharePartitions:
             if loaded.armed_ms != armed_ms or self.loaded(*loaded.key) is not loaded:
                 continue
             loaded.armed_ms = None
+            not_before_ms = 0
             try:
                 self.apply(loaded, loaded.partition.expire(now_ms, self.settings(group_id)))
-            finally:  # also when the append failed: the locks that ran out then do so again
+            except StorageError as error:  # of others the locks can still end: it may be one dead-letter queue only
+                log.error("cannot end the locks of %s: %s; trying again in %d ms", loaded.key, error, EXPIRE_RETRY_MS)
+                not_before_ms = now_ms + EXPIRE_RETRY_MS
+            finally:
                 deadline_ms = loaded.partition.next_deadline_ms()
                 if deadline_ms is not None:
-                    self.arm(loaded, deadline_ms)
+                    self.arm(loaded, max(deadline_ms, not_before_ms))
             if not self.sessions.in_group(group_id):
                 self._rest(group_id)
 

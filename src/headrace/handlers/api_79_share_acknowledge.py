@@ -21,9 +21,9 @@ from kio.schema.share_acknowledge.v2.response import (
     ShareAcknowledgeTopicResponse,
 )
 
-from headrace.broker.broker import Broker, StorageError
+from headrace.broker.broker import Broker
 from headrace.broker.share_partitions import LEADER_EPOCH
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.share.acknowledgement import AcknowledgementBatch
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, ShareSession

@@ -1,0 +1,380 @@
+"""The dead-letter queue of a share group (KIP-1191), through the handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.broker.dead_letters import DeadLetterCounts
+from headrace.errors import ErrorCode, Refusal
+from headrace.log import batch
+from headrace.log.partition_log import PartitionLog
+from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
+from tests.stories.share_stage import GROUP, Stage, stage, story
+
+OK = (ErrorCode.NONE, None)
+REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
+QUEUE = {"errors_deadletterqueue_topic_name": "dlq.t"}
+COPYING = {**QUEUE, "errors_deadletterqueue_copy_record_enable": "true"}
+NO_SPACE = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "Cannot write to the log: No space left on device")
+
+
+def open_queue(s: Stage, name: str = "dlq.t", partitions: int = 1, **configs: str) -> None:
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    s.broker.create_topic(name, partitions, {"errors.deadletterqueue.group.enable": "true", **named})
+
+
+def records(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[batch.Record]:
+    log = s.broker.log(s.broker.catalog.topics[topic], partition)
+    assert log is not None
+    found: list[batch.Record] = []
+    while log.log_start_offset + len(found) < log.end_offset:
+        data = log.read(len(found), 1 << 30)
+        assert isinstance(data, bytes)
+        found += [record for position, _ in batch.headers(data) for record in batch.records(data[position:])]
+    return found
+
+
+def context(record: batch.Record) -> dict[str, str]:
+    """What the headers say, without the prefix that they have in common."""
+    prefix = "__dlq.errors."
+    return {name[len(prefix) :]: (content or b"").decode() for name, content in record.headers if name[:6] == "__dlq."}
+
+
+def letters(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[tuple[int, int, str]]:
+    """(offset, delivery count, why) of each dead letter."""
+    found = [context(record) for record in records(s, topic, partition)]
+    return [(int(one["offset"]), int(one["delivery.count"]), one["message"]) for one in found]
+
+
+def append_with_everything(s: Stage, codec: int = batch.NONE) -> None:
+    """Three records with keys, values and headers in one batch."""
+    log = s.broker.log(s.broker.catalog.topics["t"], 0)
+    assert log is not None
+    data = batch.build(
+        [(b"k0", b"v0"), (None, b"v1"), (b"k2", None)],
+        timestamp_ms=s.broker.now_ms(),
+        headers=[(("h", b"0"),), (), (("h", b"2"), ("h", None))],
+        codec=codec,
+    )
+    s.broker.append(log, data)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, topic: str, refusal: Refusal = NO_SPACE) -> None:
+    """Let appends to a topic be refused."""
+    append = PartitionLog.append
+
+    def refuse(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        return refusal if self.topic == topic else append(self, *args, **kwargs)
+
+    monkeypatch.setattr(PartitionLog, "append", refuse)
+
+
+@story
+async def test_a_rejected_record_is_written_with_its_context():
+    async with stage(partitions=3, **QUEUE) as s:
+        open_queue(s, partitions=2)
+        s.produce(3, partition=2)
+        m = s.member()
+        await m.share_fetch(partitions=(2,))
+        before_ms = s.broker.now_ms()
+        assert await m.ack((0, 2, (ACCEPT, REJECT, RELEASE)), partition=2) == OK
+        (letter,) = records(s, partition=0)  # 2 modulo 2
+        assert (letter.key, letter.value) == (None, None)
+        assert letter.timestamp_ms >= before_ms
+        assert letter.headers == (
+            ("__dlq.errors.topic", b"t"),
+            ("__dlq.errors.partition", b"2"),
+            ("__dlq.errors.offset", b"1"),
+            ("__dlq.errors.group", GROUP.encode()),
+            ("__dlq.errors.delivery.count", b"1"),
+            ("__dlq.errors.message", REJECTED.encode()),
+        )
+        assert not records(s, partition=1)
+
+
+@pytest.mark.parametrize("codec", [batch.NONE, batch.GZIP, batch.SNAPPY, batch.LZ4, batch.ZSTD])
+@story
+async def test_a_copy_has_what_the_original_had_and_then_the_context(codec: int):
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        append_with_everything(s, codec)
+        s.produce(5)
+        append_with_everything(s)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 10, (REJECT, REJECT, REJECT, *[ACCEPT] * 6, REJECT, ACCEPT))) == OK
+        found = records(s)
+        assert [(one.key, one.value) for one in found] == [
+            (b"k0", b"v0"), (None, b"v1"), (b"k2", None), (None, b"v1")
+        ]  # fmt: skip
+        assert [one.headers[:-6] for one in found] == [(("h", b"0"),), (), (("h", b"2"), ("h", None)), ()]
+        assert [offset for offset, _, _ in letters(s)] == [0, 1, 2, 9]
+        assert {len(context(one)) for one in found} == {6}
+
+
+@story
+async def test_the_delivery_limit_by_release_by_closing_and_by_a_lost_connection():
+    async with stage(share_delivery_count_limit="2", **QUEUE) as s:
+        open_queue(s)
+        s.produce(3)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 2, RELEASE)) == OK
+        await m.fetch()
+        assert not letters(s)
+        assert await m.ack((0, 0, RELEASE)) == OK
+        assert letters(s) == [(0, 2, EXCEEDED)]
+        m.vanish()
+        assert letters(s) == [(0, 2, EXCEEDED), (1, 2, EXCEEDED), (2, 2, EXCEEDED)]
+        assert s.lag() == 0
+
+
+@story
+async def test_the_delivery_limit_by_a_lock_that_runs_out():
+    async with stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE) as s:
+        open_queue(s)
+        s.produce(2)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
+        assert await m.fetch() == [(1, 1, 2)]
+        s.broker.share.expire(s.broker.now_ms() + 1000)
+        assert letters(s) == [(1, 2, EXCEEDED)]
+
+
+@story
+async def test_what_is_no_dead_letter():
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        s.produce(4, 4)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 3, (ACCEPT, GAP, RELEASE, RELEASE))) == OK
+        log = s.broker.log(s.broker.catalog.topics["t"], 0)
+        assert log is not None
+        log.delete_records(6)
+        assert await m.fetch() == []
+        assert s.summary().start_offset == 6
+        assert not letters(s)
+        assert s.broker.share.dead_letters.counts == {}
+
+
+@story
+async def test_a_group_without_a_queue_opens_no_batch(monkeypatch: pytest.MonkeyPatch):
+    async with stage(errors_deadletterqueue_copy_record_enable="true") as s:
+        open_queue(s)
+        s.produce(2)
+        m = s.member()
+        await m.fetch()
+        monkeypatch.setattr(batch, "records", None)
+        assert await m.ack((0, 1, REJECT)) == OK
+        assert s.lag() == 0
+
+
+@story
+async def test_a_rejected_record_that_is_gone_from_the_log_leaves_its_context():
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        s.produce(1, 1, 1, value=b"there")
+        m = s.member()
+        await m.fetch()
+        log = s.broker.log(s.broker.catalog.topics["t"], 0)
+        assert log is not None
+        log.delete_records(2)
+        assert await m.ack((0, 2, REJECT)) == OK
+        assert [one.value for one in records(s)] == [None, None, b"there"]
+        assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
+
+
+@story
+async def test_many_letters_go_in_batches_below_max_message_bytes():
+    async with stage(**COPYING) as s:
+        open_queue(s, max_message_bytes="2000")
+        s.produce(20, value=b"x" * 500)
+        s.produce(1, value=b"y" * 5000)
+        s.produce(1, value=b"z" * 10)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 21, REJECT)) == OK
+        log = s.broker.log(s.broker.catalog.topics["dlq.t"], 0)
+        assert log is not None
+        data = log.read(0, 1 << 20)
+        assert isinstance(data, bytes)
+        sizes = [header.size_bytes for _, header in batch.headers(data)]
+        assert max(sizes) <= 2000
+        assert len(sizes) <= 12  # more than one letter in each
+        assert [one.value for one in records(s)] == [b"x" * 500] * 20 + [None, b"z" * 10]
+        assert [offset for offset, _, _ in letters(s)] == list(range(22))
+        counts = s.broker.share.dead_letters.counts[GROUP]
+        assert counts == DeadLetterCounts(records=22, writes=len(sizes))
+
+
+# --- when it cannot be written ---
+
+
+@story
+async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acquired(monkeypatch: pytest.MonkeyPatch):
+    async with stage(**QUEUE) as s:
+        open_queue(s)
+        s.produce(3)
+        m = s.member()
+        await m.fetch()
+        with monkeypatch.context() as disk:
+            failing(disk, "dlq.t")
+            code, message = await m.ack((0, 1, REJECT))
+            assert code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "dlq.t" in str(message)
+            assert await m.ack((2, 2, ACCEPT)) == OK  # what is no dead letter does not need the queue
+            assert await s.member("n").fetch() == []
+            assert s.lag() == 2
+        assert await m.ack((0, 1, REJECT)) == OK
+        assert [offset for offset, _, _ in letters(s)] == [0, 1]
+        assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(records=2, writes=2, failed_writes=1)
+
+
+@story
+async def test_the_queue_of_one_group_does_not_keep_the_locks_of_another(monkeypatch: pytest.MonkeyPatch):
+    async with stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE) as s:
+        open_queue(s)
+        s.produce(1)
+        s.configure_group("h", share_auto_offset_reset="earliest", share_record_lock_duration_ms="1000")
+        s.initialize(group_id="h")
+        m = s.member()
+        await m.fetch()
+        await m.ack((0, 0, RELEASE))
+        assert await m.fetch() == [(0, 0, 2)]
+        assert await s.member("n", "h").fetch() == [(0, 0, 1)]
+        later_ms = s.broker.now_ms() + 1000
+        with monkeypatch.context() as disk:
+            failing(disk, "dlq.t")
+            s.broker.share.expire(later_ms)
+            deadline_ms = s.broker.share.next_deadline_ms()
+            assert deadline_ms is not None
+            assert deadline_ms > later_ms  # tried again later, not at once and for ever
+            assert await s.member("o", "h").fetch() == [(0, 0, 2)]
+        s.broker.share.expire(deadline_ms)
+        assert letters(s) == [(0, 2, EXCEEDED)]
+
+
+@story
+async def test_a_letter_whose_archiving_failed_is_not_written_again(monkeypatch: pytest.MonkeyPatch):
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        s.produce(3)
+        m = s.member()
+        await m.fetch()
+        with monkeypatch.context() as disk:
+            failing(disk, "__share_group_state")
+            for _ in range(3):
+                assert (await m.ack((0, 1, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await m.ack((0, 2, REJECT)) == OK
+        assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
+
+
+def test_a_crash_between_the_letter_and_the_archiving_delivers_again(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    @story
+    async def before():
+        async with stage(data_dir=tmp_path, **QUEUE) as s:
+            open_queue(s)
+            s.produce(2)
+            m = s.member()
+            await m.fetch()
+            failing(monkeypatch, "__share_group_state")
+            assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+    @story
+    async def after():
+        async with stage(data_dir=tmp_path) as s:
+            m = s.member()
+            assert await m.fetch() == [(0, 1, 1)]  # locks and the counts of what was never written are forgotten
+            assert await m.ack((0, 0, REJECT), (1, 1, ACCEPT)) == OK
+            assert [offset for offset, _, _ in letters(s)] == [0, 0]
+            assert s.lag() == 0
+
+    before()
+    monkeypatch.undo()
+    after()
+
+
+# --- when it is not set up ---
+
+
+@pytest.mark.parametrize(
+    ("topic", "configs", "why"),
+    [
+        ("dlq.t", None, "DLQ topic does not exist and auto create is disabled"),
+        ("dlq.t", {}, "DLQ is not enabled on configured DLQ topic"),
+        ("other", {"errors.deadletterqueue.group.enable": "true"}, "does not comply with the DLQ topic prefix"),
+        ("t", {"errors.deadletterqueue.group.enable": "true"}, "is the topic that the records are in"),
+        ("__consumer_offsets", {"errors.deadletterqueue.group.enable": "true"}, "cannot start with __"),
+    ],
+)
+@story
+async def test_a_queue_that_is_not_set_up_is_reported_and_the_record_archived(
+    topic: str, configs: dict[str, str] | None, why: str, caplog: pytest.LogCaptureFixture
+):
+    async with stage(errors_deadletterqueue_topic_name=topic) as s:
+        if topic == "t":
+            s.broker.catalog.alter_configs("topic", "t", dict(configs or {}))
+        elif configs is not None:
+            s.broker.create_topic(topic, 1, configs)
+        s.produce(2)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 0, REJECT)) == OK
+        assert await m.ack((1, 1, REJECT)) == OK
+        assert s.lag() == 0
+        assert sum(why in record.getMessage() for record in caplog.records) == 1
+        assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(failed_writes=2)
+        if configs is not None and topic != "t":
+            assert not records(s, topic)
+
+
+@story
+async def test_a_queue_that_takes_no_such_records_is_reported_and_the_record_archived(caplog: pytest.LogCaptureFixture):
+    async with stage(**QUEUE) as s:
+        open_queue(s, cleanup_policy="compact")  # and a letter without a copy has no key
+        s.produce(1)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 0, REJECT)) == OK
+        assert "Compacted topic cannot accept message without key" in caplog.text
+        assert s.lag() == 0
+
+
+@story
+async def test_a_queue_is_created_where_the_broker_allows_it():
+    allowed = {"errors.deadletterqueue.auto.create.topics.enable": "true", "num.partitions": "3"}
+    async with stage(configs=allowed, **QUEUE) as s:
+        s.produce(1)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 0, REJECT)) == OK
+        topic = s.broker.catalog.topics["dlq.t"]
+        assert topic.partitions == 3
+        assert topic.configs == {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
+        assert letters(s) == [(0, 1, REJECTED)]
+
+
+@story
+async def test_without_a_prefix_any_name_will_do():
+    async with stage(
+        configs={"errors.deadletterqueue.topic.name.prefix": ""}, errors_deadletterqueue_topic_name="graveyard"
+    ) as s:
+        open_queue(s, "graveyard")
+        s.produce(1)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 0, REJECT)) == OK
+        assert letters(s, "graveyard") == [(0, 1, REJECTED)]
+
+
+def test_the_queue_may_not_be_an_internal_topic():
+    from headrace.broker.config import Config
+
+    refusal = Config().validate("group", "errors.deadletterqueue.topic.name", "__consumer_offsets")
+    assert refusal == Refusal(
+        ErrorCode.INVALID_CONFIG, "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'"
+    )
