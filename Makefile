@@ -56,7 +56,8 @@ bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)
 
 conformance-kafka: $(STAMP) jars
-	$(PYTEST) $(wildcard tests/conformance) tests/clients tests/wire/test_bad_input.py --target kafka
+	$(PYTEST) $(wildcard tests/conformance) tests/clients tests/cli/test_console_share_consumer.py \
+	  tests/wire/test_bad_input.py --target kafka
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 COMMANDS: Mapping[str, str] = {
     "serve": "run a broker",
+    "console-share-consumer": "show the records of a topic as a member of a share group",
 }
 """Name → what it is for, in the order of the help."""
 

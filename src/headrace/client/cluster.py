@@ -253,6 +253,23 @@ class Cluster:
             what = f"setting {dict(configs)} on group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
 
+    async def group_config(self, group_id: str, name: str) -> str | None:
+        """The value of a config of a group, its default if it was never set; None if the broker knows no such config.
+
+        :raises RequestRefused: the broker does not tell
+        """
+        connection = await self.connection()
+        messages = connection.messages("describe_configs")
+        resource = messages.DescribeConfigsResource(
+            resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configuration_keys=(name,)
+        )
+        request = messages.DescribeConfigsRequest(resources=(resource,))
+        (answer,) = (await connection.request(request, timeout_ms=self._timeout_ms)).results
+        if answer.error_code:
+            what = f"asking for {name} of group '{group_id}'"
+            raise RequestRefused(what, int(answer.error_code), answer.error_message)
+        return next((config.value for config in answer.configs if config.name == name), None)
+
     async def share_lag(self, group_id: str, topics: Sequence[str]) -> list[PartitionLag]:
         """How far a share group is with every partition of ``topics`` (KIP-1226), by topic and partition."""
         partitions = {name: sorted(topic.leaders) for name, topic in (await self.topics(topics)).items()}

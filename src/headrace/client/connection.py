@@ -24,6 +24,7 @@ _SPOKEN = {
     "list_offsets": (2, 7, 11),
     "metadata": (3, 10, 13),
     "find_coordinator": (10, 4, 6),
+    "describe_configs": (32, 4, 4),
     "incremental_alter_configs": (44, 1, 1),
     "share_group_heartbeat": (76, 1, 1),
     "share_fetch": (78, 1, 2),
