@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .cluster import Cluster, PartitionLag, TopicMetadata
 from .connection import Connection
-from .errors import ClientError, ConnectionFailed, RequestRefused
+from .errors import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
 from .share_consumer import ShareConsumer
 from .share_types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode
 
@@ -17,6 +17,8 @@ __all__ = [
     "AcquireMode",
     "Acquired",
     "AcquiredRange",
+    "ApiMissing",
+    "AuthenticationFailed",
     "ClientError",
     "Cluster",
     "Connection",

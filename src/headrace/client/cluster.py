@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
 
 from .connection import Connection
-from .errors import ClientError, ConnectionFailed, RequestRefused, error_name
+from .coordinators import MOVED, Coordinators
+from .errors import ClientError, ConnectionFailed, RequestRefused
+from .security import PLAINTEXT, Security
 from .share_session import TopicPartition
 
-T = TypeVar("T")
-
-_GROUP_KEY_TYPE = 0
 _GROUP_RESOURCE_TYPE = 32
 _SET_OPERATION = 0
-_FIRST_BACKOFF_MS = 20
-_LAST_BACKOFF_MS = 1000
-_COORDINATOR_MOVED = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +64,34 @@ def parse_bootstrap(bootstrap_servers: str) -> list[tuple[str, int]]:
     return addresses
 
 
-async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: int) -> T | None:
-    """Call ``attempt`` with growing pauses until it gives something; None when ``timeout_ms`` have passed without."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + timeout_ms / 1000
-    pause_ms = _FIRST_BACKOFF_MS
-    while (result := await attempt()) is None:
-        if loop.time() + pause_ms / 1000 > deadline_s:
-            return None
-        await asyncio.sleep(pause_ms / 1000)
-        pause_ms = min(2 * pause_ms, _LAST_BACKOFF_MS)
-    return result
-
-
 class Cluster:
     """Connections to a cluster's brokers, made when first needed and again after they broke.
 
     :param bootstrap_servers: ``"host:port,host:port"``
     :param client_id: shown in the broker's logs and group descriptions
     :param timeout_ms: how long one call may take, retries included
+    :param connect_timeout_ms: how long to wait for a broker to accept a connection
+    :param security: TLS and login; connections opened after it was changed use the new one
     """
 
-    def __init__(self, bootstrap_servers: str, *, client_id: str = "headrace", timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "headrace",
+        timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+        security: Security = PLAINTEXT,
+    ) -> None:
+        self.security = security
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[tuple[int | None, str], Connection] = {}
-        self._opening = asyncio.Lock()
+        self._opening: defaultdict[tuple[int | None, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._nodes: dict[int, tuple[str, int]] = {}
-        self._coordinators: dict[str, int] = {}
+        self.coordinators = Coordinators(self)
 
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
         """An open connection to ``node_id`` (None: any broker).
@@ -110,7 +102,7 @@ class Cluster:
         :raises ConnectionFailed: it does not answer
         """
         key = (node_id, purpose)
-        async with self._opening:
+        async with self._opening[key]:
             connection = self._connections.get(key)
             if connection is None or not connection.is_open:
                 if connection is not None:
@@ -123,19 +115,33 @@ class Cluster:
         if node_id is not None:
             if node_id not in self._nodes:
                 raise ConnectionFailed(f"broker {node_id} is not known (any more)")
-            return await Connection.open(*self._nodes[node_id], client_id=self._client_id)
+            return await self._connect(*self._nodes[node_id])
         failures = []
         for host, port in [*self._bootstrap, *self._nodes.values()]:
             try:
-                return await Connection.open(host, port, client_id=self._client_id)
+                return await self._connect(host, port)
             except ConnectionFailed as failure:
                 failures.append(str(failure))
         raise ConnectionFailed("; ".join(dict.fromkeys(failures)))
+
+    async def _connect(self, host: str, port: int) -> Connection:
+        return await Connection.open(
+            host, port, client_id=self._client_id, timeout_ms=self._connect_timeout_ms, security=self.security
+        )
 
     async def close(self) -> None:
         """Hang up everywhere. Share sessions opened over these connections end, and release what they hold."""
         connections, self._connections = list(self._connections.values()), {}
         await asyncio.gather(*(connection.close() for connection in connections))
+
+    def learn(self, node_id: int, host: str, port: int) -> None:
+        """Remember where a broker is that another broker told of."""
+        self._nodes[node_id] = (host, port)
+
+    @property
+    def nodes(self) -> Mapping[int, tuple[str, int]]:
+        """Host and port of each broker known by now; :meth:`metadata` asks for all of them."""
+        return self._nodes
 
     async def metadata(
         self, names: Iterable[str] | None = (), topic_ids: Iterable[UUID] = ()
@@ -192,46 +198,16 @@ class Cluster:
         :param code_of: the error code in the response
         :raises ConnectionFailed: no coordinator was found in time
         """
-        last_problem = "nobody coordinates it"
 
-        async def attempt() -> Any | None:
-            nonlocal last_problem
-            try:
-                connection = await self.connection(await self._coordinator(group_id), "coordinator")
-                response = await connection.request(build(connection), timeout_ms=self._timeout_ms)
-                code = code_of(response)
-            except ConnectionFailed as failure:
-                last_problem, code = str(failure), ErrorCode.NOT_COORDINATOR
-            except RequestRefused as refusal:
-                last_problem, code = str(refusal), refusal.code
-                if code not in _COORDINATOR_MOVED:
-                    raise
-            else:
-                if code not in _COORDINATOR_MOVED:
-                    return response
-                last_problem = error_name(code)
-            if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                self._coordinators.pop(group_id, None)
-            return None
+        async def ask(connection: Connection, _: Sequence[str], timeout_ms: int) -> dict[str, Any]:
+            response = await connection.request(build(connection), timeout_ms=timeout_ms)
+            code = code_of(response)
+            return {group_id: RequestRefused("asking it", code) if code in MOVED else response}
 
-        response = await backing_off(attempt, self._timeout_ms)
-        if response is None:
-            raise ConnectionFailed(f"the coordinator of group '{group_id}' cannot be reached: {last_problem}")
-        return response
-
-    async def _coordinator(self, group_id: str) -> int:
-        if group_id not in self._coordinators:
-            connection = await self.connection()
-            messages = connection.messages("find_coordinator")
-            request = messages.FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=(group_id,))
-            response = await connection.request(request, timeout_ms=self._timeout_ms)
-            (found,) = response.coordinators
-            if found.error_code:
-                what = f"finding the coordinator of group '{group_id}'"
-                raise RequestRefused(what, int(found.error_code), found.error_message)
-            self._nodes[int(found.node_id)] = (str(found.host), int(found.port))
-            self._coordinators[group_id] = int(found.node_id)
-        return self._coordinators[group_id]
+        answer = (await self.coordinators.ask([group_id], ask, self._timeout_ms))[group_id]
+        if isinstance(answer, ClientError):
+            raise answer
+        return answer
 
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Set configs of a group, such as ``share.auto.offset.reset``; others keep their values.

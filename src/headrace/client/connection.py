@@ -1,10 +1,11 @@
-"""One connection to one broker: frames, correlation ids, version negotiation."""
+"""One connection to one broker: frames, correlation ids, version negotiation, TLS and SASL."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import os
+import ssl
 import struct
 from importlib import import_module
 from types import ModuleType
@@ -13,7 +14,8 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from .errors import ClientError, ConnectionFailed, RequestRefused
+from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, RequestRefused, error_name
+from .security import PLAINTEXT, Sasl, Security, conversation
 
 _INT = struct.Struct(">i")
 _READ_BUFFER_SIZE_BYTES = 4 * 1024 * 1024
@@ -24,12 +26,19 @@ _SPOKEN = {
     "list_offsets": (2, 7, 11),
     "metadata": (3, 10, 13),
     "find_coordinator": (10, 4, 6),
+    "list_groups": (16, 5, 5),
+    "sasl_handshake": (17, 1, 1),
     "describe_configs": (32, 4, 4),
+    "sasl_authenticate": (36, 2, 2),
+    "delete_groups": (42, 2, 2),
     "incremental_alter_configs": (44, 1, 1),
     "share_group_heartbeat": (76, 1, 1),
+    "share_group_describe": (77, 1, 1),
     "share_fetch": (78, 1, 2),
     "share_acknowledge": (79, 1, 2),
     "describe_share_group_offsets": (90, 0, 1),
+    "alter_share_group_offsets": (91, 0, 0),
+    "delete_share_group_offsets": (92, 0, 0),
 }
 
 
@@ -54,23 +63,41 @@ class Connection:
         self.address = address
 
     @classmethod
-    async def open(cls, host: str, port: int, *, client_id: str = "headrace", timeout_ms: int = 10_000) -> Connection:
-        """Connect and ask for the API versions.
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "headrace",
+        timeout_ms: int = 10_000,
+        security: Security = PLAINTEXT,
+    ) -> Connection:
+        """Connect, ask for the API versions, and log in where ``security`` says so.
 
         :raises ConnectionFailed: nobody listens there, or it is not a Kafka broker
+        :raises AuthenticationFailed: its certificate does not hold, or it does not let us in
         """
         address = f"{host}:{port}"
+        tls = security.tls
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(host, port, limit=_READ_BUFFER_SIZE_BYTES)
+                reader, writer = await asyncio.open_connection(
+                    host, port, limit=_READ_BUFFER_SIZE_BYTES, ssl=tls, server_hostname=host if tls else None
+                )
         except TimeoutError:
             raise ConnectionFailed(f"no broker answers at {address}: timed out after {timeout_ms} ms") from None
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationFailed(f"the certificate of {address} does not hold: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
             raise ConnectionFailed(f"no broker answers at {address}: {reason}") from None
         connection = cls(reader, writer, address, client_id)
         try:
             await connection._negotiate(timeout_ms)
+            if security.sasl is not None:
+                await connection._log_in(security.sasl, timeout_ms)
         except BaseException:
             await connection.close()
             raise
@@ -84,15 +111,15 @@ class Connection:
     def version(self, api: str) -> int:
         """The version that both sides speak of ``api``, as in ``"share_fetch"``.
 
-        :raises ClientError: the broker does not offer the API, or only in other versions
+        :raises ApiMissing: the broker does not offer the API, or only in other versions
         """
         key, lowest, highest = _SPOKEN[api]
         offered = self._versions.get(key)
         if offered is None:
-            raise ClientError(f"the broker at {self.address} does not offer the API {api} that this needs")
+            raise ApiMissing(f"the broker at {self.address} does not offer the API {api} that this needs")
         version = min(highest, offered[1])
         if version < max(lowest, offered[0]):
-            raise ClientError(
+            raise ApiMissing(
                 f"the broker at {self.address} offers {api} in versions {offered[0]}-{offered[1]}, "
                 f"but versions {lowest}-{highest} are needed"
             )
@@ -149,6 +176,26 @@ class Connection:
         if response.error_code != 0:
             raise RequestRefused(f"asking {self.address} for its API versions", int(response.error_code))
         self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in response.api_keys}
+
+    async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
+        handshake = self.messages("sasl_handshake").SaslHandshakeRequest(mechanism=sasl.mechanism)
+        answer = await self.request(handshake, timeout_ms=timeout_ms)
+        if answer.error_code:
+            offered = ", ".join(answer.mechanisms) or "nothing"
+            raise AuthenticationFailed(f"{self.address} offers {offered} to log in with, but not {sasl.mechanism}")
+        messages = self.messages("sasl_authenticate")
+        dialogue = conversation(sasl)
+        said = next(dialogue)
+        while True:
+            request = messages.SaslAuthenticateRequest(auth_bytes=said)
+            answer = await self.request(request, timeout_ms=timeout_ms)
+            if answer.error_code:
+                reason = answer.error_message or error_name(int(answer.error_code))
+                raise AuthenticationFailed(f"{self.address} does not let '{sasl.username}' in: {reason}")
+            try:
+                said = dialogue.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                return
 
     async def _receive(self) -> None:
         try:

@@ -13,6 +13,14 @@ class ConnectionFailed(ClientError):
     """A broker could not be reached, hung up, or did not answer in time."""
 
 
+class ApiMissing(ClientError):
+    """The broker does not offer an API, or only in versions that this client does not speak."""
+
+
+class AuthenticationFailed(ClientError):
+    """The broker's certificate does not hold, or the broker does not accept the credentials given."""
+
+
 class RequestRefused(ClientError):
     """A broker answered with an error that retrying does not mend.
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pandas as pd
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.progress import Progress
 
 from headrace.client import ClientError, Cluster

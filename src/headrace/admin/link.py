@@ -1,0 +1,85 @@
+"""An event loop in a thread of its own, so that calls can be made from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TypeVar
+
+from headrace.client import Cluster
+
+from .settings import Settings
+
+T = TypeVar("T")
+
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class Link:
+    """Connections to a cluster for callers in any thread. Loop, thread and connections are made when first needed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.cluster = Cluster(
+            settings.bootstrap_servers,
+            client_id=settings.client_id,
+            timeout_ms=settings.request_timeout_ms,
+            connect_timeout_ms=settings.connect_timeout_ms,
+            security=settings.security,
+        )
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._closed = False
+
+    def submit(self, work: Callable[[Cluster], Awaitable[T]]) -> Future[T]:
+        """Run ``work`` on the loop.
+
+        :raises RuntimeError: after :meth:`close`
+        """
+
+        async def run() -> T:
+            return await work(self.cluster)
+
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the admin client is closed")
+            if self._loop is None:
+                self._start()
+            assert self._loop is not None
+            return asyncio.run_coroutine_threadsafe(run(), self._loop)
+
+    def change_login(self, username: str, password: str) -> None:
+        """Log in with these on connections made from now on, where the configuration asks for a login."""
+        security = self.cluster.security
+        if security.sasl is not None:
+            self.cluster.security = replace(security, sasl=replace(security.sasl, username=username, password=password))
+
+    def close(self) -> None:
+        """Hang up and end the thread. What is still under way is cancelled."""
+        with self._lock:
+            self._closed = True
+            thread, loop, stop = self._thread, self._loop, self._stop
+            self._thread = self._loop = self._stop = None
+        if thread is None or loop is None or stop is None:
+            return
+        loop.call_soon_threadsafe(stop.set)
+        if thread is not threading.current_thread():  # which the garbage collector may have chosen
+            thread.join(_CLOSE_TIMEOUT_S)
+
+    def _start(self) -> None:
+        started = threading.Event()
+
+        async def live() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._stop = stop = asyncio.Event()
+            started.set()
+            await stop.wait()
+            await self.cluster.close()
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(live()), name="headrace-admin", daemon=True)
+        self._thread.start()
+        started.wait()

@@ -1,0 +1,142 @@
+"""Which broker coordinates which group, and asking coordinators for as long as they move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from headrace.errors import ErrorCode
+
+from .connection import Connection
+from .errors import ClientError, ConnectionFailed, RequestRefused
+
+T = TypeVar("T")
+
+_GROUP_KEY_TYPE = 0
+_FIRST_BACKOFF_MS = 20
+_LAST_BACKOFF_MS = 1000
+MOVED = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+"""Refusals that say no more than: look again for the coordinator, or wait for it."""
+
+Ask = Callable[[Connection, Sequence[str], int], Awaitable[Mapping[str, T | RequestRefused]]]
+"""Asks the coordinator of some groups: (connection, group ids, milliseconds left) → group id → answer or refusal."""
+
+
+class Brokers(Protocol):
+    """What is needed of a cluster."""
+
+    async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
+        """An open connection."""
+
+    def learn(self, node_id: int, host: str, port: int) -> None:
+        """Remember where a broker is."""
+
+
+async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: int) -> T | None:
+    """Call ``attempt`` with growing pauses until it gives something; None when ``timeout_ms`` have passed without."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_ms / 1000
+    pause_ms = _FIRST_BACKOFF_MS
+    while (result := await attempt()) is None:
+        if loop.time() + pause_ms / 1000 > deadline_s:
+            return None
+        await asyncio.sleep(pause_ms / 1000)
+        pause_ms = min(2 * pause_ms, _LAST_BACKOFF_MS)
+    return result
+
+
+class Coordinators:
+    """The coordinators of a cluster's groups, looked up for many groups at once and anew after they moved."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._node_of: dict[str, int] = {}
+
+    def node_id(self, group_id: str) -> int | None:
+        """The node that coordinated ``group_id`` when last looked, or None."""
+        return self._node_of.get(group_id)
+
+    async def ask(self, group_ids: Iterable[str], ask: Ask[T], timeout_ms: int) -> dict[str, T | ClientError]:
+        """Send what ``ask`` sends to each coordinator concerned, again for the groups whose coordinator has moved.
+
+        :returns: for each group its answer, or why there is none
+        """
+        pending = list(dict.fromkeys(group_ids))
+        answers: dict[str, T | ClientError] = {}
+        problems: dict[str, ClientError] = {}
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+
+        async def attempt() -> bool | None:
+            left_ms = max(1, int((deadline_s - asyncio.get_running_loop().time()) * 1000))
+            for group_id, answer in (await self._attempt(pending, ask, left_ms)).items():
+                if isinstance(answer, ClientError) and _is_passing(answer):
+                    problems[group_id] = answer
+                    if not isinstance(answer, RequestRefused) or answer.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                        self._node_of.pop(group_id, None)
+                else:
+                    answers[group_id] = answer
+            pending[:] = [group_id for group_id in pending if group_id not in answers]
+            return None if pending else True
+
+        await backing_off(attempt, timeout_ms)
+        for group_id in pending:
+            reason = f"the coordinator of group '{group_id}' cannot be reached: {problems[group_id]}"
+            answers[group_id] = ConnectionFailed(reason)
+        return answers
+
+    async def _attempt(self, group_ids: Sequence[str], ask: Ask[T], timeout_ms: int) -> dict[str, T | ClientError]:
+        try:
+            answers: dict[str, T | ClientError] = dict(await self._look_up(group_ids, timeout_ms))
+        except ClientError as error:
+            return dict.fromkeys(group_ids, error)
+        led: dict[int, list[str]] = {}
+        for group_id in group_ids:
+            if group_id not in answers:
+                led.setdefault(self._node_of[group_id], []).append(group_id)
+
+        async def ask_one(node_id: int, group_ids: Sequence[str]) -> None:
+            try:
+                connection = await self._brokers.connection(node_id, "coordinator")
+                unmentioned = ConnectionFailed(f"the answer of {connection.address} does not mention it")
+                answers.update(
+                    {**dict.fromkeys(group_ids, unmentioned), **await ask(connection, group_ids, timeout_ms)}
+                )
+            except ClientError as error:
+                answers.update(dict.fromkeys(group_ids, error))
+
+        await asyncio.gather(*(ask_one(node_id, group_ids) for node_id, group_ids in led.items()))
+        return answers
+
+    async def _look_up(self, group_ids: Sequence[str], timeout_ms: int) -> dict[str, RequestRefused]:
+        """Find the coordinators not yet known; returns the refusals."""
+        unknown = tuple(group_id for group_id in group_ids if group_id not in self._node_of)
+        if not unknown:
+            return {}
+        connection = await self._brokers.connection()
+        messages = connection.messages("find_coordinator")
+        request = messages.FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=unknown)
+        response: Any = await connection.request(request, timeout_ms=timeout_ms)
+        refused = {}
+        for found in response.coordinators:
+            group_id = str(found.key)
+            if found.error_code:
+                what = f"finding the coordinator of group '{group_id}'"
+                refused[group_id] = RequestRefused(what, int(found.error_code), found.error_message)
+            else:
+                self._brokers.learn(int(found.node_id), str(found.host), int(found.port))
+                self._node_of[group_id] = int(found.node_id)
+        for group_id in unknown:
+            if group_id not in self._node_of and group_id not in refused:
+                raise ConnectionFailed(f"the broker at {connection.address} does not say who coordinates '{group_id}'")
+        return refused
+
+
+def _is_passing(error: ClientError) -> bool:
+    if isinstance(error, RequestRefused):
+        return error.code in MOVED
+    return isinstance(error, ConnectionFailed)

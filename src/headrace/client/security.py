@@ -1,0 +1,92 @@
+"""How a connection is secured: TLS (Python's ``ssl``), and SASL with PLAIN or SCRAM (RFC 4616, RFC 5802, KIP-84)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import ssl
+from base64 import b64decode, b64encode
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+from .errors import AuthenticationFailed
+
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MAX_ITERATIONS = 16_777_216
+"""A broker may not keep this client computing for longer than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """What to log in with.
+
+    :param mechanism: one of :data:`SASL_MECHANISMS`
+    """
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Nothing by default, which Kafka calls PLAINTEXT.
+
+    :param tls: encrypts, and checks the broker's certificate; None for neither
+    :param sasl: None for no login
+    """
+
+    tls: ssl.SSLContext | None = None
+    sasl: Sasl | None = None
+
+
+PLAINTEXT = Security()
+
+Conversation = Generator[bytes, bytes, None]
+"""Yields what the client says, and is sent what the broker answers, until nothing is left to say."""
+
+
+def conversation(sasl: Sasl, nonce: str | None = None) -> Conversation:
+    """The client's half of a login.
+
+    :param nonce: for SCRAM: random printable characters; chosen here unless a test gives them
+    :raises AuthenticationFailed: when the broker does not prove that it knows the password too
+    """
+    if sasl.mechanism == "PLAIN":
+        return _plain(sasl)
+    return _scram(sasl, nonce or secrets.token_urlsafe(24))
+
+
+def _plain(sasl: Sasl) -> Conversation:
+    yield f"\0{sasl.username}\0{sasl.password}".encode()
+
+
+def _scram(sasl: Sasl, nonce: str) -> Conversation:
+    algorithm = sasl.mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    name = sasl.username.replace("=", "=3D").replace(",", "=2C")
+    client_first = f"n={name},r={nonce}"
+    server_first = (yield f"n,,{client_first}".encode()).decode()
+    fields = _fields(server_first)
+    try:
+        full_nonce, salt, iterations = fields["r"], b64decode(fields["s"]), int(fields["i"])
+    except (KeyError, ValueError):
+        raise AuthenticationFailed(f"the broker's {sasl.mechanism} challenge cannot be read") from None
+    if not full_nonce.startswith(nonce) or not 0 < iterations <= _MAX_ITERATIONS:
+        raise AuthenticationFailed(f"the broker's {sasl.mechanism} challenge is not for this login")
+    salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    stored_key = hashlib.new(algorithm, client_key).digest()
+    without_proof = f"c=biws,r={full_nonce}"  # biws is n,, in Base64: no channel binding
+    said = f"{client_first},{server_first},{without_proof}".encode()
+    signature = hmac.digest(stored_key, said, algorithm)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_final = yield f"{without_proof},p={b64encode(proof).decode()}".encode()
+    server_key = hmac.digest(salted, b"Server Key", algorithm)
+    expected = b64encode(hmac.digest(server_key, said, algorithm)).decode()
+    if not hmac.compare_digest(_fields(server_final.decode()).get("v", ""), expected):
+        raise AuthenticationFailed(f"the broker does not know the password of '{sasl.username}' itself")
+
+
+def _fields(message: str) -> dict[str, str]:
+    return {part[:1]: part[2:] for part in message.split(",") if part[1:2] == "="}
