@@ -7,7 +7,8 @@ from uuid import UUID, uuid5
 
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.share_heartbeat import ShareHeartbeat, ShareHeartbeatReply
+from headrace.groups.share_group import ShareGroup
+from headrace.groups.share_heartbeat import LEAVE_EPOCH, ShareHeartbeat
 
 NAMESPACE = UUID(int=7)
 
@@ -18,7 +19,6 @@ DEFAULTS = {
     "group.max.size": 1_000,
     "offset.metadata.max.bytes": 4096,
     "group.share.max.size": 200,
-    "group.share.initialize.retry.interval.ms": 30_000,
     "share.session.timeout.ms": 45_000,
     "share.heartbeat.interval.ms": 5_000,
     "share.assignment.interval.ms": 0,
@@ -158,16 +158,19 @@ class Desk:
 
     # --- share groups ---
 
-    def beat(self, member_id, epoch, names=None, *, group="s", rack=None):
-        """A share heartbeat; share state that it asks for is initialised at once, if ``state_works``."""
-        request = ShareHeartbeat(member_id, epoch, rack, names, "c", "/h")
-        reply = self.submit(self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms))
-        if isinstance(reply, ShareHeartbeatReply) and reply.initialize:
-            report = (
-                self.coordinator.share_initialized if self.state_works else self.coordinator.share_initialize_failed
-            )
-            self.submit(report(group, reply.initialize))
-        return reply
+    def beat(self, member_id, epoch, names=None, *, group="s", rack=None, client="c"):
+        """A share heartbeat; share state that it needs is initialised before, if ``state_works``."""
+        request = ShareHeartbeat(member_id, epoch, rack, names, client, "/h")
+        found = self.coordinator.share_member_group(group, request)
+        if isinstance(found, ShareGroup) and epoch != LEAVE_EPOCH and self.state_works:
+            self.initialize(found, found.to_initialize(request, self.topics))
+        return self.submit(self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms))
+
+    def initialize(self, group, partitions):
+        """Have share state begun, as the share coordinator would."""
+        self.submit(group.initializing(partitions))
+        if partitions:
+            self.submit(self.coordinator.groups[group.group_id].initialized(partitions))
 
 
 def durable(coordinator):

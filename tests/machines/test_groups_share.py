@@ -40,27 +40,34 @@ def refused(reply):
     return int(reply.code), reply.message
 
 
-def test_a_first_member_gets_its_partitions_when_their_state_is_there(desk):
+def test_a_first_member_gets_its_partitions_at_once(desk):
     first = desk.beat("m", 0, ["t"])
-    assert (first.member_epoch, given(desk, first), first.heartbeat_interval_ms) == (2, {}, 5_000)
-    assert [tuple(topic) for topic in first.initialize.values()] == [("t", (0, 1, 2, 3))]
+    assert (first.member_epoch, given(desk, first), first.heartbeat_interval_ms) == (2, {"t": (0, 1, 2, 3)}, 5_000)
+    second = desk.beat("m", 2)
+    assert (second.member_epoch, given(desk, second)) == (2, None)
+
+
+def test_partitions_are_handed_out_when_their_state_is_there(desk):
+    desk.state_works = False
+    first = desk.beat("m", 0, ["t"])
+    assert (first.member_epoch, given(desk, first)) == (2, {})
+    assert given(desk, desk.beat("m", 2)) is None
+    desk.state_works = True
     second = desk.beat("m", 2)
     assert (second.member_epoch, given(desk, second)) == (3, {"t": (0, 1, 2, 3)})
-    third = desk.beat("m", 3)
-    assert (third.member_epoch, given(desk, third), third.initialize) == (3, None, {})
 
 
 def test_the_records_of_a_first_join_come_in_kafkas_order(desk):
     desk.beat("m", 0, ["t"])
-    assert [int.from_bytes(key[:2]) for key, _ in desk.log] == [10, 11, 13, 12, 14, 15, 15]
+    assert [int.from_bytes(key[:2]) for key, _ in desk.log] == [15, 15, 10, 11, 13, 12, 14]
 
 
 def test_a_heartbeat_that_changes_nothing_writes_nothing(desk):
     desk.beat("m", 0, ["t"])
     settle(desk, "m")
     written = len(desk.log)
-    desk.beat("m", 3)
-    desk.beat("m", 3, ["t"])
+    desk.beat("m", 2)
+    desk.beat("m", 2, ["t"])
     assert len(desk.log) == written
 
 
@@ -68,9 +75,9 @@ def test_two_members_share_four_partitions(desk):
     desk.beat("m", 0, ["t"])
     settle(desk, "m")
     other = desk.beat("n", 0, ["t"])
-    assert (other.member_epoch, given(desk, other)) == (4, {"t": (2, 3)})
-    assert given(desk, desk.beat("m", 3)) == {"t": (0, 1)}
-    assert given(desk, desk.beat("m", 4)) is None
+    assert (other.member_epoch, given(desk, other)) == (3, {"t": (2, 3)})
+    assert given(desk, desk.beat("m", 2)) == {"t": (0, 1)}
+    assert given(desk, desk.beat("m", 3)) is None
 
 
 def test_one_partition_is_given_to_both(desk):
@@ -109,8 +116,9 @@ def test_members_that_are_not_known(desk):
 
 def test_epochs_that_do_not_fit(desk):
     desk.beat("m", 0, ["t"])
-    settle(desk, "m")
     desk.beat("n", 0, ["t"])
+    assert desk.beat("m", 2).member_epoch == 3
+    desk.beat("o", 0, ["t"])
     assert desk.beat("m", 3).member_epoch == 4
     assert desk.beat("m", 3).member_epoch == 4  # the previous one: its answer was lost
     assert refused(desk.beat("m", 5)) == (
@@ -129,7 +137,7 @@ def test_joining_again_tells_everything(desk):
     desk.beat("m", 0, ["t"])
     settle(desk, "m")
     again = desk.beat("m", 0, ["t"])
-    assert (again.member_epoch, given(desk, again)) == (3, {"t": (0, 1, 2, 3)})
+    assert (again.member_epoch, given(desk, again)) == (2, {"t": (0, 1, 2, 3)})
 
 
 def test_a_full_group_takes_no_more():
@@ -199,42 +207,56 @@ def test_topics_that_do_not_exist_give_nothing_until_they_do(desk):
     assert given(desk, desk.beat("m", 0, ["nope"])) == {}
     assert desk.beat("m", 2).member_epoch == 2
     desk.add_topic("nope", 1)
-    grown = desk.beat("m", 2)
-    assert (grown.member_epoch, grown.assignment) == (3, None)
-    assert given(desk, desk.beat("m", 3)) == {"nope": (0,)}
+    made = desk.beat("m", 2)
+    assert (made.member_epoch, given(desk, made)) == (3, {"nope": (0,)})
 
 
 def test_a_topic_that_grows(desk):
     desk.beat("m", 0, ["t"])
-    settle(desk, "m")
     desk.add_topic("t", 6)
-    grown = desk.beat("m", 3)
-    assert (grown.member_epoch, grown.assignment) == (4, None)
-    assert [topic.partitions for topic in grown.initialize.values()] == [(4, 5)]
-    assert given(desk, desk.beat("m", 4)) == {"t": (0, 1, 2, 3, 4, 5)}
+    grown = desk.beat("m", 2)
+    assert (grown.member_epoch, given(desk, grown)) == (3, {"t": (0, 1, 2, 3, 4, 5)})
 
 
 def test_a_topic_that_is_deleted_and_made_anew(desk):
     desk.beat("m", 0, ["t"])
-    settle(desk, "m")
     desk.delete_topic("t")
     assert not desk.coordinator.groups["s"].state_partitions.initialized
-    gone = desk.beat("m", 3)
-    assert (gone.member_epoch, gone.assignment) == (4, {})
+    gone = desk.beat("m", 2)
+    assert (gone.member_epoch, gone.assignment) == (3, {})
     desk.add_topic("t", 2, incarnation=1)
-    assert desk.beat("m", 4).member_epoch == 5
-    assert given(desk, desk.beat("m", 5)) == {"t": (0, 1)}
+    assert given(desk, desk.beat("m", 3)) == {"t": (0, 1)}
 
 
 def test_a_subscription_that_changes(desk):
     desk.add_topic("u", 2)
     desk.beat("m", 0, ["t"])
-    settle(desk, "m")
-    changed = desk.beat("m", 3, ["u"])
-    assert given(desk, changed) == {}
-    assert given(desk, desk.beat("m", changed.member_epoch)) == {"u": (0, 1)}
-    same = desk.beat("m", 5, ["u"])
+    changed = desk.beat("m", 2, ["u", "u"])
+    assert (changed.member_epoch, given(desk, changed)) == (3, {"u": (0, 1)})
+    same = desk.beat("m", 3, ["u"])
     assert given(desk, same) == {"u": (0, 1)}  # a full request is always answered in full
+    nothing = desk.beat("m", 3, [])
+    assert (nothing.member_epoch, given(desk, nothing)) == (4, {})
+
+
+def test_what_is_no_longer_subscribed_goes_before_a_new_assignment_is_due():
+    desk = Desk(share_assignment_interval_ms=1_000)
+    desk.add_topic("t", 2)
+    desk.add_topic("u", 2)
+    desk.beat("m", 0, ["t", "u"])
+    less = desk.beat("m", 2, ["u"])
+    assert (less.member_epoch, given(desk, less)) == (2, {"u": (0, 1)})
+    desk.pass_ms(1_000)
+    later = desk.beat("m", 2)
+    assert (later.member_epoch, later.assignment) == (3, None)
+
+
+def test_what_a_member_says_of_itself_is_kept(desk):
+    desk.beat("m", 0, ["t"], rack="r")
+    desk.beat("m", 2, client="other")
+    member = desk.coordinator.groups["s"].members["m"]
+    assert (member.rack_id, member.client_id, member.subscribed_topic_names) == ("r", "other", ("t",))
+    assert desk.coordinator.groups["s"].epoch == 2
 
 
 def test_members_with_different_subscriptions(desk):
@@ -248,43 +270,19 @@ def test_members_with_different_subscriptions(desk):
     assert sorted(m["u"] + n["u"]) == [0, 1]
 
 
-def test_state_that_cannot_be_initialised_is_asked_for_again(desk):
-    desk.state_works = False
-    assert desk.beat("m", 0, ["t"]).initialize
-    assert desk.beat("m", 2).initialize
-    desk.state_works = True
-    assert desk.beat("m", 2).initialize
-    assert given(desk, desk.beat("m", 2)) == {"t": (0, 1, 2, 3)}
-
-
-def test_state_that_is_on_its_way_is_asked_for_again_only_after_a_while(desk):
-    def quiet(epoch, names=None):  # nobody does what the reply asks for
-        request = ShareHeartbeat("m", epoch, None, names, "c", "/h")
-        return desk.submit(desk.coordinator.share_heartbeat("s", request, desk.topics, desk.now_ms))
-
-    asked = quiet(0, ["t"])
-    assert asked.initialize
-    assert asked.state_epoch == 2
-    desk.pass_ms(29_999)
-    assert not quiet(2).initialize
-    desk.pass_ms(1)
-    assert quiet(2).initialize
-
-
 def test_assignments_are_computed_no_more_often_than_the_interval():
     desk = Desk(share_assignment_interval_ms=1_000)
     desk.add_topic("t", 3)
-    assert desk.beat("m", 0, ["t"]).member_epoch == 2
-    assert given(desk, desk.beat("m", 0, ["t"])) == {"t": (0, 1, 2)}  # an assignment of nothing held up nothing
+    assert given(desk, desk.beat("m", 0, ["t"])) == {"t": (0, 1, 2)}
     joined = desk.beat("n", 0, ["t"])
     group = desk.coordinator.groups["s"]
-    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (3, {}, 4, 3)
+    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (2, {}, 3, 2)
     desk.pass_ms(999)
-    assert desk.beat("m", 3).assignment is None
+    assert desk.beat("m", 2).assignment is None
     desk.pass_ms(1)
-    n = desk.beat("n", 3)
-    m = desk.beat("m", 3)
-    assert (n.member_epoch, m.member_epoch) == (4, 4)
+    n = desk.beat("n", 2)
+    m = desk.beat("m", 2)
+    assert (n.member_epoch, m.member_epoch) == (3, 3)
     assert sorted(given(desk, m)["t"] + given(desk, n)["t"]) == [0, 1, 2]
 
 

@@ -18,7 +18,7 @@ from tests.support import receive_exactly
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
 DESCRIBE, LIST, CREATE_TOPICS, DELETE_TOPICS, DELETE, METADATA = 15, 16, 19, 20, 42, 3
-SHARE_HEARTBEAT, SHARE_DESCRIBE, SHARE_OFFSETS = 76, 77, 90
+SHARE_HEARTBEAT, SHARE_DESCRIBE, SHARE_OFFSETS, ALTER_SHARE_OFFSETS, DELETE_SHARE_OFFSETS = 76, 77, 90, 91, 92
 
 
 @cache
@@ -215,3 +215,29 @@ class Client:
             }
             for topic in answer.topics
         }
+
+    def alter_share_offsets(self, group_id, *topics):
+        """Alter, given (topic name, {partition: start offset}) pairs; the group's error, or {topic: {partition: …}}."""
+        asked = tuple(
+            part(ALTER_SHARE_OFFSETS, 0, "AlterShareGroupOffsetsRequestTopic", topic_name=name, partitions=tuple(
+                part(ALTER_SHARE_OFFSETS, 0, "AlterShareGroupOffsetsRequestPartition", partition_index=index,
+                     start_offset=offset) for index, offset in offsets.items()))
+            for name, offsets in topics
+        )  # fmt: skip
+        answer = self.ask(ALTER_SHARE_OFFSETS, 0, group_id=group_id, topics=asked)
+        if answer.error_code:
+            assert not answer.responses
+            return int(answer.error_code), answer.error_message
+        return {
+            topic.topic_name: {one.partition_index: (one.error_code, one.error_message) for one in topic.partitions}
+            for topic in answer.responses
+        }
+
+    def delete_share_offsets(self, group_id, *names):
+        """Delete; the group's error, or {topic: (topic id, error, message)}."""
+        asked = tuple(part(DELETE_SHARE_OFFSETS, 0, "DeleteShareGroupOffsetsRequestTopic", topic_name=n) for n in names)
+        answer = self.ask(DELETE_SHARE_OFFSETS, 0, group_id=group_id, topics=asked)
+        if answer.error_code:
+            assert not answer.responses
+            return int(answer.error_code), answer.error_message
+        return {one.topic_name: (one.topic_id, int(one.error_code), one.error_message) for one in answer.responses}

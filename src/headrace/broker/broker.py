@@ -27,6 +27,7 @@ from headrace.log.partition_log import Appended, PartitionLog
 from headrace.outcome import Completion, Coordinator, Outcome
 from headrace.share.share_state import ShareCoordinator
 
+from . import share_group_state
 from .catalog import Catalog, Topic
 from .config import Config
 from .flusher import Flusher
@@ -93,6 +94,7 @@ class Broker:
             topic = self.catalog.topics.get(coordinator.topic)
             if topic is not None:
                 self._replay(coordinator, topic)
+        share_group_state.settle(self)
         self.groups.loaded(self.now_ms())
         self.arm()
         self._retention = asyncio.get_running_loop().create_task(self._retain())
@@ -267,8 +269,7 @@ class Broker:
         :returns: the outcome's reply; send it after :meth:`durable`
         :raises StorageError: when the append failed; then nothing has changed
         """
-        if outcome.records:
-            self.submit_all(coordinator, ((key, outcome.records),))
+        self.submit_all(coordinator, ((key, outcome.records),))
         for completion in outcome.completions:
             self._complete(completion)
         self.arm()
@@ -276,6 +277,9 @@ class Broker:
 
     def submit_all(self, coordinator: Coordinator[Any], keyed: Iterable[tuple[str, Sequence[Any]]]) -> None:
         """Append and replay records of several keys: one batch for each internal partition that is touched."""
+        keyed = [(key, records) for key, records in keyed if records]
+        if not keyed:
+            return
         topic = self.ensure_internal_topic(coordinator.topic)
         by_partition: dict[int, list[Any]] = {}
         for key, records in keyed:

@@ -22,7 +22,6 @@ from .records import GroupMetadata, GroupRecord, OffsetCommit, ShareGroupMetadat
 from .settings import ClassicSettings, Configuration, ShareSettings, Topic, Topics
 from .share_group import ShareGroup
 from .share_heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
-from .share_topics import Partitions
 
 Group: TypeAlias = ClassicGroup | ShareGroup
 
@@ -49,7 +48,6 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self._config = config
         self._timers: Deadlines[TimerKey] = Deadlines()
-        self._newborn: ShareGroup | None = None  # decided, to be registered by the replay of its first record
 
     # Classic groups --------------------------------------------------------------------------------------------------
 
@@ -152,40 +150,55 @@ class GroupCoordinator:
 
     # Share groups ----------------------------------------------------------------------------------------------------
 
-    def share_heartbeat(
-        self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int
-    ) -> Outcome[GroupRecord, ShareHeartbeatReply | Refusal]:
-        """ShareGroupHeartbeat. Have the partitions in the reply's ``initialize`` initialised, and report back."""
+    def share_member_group(self, group_id: str, request: ShareHeartbeat) -> ShareGroup | Refusal:
+        """The group that a heartbeat is for, perhaps one that begins with it; or what is wrong with the request."""
         refusal = request.check(group_id)
         if refusal is not None:
-            return Outcome(refusal)
+            return refusal
         group = self.groups.get(group_id)
         if group is None:
             if request.member_epoch == LEAVE_EPOCH:
-                return Outcome(Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
+                return _not_found(group_id)
             if request.member_epoch > 0:
-                return Outcome(Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found."))
-            group = self._newborn = ShareGroup(group_id, self._timers)
+                return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+            group = ShareGroup(group_id, self._timers)
         if not isinstance(group, ShareGroup):
-            return Outcome(not_a_share_group(group_id))
+            return not_a_share_group(group_id)
+        return group.check_member(request, ShareSettings.of(self._config, group_id)) or group
+
+    def share_heartbeat(
+        self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int
+    ) -> Outcome[GroupRecord, ShareHeartbeatReply | Refusal]:
+        """ShareGroupHeartbeat. What :meth:`ShareGroup.to_initialize` names should be initialised before."""
+        group = self.share_member_group(group_id, request)
+        if isinstance(group, Refusal):
+            return Outcome(group)
         return group.heartbeat(request, topics, ShareSettings.of(self._config, group_id), now_ms)
 
     def share_group(self, group_id: str) -> ShareGroup | Refusal:
         """A share group, to be described; or why there is none of that id."""
         group = self.groups.get(group_id)
         if group is None:
-            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            return _not_found(group_id)
         return group if isinstance(group, ShareGroup) else not_a_share_group(group_id)
 
-    def share_initialized(self, group_id: str, partitions: Partitions) -> Outcome[GroupRecord, None]:
-        """The share coordinator has initialised the state of these partitions."""
-        group = self.groups.get(group_id)
-        return group.initialized(partitions) if isinstance(group, ShareGroup) else Outcome(None)
+    def share_group_at_rest(self, group_id: str, *, create: bool) -> ShareGroup | Refusal:
+        """A share group without members, whose offsets an administrator may change.
 
-    def share_initialize_failed(self, group_id: str, partitions: Partitions) -> Outcome[GroupRecord, None]:
-        """The share coordinator could not initialise the state of these partitions."""
-        group = self.groups.get(group_id)
-        return group.initialize_failed(partitions) if isinstance(group, ShareGroup) else Outcome(None)
+        :param create: a group that does not exist begins with its first record
+        """
+        if not group_id:
+            return Refusal(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
+        if create and group_id not in self.groups:
+            return ShareGroup(group_id, self._timers)
+        group = self.share_group(group_id)
+        if isinstance(group, ShareGroup) and not group.is_empty:
+            return Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        return group
+
+    def share_groups(self) -> list[ShareGroup]:
+        """All share groups."""
+        return [group for group in self.groups.values() if isinstance(group, ShareGroup)]
 
     # All groups ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +216,7 @@ class GroupCoordinator:
         """A classic group, to be described; or why there is none of that id."""
         group = self.groups.get(group_id)
         if group is None:
-            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            return _not_found(group_id)
         if not isinstance(group, ClassicGroup):
             return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
         return group
@@ -223,11 +236,10 @@ class GroupCoordinator:
         """A topic is gone: (group id, outcome) of each group that has offsets or share state there."""
         for group_id, tombstones in list(self.offsets.topic_tombstones(topic.name)):
             yield group_id, Outcome(None, tombstones)
-        for group in list(self.groups.values()):
-            if isinstance(group, ShareGroup):
-                outcome = group.topic_deleted(topic.topic_id)
-                if outcome.records:
-                    yield group.group_id, outcome
+        for group in self.share_groups():
+            outcome = group.deleted((topic.topic_id,))
+            if outcome.records:
+                yield group.group_id, outcome
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -284,15 +296,14 @@ class GroupCoordinator:
             if not isinstance(group, ShareGroup):
                 if record.value is None:
                     return
-                group = self.groups[group_id] = self._born(group_id)
+                group = self.groups[group_id] = ShareGroup(group_id, self._timers)
             group.replay(record)
             if isinstance(record, ShareGroupMetadata) and record.value is None:
                 del self.groups[group_id]
 
-    def _born(self, group_id: str) -> ShareGroup:
-        """A share group whose first record is there."""
-        newborn, self._newborn = self._newborn, None
-        return newborn if newborn and newborn.group_id == group_id else ShareGroup(group_id, self._timers)
+
+def _not_found(group_id: str) -> Refusal:
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
 
 def not_a_share_group(group_id: str) -> Refusal:

@@ -55,14 +55,12 @@ class ShareSettings(NamedTuple):
     """Limits and times of one share group; the defaults are Kafka's.
 
     :param assignment_interval_ms: target assignments are computed at most this often; 0 for with every change
-    :param initialize_retry_interval_ms: after this time without an answer, share state is initialised again
     """
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     max_size: int = 200
     assignment_interval_ms: int = 1_000
-    initialize_retry_interval_ms: int = 30_000
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ShareSettings:
@@ -72,5 +70,4 @@ class ShareSettings(NamedTuple):
             int(config.group_value(group_id, "share.heartbeat.interval.ms")),
             config.get_int("group.share.max.size"),
             int(config.group_value(group_id, "share.assignment.interval.ms")),
-            config.get_int("group.share.initialize.retry.interval.ms"),
         )

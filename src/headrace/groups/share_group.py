@@ -7,13 +7,13 @@ say who has heard of what::
     assignment epoch   the group epoch for which the target assignment was computed
     member epoch       the assignment epoch that the member was last told
 
-A partition is ready when its share state is initialised: the heartbeat that first sees a partition asks for that
-(``initialize`` in its reply), :meth:`ShareGroup.initialized` reports it done, a later heartbeat hands it out.
+A partition is ready, and can be handed out, when its share state is initialised. What a heartbeat needs of that
+(:meth:`ShareGroup.to_initialize`) is initialised before the heartbeat is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
@@ -38,11 +38,14 @@ from .records import (
     ShareMember,
     StatePartitions,
 )
-from .settings import ShareSettings, Topic, Topics
+from .settings import ShareSettings, Topics
 from .share_heartbeat import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatStep, ShareHeartbeat, ShareHeartbeatReply
 from .share_topics import Partitions, intersection, partitions_of, subscribed, topics_hash, union, without
 
 V = TypeVar("V")
+
+FIRST_EPOCH = 1
+"""Of a group without records of its epoch; the first member makes it 2."""
 
 EXPIRE_RETRY_MS = 1_000
 """If the removal of a silent member cannot be written, it is tried again after this time."""
@@ -60,15 +63,14 @@ class ShareGroup:
 
     def __init__(self, group_id: str, timers: Deadlines[TimerKey]) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.members: dict[str, ShareMember] = {}
-        self.target_epoch = AssignmentEpoch(0, 0)
+        self.target_epoch = AssignmentEpoch(FIRST_EPOCH, 0)
         self.target: dict[str, Assignment] = {}
         self.current: dict[str, CurrentAssignment] = {}
         self.state_partitions = StatePartitions()
         self._timers = GroupDeadlines(timers, group_id)
-        self._initialize_asked_ms: dict[UUID, int] = {}  # forgotten by a restart, after which it is asked again
         self._covered: dict[UUID, set[int]] | None = None  # by the target; derived, None when out of date
 
     @property
@@ -84,10 +86,7 @@ class ShareGroup:
     def heartbeat(
         self, request: ShareHeartbeat, topics: Topics, settings: ShareSettings, now_ms: int
     ) -> Outcome[GroupRecord, ShareHeartbeatReply | Refusal]:
-        """A member joins, stays or leaves, and learns what it is to read."""
-        refusal = self._check_member(request, settings)
-        if refusal is not None:
-            return Outcome(refusal)
+        """A member that :meth:`check_member` lets in joins, stays or leaves, and learns what it is to read."""
         if request.member_epoch == LEAVE_EPOCH:
             stay = (member for member_id, member in self.members.items() if member_id != request.member_id)
             records = self._remove(request.member_id, topics_hash(subscribed(stay, topics)))
@@ -95,11 +94,10 @@ class ShareGroup:
         step = HeartbeatStep(self, request, topics, settings, now_ms)
         step.run()
         self._timers.set(SESSION, request.member_id, now_ms + settings.session_timeout_ms)
-        for topic_id in step.initialize:
-            self._initialize_asked_ms[topic_id] = now_ms
         return Outcome(step.reply(), tuple(step.records))
 
-    def _check_member(self, request: ShareHeartbeat, settings: ShareSettings) -> Refusal | None:
+    def check_member(self, request: ShareHeartbeat, settings: ShareSettings) -> Refusal | None:
+        """Why a heartbeat is refused."""
         known = self.current.get(request.member_id)
         if known is None:
             if request.member_epoch != JOIN_EPOCH:
@@ -161,55 +159,66 @@ class ShareGroup:
         return self._covered
 
     # Share state -----------------------------------------------------------------------------------------------------
+    #
+    # Each change of share state is written here before the share coordinator hears of it, and again when it is done:
+    # headrace.broker.share_group_state has the order.
 
-    def to_initialize(self, topics: Iterable[Topic], settings: ShareSettings, now_ms: int) -> dict[UUID, SharedTopic]:
-        """The partitions of subscribed topics whose share state is neither there nor on its way."""
+    def to_initialize(self, request: ShareHeartbeat, topics: Topics) -> dict[UUID, SharedTopic]:
+        """The partitions that the group will be subscribed to with this heartbeat and that have no share state yet."""
         wanted = {}
-        for topic in topics:
-            known = partitions_of(self.state_partitions.initialized, topic.topic_id)
-            asked_ms = self._initialize_asked_ms.get(topic.topic_id)
-            if asked_ms is not None and now_ms - asked_ms < settings.initialize_retry_interval_ms:
-                known = known | partitions_of(self.state_partitions.initializing, topic.topic_id)
-            if len(known) < topic.partitions:
-                missing = tuple(partition for partition in range(topic.partitions) if partition not in known)
+        for topic in subscribed({**self.members, request.member_id: request.member(self.members)}.values(), topics):
+            ready = partitions_of(self.state_partitions.initialized, topic.topic_id)
+            if len(ready) < topic.partitions:
+                missing = tuple(partition for partition in range(topic.partitions) if partition not in ready)
                 wanted[topic.topic_id] = SharedTopic(topic.name, missing)
         return wanted
 
+    def initializing(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
+        """The share state of these partitions is about to begin, perhaps anew."""
+        known = self.state_partitions
+        deleting = {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in partitions}
+        return self._become(StatePartitions(union(known.initializing, partitions), known.initialized, deleting))
+
     def initialized(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
-        """Share state was initialised: these partitions can be handed out from now on."""
-        done = intersection(partitions, self.state_partitions.initializing)
-        return self._state_partitions(
-            without(self.state_partitions.initializing, done), union(self.state_partitions.initialized, done)
+        """The share state of these partitions has begun: they can be handed out from now on."""
+        known = self.state_partitions
+        done = intersection(partitions, known.initializing)  # a topic may be gone
+        initializing, initialized = without(known.initializing, done), union(known.initialized, done)
+        return self._become(StatePartitions(initializing, initialized, known.deleting))
+
+    def deleting(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
+        """The share state of these topics is about to be deleted."""
+        left = self._without(topic_ids)
+        names = {topic_id: topic.topic_name for topic_id, topic in self.stateful().items() if topic_id in topic_ids}
+        return self._become(replace(left, deleting={**self.state_partitions.deleting, **names}))
+
+    def deleted(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
+        """The share state of these topics, or the topics themselves, are gone."""
+        return self._become(self._without(topic_ids))
+
+    def settled(self, stateful: Partitions) -> Outcome[GroupRecord, None]:
+        """After a restart nothing is under way: what has share state is ready, what has none is not.
+
+        :param stateful: of :meth:`stateful` the partitions that the share coordinator knows
+        """
+        return self._become(StatePartitions({}, stateful, {}))
+
+    def _without(self, topic_ids: Collection[UUID]) -> StatePartitions:
+        known = self.state_partitions
+        return StatePartitions(
+            {topic_id: topic for topic_id, topic in known.initializing.items() if topic_id not in topic_ids},
+            {topic_id: topic for topic_id, topic in known.initialized.items() if topic_id not in topic_ids},
+            {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topic_ids},
         )
 
-    def initialize_failed(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
-        """Share state could not be initialised: the next heartbeat asks again."""
-        failed = intersection(partitions, self.state_partitions.initializing)
-        left = without(self.state_partitions.initializing, failed)
-        return self._state_partitions(left, self.state_partitions.initialized)
-
-    def topic_deleted(self, topic_id: UUID) -> Outcome[GroupRecord, None]:
-        """A topic is gone, and its share state with it."""
-        known = self.state_partitions
-        initializing = {id_: topic for id_, topic in known.initializing.items() if id_ != topic_id}
-        initialized = {id_: topic for id_, topic in known.initialized.items() if id_ != topic_id}
-        return self._state_partitions(initializing, initialized)
-
-    def _state_partitions(self, initializing: Partitions, initialized: Partitions) -> Outcome[GroupRecord, None]:
-        new = replace(self.state_partitions, initializing=initializing, initialized=initialized)
+    def _become(self, new: StatePartitions) -> Outcome[GroupRecord, None]:
         if new == self.state_partitions:
             return Outcome(None)
         return Outcome(None, (ShareGroupStatePartitionMetadata(self.group_id, new),))
 
-    def shared_topics(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The topics in which the group has or is getting share state, with the partitions."""
-        known = union(self.state_partitions.initialized, self.state_partitions.initializing)
-        return [(name, partitions) for name, partitions in known.values()]
-
-    def share_partitions(self) -> list[tuple[UUID, int]]:
-        """Where the group has or is getting share state, as (topic id, partition)."""
-        known = union(self.state_partitions.initialized, self.state_partitions.initializing)
-        return [(topic_id, partition) for topic_id, topic in known.items() for partition in topic.partitions]
+    def stateful(self) -> dict[UUID, SharedTopic]:
+        """The partitions in which the group has share state, or is getting it."""
+        return union(self.state_partitions.initialized, self.state_partitions.initializing)
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
         """What forgets an empty group. Its share state has to be deleted before."""
@@ -229,12 +238,12 @@ class ShareGroup:
                 if member is None:
                     self._timers.cancel(SESSION, member_id)
             case ShareGroupMetadata(_, value):
-                self.epoch, self.metadata_hash = value or GroupEpoch(0, 0)
+                self.epoch, self.metadata_hash = value or GroupEpoch(FIRST_EPOCH, 0)
             case ShareGroupTargetAssignmentMember(_, member_id, target):
                 _put(self.target, member_id, target)
                 self._covered = None
             case ShareGroupTargetAssignmentMetadata(_, epoch):
-                self.target_epoch = epoch or AssignmentEpoch(0, 0)
+                self.target_epoch = epoch or AssignmentEpoch(FIRST_EPOCH, 0)
             case ShareGroupCurrentMemberAssignment(_, member_id, current):
                 _put(self.current, member_id, current)
             case ShareGroupStatePartitionMetadata(_, partitions):

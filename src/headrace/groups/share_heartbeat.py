@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
 
@@ -16,17 +15,15 @@ from .records import (
     CurrentAssignment,
     GroupEpoch,
     GroupRecord,
-    SharedTopic,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
-    ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
     ShareMember,
 )
 from .settings import ShareSettings, Topic, Topics
-from .share_topics import Partitions, partitions_of, subscribed, topics_hash, union
+from .share_topics import partitions_of, subscribed, topics_hash
 
 if TYPE_CHECKING:
     from .share_group import ShareGroup
@@ -63,22 +60,29 @@ class ShareHeartbeat:
             return Refusal(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
         return None
 
+    def member(self, members: Mapping[str, ShareMember]) -> ShareMember:
+        """The member as this heartbeat makes it; what it does not say stays as it was."""
+        known = members.get(self.member_id)
+        names = self.subscribed_topic_names
+        return ShareMember(
+            self.rack_id if self.rack_id is not None or known is None else known.rack_id,
+            self.client_id,
+            self.client_host,
+            tuple(sorted(set(names))) if names is not None else known.subscribed_topic_names if known else (),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ShareHeartbeatReply:
     """The answer to a heartbeat.
 
     :param assignment: None where the member knows it already
-    :param initialize: share state to be initialised, with ``state_epoch`` and an unresolved start (-1); the caller then
-        reports :meth:`ShareGroup.initialized` or :meth:`ShareGroup.initialize_failed`
     """
 
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
-    initialize: Partitions = field(default_factory=dict)
-    state_epoch: int = 0
 
 
 class HeartbeatStep:
@@ -89,13 +93,7 @@ class HeartbeatStep:
     ) -> None:
         self.group, self.request, self.settings, self.now_ms = group, request, settings, now_ms
         known = group.members.get(request.member_id)
-        names = request.subscribed_topic_names
-        self.member = ShareMember(
-            request.rack_id if request.rack_id is not None or known is None else known.rack_id,
-            request.client_id,
-            request.client_host,
-            tuple(sorted(set(names))) if names is not None else known.subscribed_topic_names if known else (),
-        )
+        self.member = request.member(group.members)
         self.changed = self.member != known
         self.resubscribed = known is None or known.subscribed_topic_names != self.member.subscribed_topic_names
         self.members = {**group.members, request.member_id: self.member}
@@ -103,7 +101,6 @@ class HeartbeatStep:
         self.epoch = group.epoch
         self.target_epoch = group.target_epoch
         self.target: Mapping[str, Assignment] = group.target
-        self.initialize: dict[UUID, SharedTopic] = {}
         self.records: list[GroupRecord] = []
         self.now_current = self.was_current = group.current.get(request.member_id)
 
@@ -115,7 +112,6 @@ class HeartbeatStep:
         if self.epoch > self.target_epoch.epoch and self._assignment_due():
             self._assign()
         self._advance()
-        self._initialize()
 
     def _write(self, record: GroupRecord) -> None:
         self.records.append(record)
@@ -129,7 +125,7 @@ class HeartbeatStep:
             assigned_all = self.epoch > self.target_epoch.epoch or not self._assignment_due() or self._covers_all()
             if assigned_all:
                 return
-        self.epoch = max(self.epoch, 1) + 1  # a group's first epoch is 2
+        self.epoch += 1
         self._write(ShareGroupMetadata(self.group.group_id, GroupEpoch(self.epoch, new_hash)))
 
     def _assignable(self, topic: Topic) -> set[int]:
@@ -154,8 +150,7 @@ class HeartbeatStep:
             if assignment != self.group.target.get(member_id):
                 self._write(ShareGroupTargetAssignmentMember(self.group.group_id, member_id, assignment))
         self.target = target
-        # An assignment of nothing, as before any share state is there, holds up no other.
-        self.target_epoch = AssignmentEpoch(self.epoch, self.now_ms if any(target.values()) else 0)
+        self.target_epoch = AssignmentEpoch(self.epoch, self.now_ms)
         self._write(ShareGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
 
     def _advance(self) -> None:
@@ -174,15 +169,6 @@ class HeartbeatStep:
                 ShareGroupCurrentMemberAssignment(self.group.group_id, self.request.member_id, self.now_current)
             )
 
-    def _initialize(self) -> None:
-        self.initialize = self.group.to_initialize(self.topics, self.settings, self.now_ms)
-        if self.initialize:
-            known = self.group.state_partitions
-            initializing = union(known.initializing, self.initialize)
-            self._write(
-                ShareGroupStatePartitionMetadata(self.group.group_id, replace(known, initializing=initializing))
-            )
-
     def reply(self) -> ShareHeartbeatReply:
         now = self.now_current
         assert now is not None
@@ -197,6 +183,4 @@ class HeartbeatStep:
             now.member_epoch,
             self.settings.heartbeat_interval_ms,
             now.assigned if tell else None,
-            self.initialize,
-            self.epoch,
         )

@@ -80,13 +80,10 @@ APIS: Mapping[int, Api] = {
         Api(32, "describe_configs", 1, 4),
         Api(33, "alter_configs", 0, 2),
         Api(35, "describe_log_dirs", 1, 5),
-        Api(35, "describe_log_dirs", 1, 5),
         Api(37, "create_partitions", 0, 3),
         Api(42, "delete_groups", 0, 2),
         Api(44, "incremental_alter_configs", 0, 1),
         Api(60, "describe_cluster", 0, 2),
-        Api(74, "list_config_resources", 0, 1),
-        Api(75, "describe_topic_partitions", 0, 0),
         Api(74, "list_config_resources", 0, 1),
         Api(75, "describe_topic_partitions", 0, 0),
         Api(76, "share_group_heartbeat", 1, 1),
@@ -94,6 +91,8 @@ APIS: Mapping[int, Api] = {
         Api(78, "share_fetch", 1, 2),
         Api(79, "share_acknowledge", 1, 2),
         Api(90, "describe_share_group_offsets", 0, 1),
+        Api(91, "alter_share_group_offsets", 0, 0),
+        Api(92, "delete_share_group_offsets", 0, 0),
     )
 }
 

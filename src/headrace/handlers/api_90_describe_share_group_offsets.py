@@ -44,7 +44,7 @@ def _group(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> Desc
     if asked.topics is not None:
         topics = ((topic.topic_name, topic.partitions) for topic in asked.topics)
     elif isinstance(group, ShareGroup):
-        topics = group.shared_topics()
+        topics = group.stateful().values()
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id,
         topics=tuple(_topic(broker, asked.group_id, name, partitions) for name, partitions in topics),

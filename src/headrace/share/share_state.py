@@ -117,6 +117,19 @@ class ShareCoordinator:
         self._states: dict[SharePartitionKey, ShareState] = {}
         self._by_topic: dict[UUID, set[SharePartitionKey]] = {}
 
+    def knows(self, key: SharePartitionKey) -> bool:
+        """Whether a share-partition has been initialised."""
+        return key in self._states
+
+    def state_epoch(self, key: SharePartitionKey) -> int:
+        """The state epoch of a share-partition; 0 for one that is not known."""
+        state = self._states.get(key)
+        return 0 if state is None else state.state_epoch
+
+    def topic_ids(self) -> list[UUID]:
+        """The topics that have share state."""
+        return list(self._by_topic)
+
     # --- commands ---
 
     def initialize(

@@ -1,0 +1,75 @@
+"""AlterShareGroupOffsets (91), version 0: an administrator sets where an empty share group reads on (KIP-932).
+
+A group that does not exist begins with this. Offsets are not compared with the log: -1 has the next fetch resolve
+``share.auto.offset.reset``, one past the end waits for the log to come there. What was acquired of the altered
+partitions is forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kio.schema.alter_share_group_offsets.v0.request import AlterShareGroupOffsetsRequest
+from kio.schema.alter_share_group_offsets.v0.response import (
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+
+from headrace.broker import share_group_state
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import Topic
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.share_state import NOT_HOSTED
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Any:
+    group = broker.groups.share_group_at_rest(request.group_id, create=True)
+    if isinstance(group, Refusal):
+        return AlterShareGroupOffsetsResponse(
+            throttle_time=NO_THROTTLE, error_code=group.code, error_message=group.message, responses=()
+        )
+    asked: dict[str, list[tuple[int, int]]] = {}
+    for topic in request.topics:
+        pairs = [(partition.partition_index, partition.start_offset) for partition in topic.partitions]
+        asked.setdefault(topic.topic_name, []).extend(pairs)
+    topics = broker.catalog.topics
+    starts: dict[UUID, dict[int, int]] = {}
+    for name, pairs in asked.items():
+        if name in topics:
+            known = {partition: offset for partition, offset in pairs if _refusal(topics[name], partition) is None}
+            if known:
+                starts[topics[name].topic_id] = known
+    if starts:
+        share_group_state.initialize(broker, group, starts, group.epoch)
+    return broker.when_durable(
+        AlterShareGroupOffsetsResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.NONE,
+            responses=tuple(_topic(name, topics.get(name), pairs) for name, pairs in asked.items()),
+        )
+    )
+
+
+def _refusal(topic: Topic | None, partition: int) -> Refusal | None:
+    return None if topic is not None and 0 <= partition < topic.partitions else NOT_HOSTED
+
+
+def _topic(name: str, topic: Topic | None, pairs: list[tuple[int, int]]) -> AlterShareGroupOffsetsResponseTopic:
+    return AlterShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=None if topic is None else topic.topic_id,
+        partitions=tuple(_partition(partition, _refusal(topic, partition)) for partition, _ in pairs),
+    )
+
+
+def _partition(partition: int, refusal: Refusal | None) -> AlterShareGroupOffsetsResponsePartition:
+    return AlterShareGroupOffsetsResponsePartition(
+        partition_index=partition,
+        error_code=ErrorCode.NONE if refusal is None else refusal.code,
+        error_message=None if refusal is None else refusal.message,
+    )
