@@ -94,7 +94,7 @@ class Shelf:
         return self.apply(self.partition.acknowledge(member, typed, self.now_ms, self.settings, renew=renew))
 
     def close(self, member="m") -> None:
-        self.apply(self.partition.release(member, self.settings))
+        self.apply(self.partition.release(member, self.now_ms, self.settings))
 
     def wait(self, ms: int) -> None:
         """Let time pass, deadline by deadline."""

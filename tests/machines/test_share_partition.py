@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.share.acknowledgement import ACCEPT, AVAILABLE, GAP, REJECT, RELEASE, RENEW
-from headrace.share.records import ArchiveReason, StateBatch
+from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from headrace.share.records import AVAILABLE, ArchiveReason, StateBatch
 from headrace.share.share_partition import SharePartition
 from tests.machines.share_shelf import KEY, Shelf
 

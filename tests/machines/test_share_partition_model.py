@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.errors import ErrorCode
-from headrace.share.acknowledgement import ACCEPT, ACQUIRED, ARCHIVED, AVAILABLE, GAP, REJECT, RELEASE, RENEW
-from headrace.share.records import StateBatch
+from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from headrace.share.records import ACQUIRED, ARCHIVED, AVAILABLE, StateBatch
 from tests.machines.share_shelf import Shelf
 
 FINISHED = ARCHIVED

@@ -37,20 +37,22 @@ def check_shape(spans):
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["paint", "max", "erase"]), disjoint_runs()), max_size=8),
+    st.lists(st.tuples(st.sampled_from(["paint", "max", "erase", "erase some"]), disjoint_runs()), max_size=8),
     st.integers(0, 40),
     RANGE,
 )
 def test_spans_do_what_a_dict_of_offsets_does(steps, below, window):
     spans, model = Spans(), {}
     for kind, runs in steps:
-        if kind == "erase":
+        if kind == "erase some":  # whole spans
+            runs = list(spans)[len(runs) // 2 : len(runs) + 1]
+        if kind.startswith("erase"):
             spans.erase([(first, last) for first, last, _ in runs])
         else:
             spans.paint(runs, max if kind == "max" else None)
         for first, last, value in runs:
             for offset in range(first, last + 1):
-                if kind == "erase":
+                if kind.startswith("erase"):
                     model.pop(offset, None)
                 elif kind == "max":
                     model[offset] = max(model.get(offset, 0), value)

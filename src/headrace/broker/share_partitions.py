@@ -16,8 +16,8 @@ from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.outcome import Outcome
-from headrace.share.acknowledgement import AVAILABLE, AcknowledgementBatch
-from headrace.share.records import UNKNOWN, SharePartitionKey, StateUpdate
+from headrace.share.acknowledgement import AcknowledgementBatch
+from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
 from headrace.share.settings import ShareSettings, duration_ms
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
@@ -59,7 +59,7 @@ class LoadedPartition:
 
     :ivar start_persisted: whether the coordinator knows its start offset; else only this memory does
     :ivar record_bytes: size of a record in the log as last read: how much to read for so many records
-    :ivar armed_ms: its entry among the deadlines: not after the first of its locks runs out; None when it has none
+    :ivar armed_ms: its entry among the deadlines, None for none: not after the first of its locks or backoffs ends
     """
 
     key: SharePartitionKey
@@ -80,7 +80,7 @@ class SharePartitions:
         self.sessions = ShareSessions()
         self.dead_letters = DeadLetters(broker)
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
-        # A heap of (deadline, serial, share-partition): for each that holds locks, a time not after its next deadline.
+        # A heap of (deadline, serial, share-partition): for each that has one, a time not after its next deadline.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
         self._serial = 0
 
@@ -167,8 +167,9 @@ class SharePartitions:
     def _release(self, session: ShareSession) -> None:
         group_id = session.group_id
         settings = self.settings(group_id)
+        now_ms = self.broker.now_ms()
         for loaded in list(self._groups.get(group_id, {}).values()):
-            self.apply(loaded, loaded.partition.release(session.member_id, settings))
+            self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
         if not self.sessions.in_group(group_id):
             self._rest(group_id)
 
@@ -176,7 +177,7 @@ class SharePartitions:
         """Forget what can be loaded again: all but a start offset that was resolved and never written."""
         group = self._groups.get(group_id, {})
         for key, loaded in list(group.items()):
-            if loaded.start_persisted and not loaded.partition.locks.spans:
+            if loaded.start_persisted and loaded.partition.idle:
                 del group[key]
         if not group:
             self._groups.pop(group_id, None)
@@ -212,7 +213,11 @@ class SharePartitions:
             moved = update.start_offset > partition.start_offset
             partition.replay(update)
             loaded.start_persisted = True
-            if moved or any(batch.delivery_state == AVAILABLE for batch in update.state_batches):
+            if update.not_before_ms:
+                self.arm(loaded, min(update.not_before_ms.values()))
+            elif any(batch.delivery_state == AVAILABLE for batch in update.state_batches):
+                moved = True
+            if moved:
                 broker.waits.notify(("share", *key))
         return None
 
@@ -231,11 +236,11 @@ class SharePartitions:
             self.broker.arm()
 
     def next_deadline_ms(self) -> int | None:
-        """When :meth:`expire` is to be called; None when nothing is locked."""
+        """When :meth:`expire` is to be called; None when nothing is locked and nothing waits."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now_ms: int) -> None:
-        """Give back what was not acknowledged in time."""
+        """Give back what was not acknowledged in time, and end release backoffs."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             armed_ms, _, loaded = heappop(self._deadlines)
             group_id = loaded.key.group_id
@@ -244,7 +249,10 @@ class SharePartitions:
             loaded.armed_ms = None
             not_before_ms = 0
             try:
-                self.apply(loaded, loaded.partition.expire(now_ms, self.settings(group_id)))
+                outcome = loaded.partition.expire(now_ms, self.settings(group_id))
+                if outcome.reply:
+                    self.broker.waits.notify(("share", *loaded.key))
+                self.apply(loaded, outcome)
             except StorageError as error:  # of others the locks can still end: it may be one dead-letter queue only
                 log.error("cannot end the locks of %s: %s; trying again in %d ms", loaded.key, error, EXPIRE_RETRY_MS)
                 not_before_ms = now_ms + EXPIRE_RETRY_MS
@@ -281,6 +289,7 @@ class SharePartitions:
         """Give back all that is held, as a broker does that stops in order."""
         for group_id, group in list(self._groups.items()):
             settings = self.settings(group_id)
+            now_ms = self.broker.now_ms()
             for loaded in list(group.values()):
                 for member_id in {lock.member_id for lock in loaded.partition.locks.spans.values}:
-                    self.apply(loaded, loaded.partition.release(member_id, settings))
+                    self.apply(loaded, loaded.partition.release(member_id, now_ms, settings))

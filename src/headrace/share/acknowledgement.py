@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.share.records import ArchiveReason
+from headrace.share.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, ArchiveReason
 from headrace.share.settings import ShareSettings
-
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
-"""The delivery states of a record. ACQUIRED is never persisted."""
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 """The acknowledge types of the protocol."""
 
 NEXT_STATE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED, RENEW: ACQUIRED}
 """What an acknowledgement makes of an ACQUIRED record. No other state can be acknowledged."""
+
+Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
+"""What is to become of a run of records: (first offset, last offset inclusive, delivery state, delivery count, why they
+become ARCHIVED). A plain tuple, for requests may have thousands of them."""
 
 _REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 
@@ -77,29 +78,15 @@ def runs(first: int, last: int, types: Sequence[int], start_offset: int) -> Iter
     return same_type
 
 
-class Change(NamedTuple):
-    """What is to become of a run of records.
-
-    :param last_offset: inclusive
-    :param reason: why they become ARCHIVED; None for the other states
-    """
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
-    reason: ArchiveReason | None = None
-
-
 def acknowledged(first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings) -> Change:
     """What an acknowledgement other than RENEW makes of records that were held."""
     if acknowledge_type == RELEASE:
         return given_back(first, last, delivery_count, settings)
-    return Change(first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type))
+    return first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type)
 
 
 def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
     """What becomes of records that were held, given back: available again, but archived at the delivery limit."""
     if delivery_count < settings.delivery_count_limit:
-        return Change(first, last, AVAILABLE, delivery_count)
-    return Change(first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT)
+        return first, last, AVAILABLE, delivery_count, None
+    return first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -20,6 +22,11 @@ SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1
 UNKNOWN = -1
 """A start offset not yet initialised, or a delivery-complete count that was not given."""
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+"""The delivery states of a record. ACQUIRED is never persisted."""
+
+NO_BACKOFF: Mapping[int, int] = MappingProxyType({})
 
 _KEY_TAIL = struct.Struct(">16si")
 _SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
@@ -69,12 +76,15 @@ class StateUpdate(NamedTuple):
     :param state_batches: the changed records from the start offset on, ascending and disjoint
     :param archived: which of the changed records are to be ARCHIVED, and why, also those that the start offset passes
         with this very change. It is not persisted: it is for whoever acts on it before the change is made true
+    :param not_before_ms: by delivery count, the end of the release backoff of the records that become AVAILABLE. It is
+        not persisted either: a restart forgets backoffs
     """
 
     start_offset: int
     delivery_complete_count: int
     state_batches: tuple[StateBatch, ...]
     archived: tuple[Archived, ...] = ()
+    not_before_ms: Mapping[int, int] = NO_BACKOFF
 
 
 class SharePartitionKey(NamedTuple):

@@ -12,11 +12,15 @@ class ShareSettings:
 
     :param delivery_count_limit: so many deliveries, then a record given back is archived
     :param max_record_locks: no new records are acquired while so many lie between start and end offset
+    :param release_backoff_ms: how long a record that is given back after its first delivery can not be acquired; twice
+        as long after each further one, up to ``release_backoff_max_ms``
     """
 
     delivery_count_limit: int = 5
     lock_duration_ms: int = 30_000
     max_record_locks: int = 2000
+    release_backoff_ms: int = 0
+    release_backoff_max_ms: int = 60_000
 
 
 _DURATION = re.compile(

@@ -31,15 +31,12 @@ renewing) writes nothing and happens at once. Source: KIP-932; ``docs/behaviour/
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from headrace.errors import Refusal
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import (
-    ACQUIRED,
-    ARCHIVED,
-    AVAILABLE,
     BATCH_NOT_ACQUIRED,
     FIRST_PAST_ACQUIRED,
     LAST_PAST_ACQUIRED,
@@ -58,10 +55,21 @@ from headrace.share.acknowledgement import (
     well_formed,
 )
 from headrace.share.acquisition_locks import AcquiredRecords, AcquisitionLock, AcquisitionLocks
-from headrace.share.isolation import isolate, throttle_limit
-from headrace.share.records import UNKNOWN, Archived, ArchiveReason, StateBatch, StateUpdate
+from headrace.share.available_records import AvailableRecords, backoff_ms
+from headrace.share.in_flight_batches import InFlightBatches
+from headrace.share.records import (
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    NO_BACKOFF,
+    UNKNOWN,
+    Archived,
+    ArchiveReason,
+    StateBatch,
+    StateUpdate,
+)
 from headrace.share.settings import ShareSettings
-from headrace.share.spans import Run, Spans
+from headrace.share.spans import Run, Spans, subtract
 
 
 class SharePartition:
@@ -71,31 +79,24 @@ class SharePartition:
     :param state_batches: the persisted state of the records from there on
     """
 
-    __slots__ = (
-        "_available",
-        "_batches",
-        "_finished",
-        "delivery_complete_count",
-        "end_offset",
-        "locks",
-        "start_offset",
-    )
+    __slots__ = ("_available", "_batches", "_finished", "delivery_complete_count", "locks", "start_offset")
 
     def __init__(self, start_offset: int, state_batches: Sequence[StateBatch] = ()) -> None:
         self.start_offset = start_offset
-        self.end_offset = start_offset
         self.delivery_complete_count = 0
         self.locks = AcquisitionLocks()
-        self._available: Spans[int] = Spans()  # value: delivery count
+        self._available = AvailableRecords()
         self._finished: Spans[bool] = Spans()
-        # First offsets of the batches in which records were acquired; a batch ends where the next begins. They
-        # matter for bad-record isolation only. The first may begin below the start offset.
-        self._batches: list[int] = []
+        self._batches = InFlightBatches(start_offset)
         self.replay(StateUpdate(start_offset, UNKNOWN, tuple(state_batches)))
-        if self._finished.firsts[:1] == [start_offset]:  # written by a leader whose start offset trails
-            self.replay(*self.move_start(self._finished.lasts[0] + 1).records)
+        self._pass_finished()  # written by a leader whose start offset trails
 
     # --- what may be fetched ---
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that is not fetched yet."""
+        return self._batches.end_offset
 
     @property
     def in_flight(self) -> int:
@@ -104,13 +105,19 @@ class SharePartition:
 
     def fetch_offset(self, settings: ShareSettings) -> int | None:
         """Where the next acquire needs the log read from; None when nothing may be acquired now."""
-        if self._available.firsts:
-            return self._available.firsts[0]
+        available = self._available.spans.firsts
+        if available:
+            return available[0]
         return self.end_offset if self.in_flight < settings.max_record_locks else None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody holds or waits for anything: loaded anew, it would be the same."""
+        return not self.locks.spans and not self._available.backoffs.spans
 
     def states(self) -> list[StateBatch]:
         """All records between start and end offset with their state now, for inspection. Finished: ARCHIVED."""
-        states = [StateBatch(first, last, AVAILABLE, count) for first, last, count in self._available]
+        states = self._available.states()
         states += [StateBatch(first, last, ACQUIRED, lock.delivery_count) for first, last, lock in self.locks.spans]
         states += [StateBatch(first, last, ARCHIVED, 0) for first, last, _ in self._finished]
         return sorted(states)
@@ -127,6 +134,7 @@ class SharePartition:
         settings: ShareSettings,
         *,
         record_limit: bool = False,
+        aborted: Sequence[tuple[int, int]] = (),
     ) -> list[AcquiredRecords]:
         """Lock records for a member: first what is available again, then new ones.
 
@@ -134,57 +142,24 @@ class SharePartition:
         :param max_records: acquire up to so many, then to the end of the log batch or in-flight batch; exactly so many
             at most with ``record_limit``
         :param batch_size: new records are split into elements of about this size, at the starts of log batches
+        :param aborted: (first, last) of what aborted transactions wrote, without their markers; ascending, disjoint. It
+            is archived instead of delivered, for groups with ``share.isolation.level=read_committed``
         :returns: what was acquired, ascending
         """
         if not log_batches or max_records <= 0:
             return []
         last = log_batches[-1][1]
-        taken, alone = self._take_available(last, max_records, settings, record_limit)
+        taken, alone = self._available.take(last, max_records, self._batches, settings, record_limit=record_limit)
         left = max_records - sum(run[1] - run[0] + 1 for run in taken)
-        end = self.end_offset
-        if not alone and left > 0 and last >= end:
+        if not alone and left > 0 and last >= self.end_offset:
             left = min(left, settings.max_record_locks - self.in_flight)
             if left > 0:
                 taken += self._take_new(log_batches, left, batch_size, record_limit)
+        if aborted:
+            taken = self._archive_aborted(taken, aborted)
         if taken:
-            deadline_ms = now_ms + settings.lock_duration_ms
-            locks = {run.delivery_count: AcquisitionLock(member_id, deadline_ms, run.delivery_count) for run in taken}
-            self.locks.grant([(first, last, locks[count]) for first, last, count in taken], deadline_ms)
+            self.locks.acquire(member_id, taken, now_ms + settings.lock_duration_ms)
         return taken
-
-    def _take_available(
-        self, last: int, max_records: int, settings: ShareSettings, record_limit: bool
-    ) -> tuple[list[AcquiredRecords], bool]:
-        """Take available records up to ``last``, in-flight batch by batch.
-
-        A batch suspected to hold a bad record is delivered alone, see :mod:`headrace.share.isolation`.
-
-        :returns: what was taken, and whether it must be delivered alone
-        """
-        available = self._available
-        suspect = throttle_limit(settings.delivery_count_limit)
-        taken: list[AcquiredRecords] = []
-        total = 0
-        while available.firsts and available.firsts[0] <= last and total < max_records:
-            first = available.firsts[0]
-            batch_first, batch_last = self._batch_bounds(first)
-            waiting = available.within(first, min(batch_last, last))
-            throttled = max(count for _, _, count in waiting) >= suspect
-            if throttled:
-                if taken:
-                    break
-                waiting = isolate(waiting, batch_last - batch_first + 1, settings.delivery_count_limit)
-            for run_first, run_last, count in waiting:
-                if record_limit:
-                    run_last = min(run_last, run_first + max_records - total - 1)
-                taken.append(AcquiredRecords(run_first, run_last, count + 1))
-                total += run_last - run_first + 1
-                if record_limit and total >= max_records:
-                    break
-            available.drop_below(taken[-1].last_offset + 1)  # records are taken in order: all before is taken
-            if throttled:
-                return taken, True
-        return taken, False
 
     def _take_new(
         self, log_batches: Sequence[tuple[int, int]], max_records: int, batch_size: int, record_limit: bool
@@ -194,11 +169,10 @@ class SharePartition:
         holding = bisect_left(log_batches, first + max_records - 1, key=itemgetter(1))
         holding = min(holding, len(log_batches) - 1)
         last = log_batches[holding][1]
-        self.end_offset = last + 1
         if record_limit:
-            self._batches.append(first)
+            self._batches.add((first,), last + 1)
             if last - first >= max_records:  # the rest of the log batch waits with a delivery count of 0
-                self._available.paint([(first + max_records, last, 0)])
+                self._available.add([(first + max_records, last, 0)])
                 last = first + max_records - 1
             return [AcquiredRecords(first, last, 1)]
         firsts = [first]
@@ -207,9 +181,23 @@ class SharePartition:
             for base_offset, _ in log_batches[: holding + 1]:
                 if base_offset - firsts[-1] >= batch_size:
                     firsts.append(base_offset)
-        self._batches += firsts
+        self._batches.add(firsts, last + 1)
         ends = [*firsts[1:], last + 1]
         return [AcquiredRecords(begin, end - 1, 1) for begin, end in zip(firsts, ends, strict=True)]
+
+    def _archive_aborted(
+        self, taken: Sequence[AcquiredRecords], aborted: Sequence[tuple[int, int]]
+    ) -> list[AcquiredRecords]:
+        """Archive the aborted ones among records just taken. Nothing is written: the next update carries the count.
+
+        :returns: the others
+        """
+        kept = subtract(taken, aborted)
+        archived = subtract(taken, kept)
+        self._finished.paint([(first, last, True) for first, last, _ in archived])
+        self.delivery_complete_count += sum(last - first + 1 for first, last, _ in archived)
+        self._pass_finished()
+        return [AcquiredRecords(*run) for run in kept]
 
     # --- acknowledge ---
 
@@ -243,7 +231,7 @@ class SharePartition:
                     return Outcome(refusal)
         if renewed:
             self.locks.renew(renewed, now_ms + settings.lock_duration_ms)
-        return self._change(changes)
+        return self._change(changes, _backoffs(changes, now_ms, settings))
 
     def _collect(
         self,
@@ -256,8 +244,8 @@ class SharePartition:
         renewed: list[Run[AcquisitionLock]],
     ) -> Refusal | None:
         """Add what one acknowledge type makes of ``first..last`` to ``changes`` or ``renewed``."""
-        if changes and changes[-1].last_offset >= first:  # finished by an earlier batch of this very request
-            whole = self._batch_bounds(first) == (first, first)
+        if changes and changes[-1][1] >= first:  # changed by an earlier batch of this very request
+            whole = self._batches.bounds(first) == (first, first)
             return BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED
         spans = self.locks.spans
         i = bisect_right(spans.firsts, first) - 1
@@ -267,7 +255,7 @@ class SharePartition:
         while True:
             lock = spans.values[i]
             if lock.member_id != member_id:
-                whole = spans.covers(*self._batch_bounds(position))
+                whole = spans.covers(*self._batches.bounds(position))
                 return NOT_OWNER_OF_BATCH if whole else NOT_OWNER_OF_OFFSET
             end = min(spans.lasts[i], last)
             if acknowledge_type == RENEW:
@@ -281,33 +269,32 @@ class SharePartition:
             if i == len(spans) or spans.firsts[i] != position:
                 return self._not_acquired(position)
 
-    def _batch_bounds(self, offset: int) -> tuple[int, int]:
-        """First and last offset of the in-flight batch that holds ``offset``."""
-        i = bisect_right(self._batches, offset)
-        return self._batches[i - 1], (self._batches[i] if i < len(self._batches) else self.end_offset) - 1
-
     def _not_acquired(self, offset: int) -> Refusal:
-        bounds = self._batch_bounds(offset)
+        bounds = self._batches.bounds(offset)
         whole = self._available.covers(*bounds) or self._finished.covers(*bounds)
         return BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED
 
-    # --- what ends a lock otherwise ---
+    # --- what ends a lock otherwise, and a backoff ---
 
     def next_deadline_ms(self) -> int | None:
-        """When the first acquisition lock runs out; None when nothing is locked."""
-        return self.locks.next_deadline_ms()
+        """When the first acquisition lock or release backoff ends; None when there is none."""
+        deadlines = self.locks.next_deadline_ms(), self._available.backoffs.next_deadline_ms()
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def expire(self, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, None]:
-        """Give back what was not acknowledged in time."""
-        return self._give_back(self.locks.expired(now_ms), settings)
+    def expire(self, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, bool]:
+        """Give back what was not acknowledged in time, and end backoffs; the reply: whether there were any to end."""
+        ended = self._available.end_backoffs(now_ms)
+        return Outcome(ended, self._give_back(self.locks.expired(now_ms), now_ms, settings))
 
-    def release(self, member_id: str, settings: ShareSettings) -> Outcome[StateUpdate, None]:
+    def release(self, member_id: str, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, None]:
         """Give back all that a member holds: its session has ended. Delivery counts stay as they are."""
-        return self._give_back(self.locks.held_by(member_id), settings)
+        return Outcome(None, self._give_back(self.locks.held_by(member_id), now_ms, settings))
 
-    def _give_back(self, locks: Iterable[Run[AcquisitionLock]], settings: ShareSettings) -> Outcome[StateUpdate, None]:
-        outcome = self._change([given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks])
-        return Outcome(None, outcome.records)
+    def _give_back(
+        self, locks: Sequence[Run[AcquisitionLock]], now_ms: int, settings: ShareSettings
+    ) -> tuple[StateUpdate, ...]:
+        changes = [given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks]
+        return self._change(changes, _backoffs(changes, now_ms, settings)).records
 
     # --- what the log does ---
 
@@ -325,22 +312,26 @@ class SharePartition:
 
     def skip_missing(self, base_offset: int) -> Outcome[StateUpdate, None]:
         """The log has nothing from the fetch offset to ``base_offset`` (exclusive): archive what is available there."""
-        missing = self._available.within(0, base_offset - 1)
-        changes = [Change(first, last, ARCHIVED, count, ArchiveReason.GONE) for first, last, count in missing]
+        changes: list[Change] = [
+            (first, last, ARCHIVED, count, ArchiveReason.GONE)
+            for first, last, count in self._available.spans.within(0, base_offset - 1)
+        ]
         if base_offset > self.end_offset:
-            changes.append(Change(self.end_offset, base_offset - 1, ARCHIVED, 0, ArchiveReason.GONE))
+            changes.append((self.end_offset, base_offset - 1, ARCHIVED, 0, ArchiveReason.GONE))
         return Outcome(None, self._change(changes).records)
 
     # --- change ---
 
-    def _change(self, changes: Sequence[Change]) -> Outcome[StateUpdate, Refusal | None]:
+    def _change(
+        self, changes: Sequence[Change], not_before_ms: Mapping[int, int] = NO_BACKOFF
+    ) -> Outcome[StateUpdate, Refusal | None]:
         """The update that ``changes`` make (ascending, disjoint, none of them finished so far)."""
         if not changes:
             return Outcome(None)
         finished = self._finished
         start = self.start_offset
         complete = self.delivery_complete_count
-        joined: list[StateBatch] = []
+        joined: list[tuple[int, int, int, int]] = []
         archived: list[Archived] = []
         i = 0
         for first, last, state, count, reason in changes:
@@ -354,47 +345,62 @@ class SharePartition:
                 if reason is not None:
                     archived.append(Archived(first, last, count, reason))
             if joined and joined[-1][1:] == (first - 1, state, count):
-                joined[-1] = StateBatch(joined[-1][0], last, state, count)
+                joined[-1] = (joined[-1][0], last, state, count)
             else:
-                joined.append(StateBatch(first, last, state, count))
+                joined.append((first, last, state, count))
         while i < len(finished) and finished.firsts[i] == start:
             start = finished.lasts[i] + 1
             i += 1
         complete -= start - self.start_offset
-        kept = tuple(batch for batch in joined if batch.last_offset >= start)
-        return Outcome(None, (StateUpdate(start, complete, kept, tuple(archived)),))
+        kept = tuple(StateBatch(*batch) for batch in joined if batch[1] >= start)
+        return Outcome(None, (StateUpdate(start, complete, kept, tuple(archived), not_before_ms),))
 
     def replay(self, update: StateUpdate) -> None:
-        """Apply a persisted update: the only way in which records finish, come back or are passed."""
-        start, complete, batches, _ = update
+        """Apply a persisted update: the way in which records finish, come back or are passed."""
+        batches = update.state_batches
         if batches:
-            for batch in batches:
+            for batch in batches[bisect_left(batches, self.end_offset, key=itemgetter(1)) :]:
                 self._reach(batch)
-            ranges = [(batch.first_offset, batch.last_offset) for batch in batches]
-            self.locks.release(ranges)
-            self._available.erase(ranges)
-            self._available.paint([(first, last, count) for first, last, state, count in batches if state == AVAILABLE])
+            self.locks.spans.erase(batches)
+            self._available.erase(batches)
+            available = [(first, last, count) for first, last, state, count in batches if state == AVAILABLE]
+            self._available.add(available, update.not_before_ms)
             self._finished.paint([(first, last, True) for first, last, state, _ in batches if state != AVAILABLE])
-        if start > self.start_offset:
-            self.start_offset = start
-            self.end_offset = max(self.end_offset, start)
-            for spans in (self._available, self._finished, self.locks.spans):
-                spans.drop_below(start)
-            del self._batches[: bisect_right(self._batches, start) - 1]
-            if start == self.end_offset:
-                self._batches.clear()
+        if update.start_offset > self.start_offset:
+            self._move_to(update.start_offset)
+        complete = update.delivery_complete_count
         self.delivery_complete_count = self._finished.count_below(self.end_offset) if complete == UNKNOWN else complete
 
     def _reach(self, batch: StateBatch) -> None:
-        """Extend to ``batch`` if it lies past the end: on loading, or over a hole in the log.
+        """Extend to ``batch``, which lies past the end: on loading, or over a hole in the log.
 
         What lies between was acquired but not persisted before a restart: it is available with its count forgotten.
         """
         end = self.end_offset
-        if batch.last_offset < end:
-            return
         if batch.first_offset > end:
-            self._batches.append(end)
-            self._available.paint([(end, batch.first_offset - 1, 0)])
-        self._batches.append(max(end, batch.first_offset))
-        self.end_offset = batch.last_offset + 1
+            self._batches.add((end,), batch.first_offset)
+            self._available.add([(end, batch.first_offset - 1, 0)])
+        self._batches.add((max(end, batch.first_offset),), batch.last_offset + 1)
+
+    def _pass_finished(self) -> None:
+        """Move the start offset over what is finished there. The next update carries it."""
+        finished = self._finished
+        if finished and finished.firsts[0] == self.start_offset:
+            start = finished.lasts[0] + 1
+            self.delivery_complete_count -= start - self.start_offset
+            self._move_to(start)
+
+    def _move_to(self, start_offset: int) -> None:
+        self.start_offset = start_offset
+        self._batches.drop_below(start_offset)
+        self._available.drop_below(start_offset)
+        self._finished.drop_below(start_offset)
+        self.locks.spans.drop_below(start_offset)
+
+
+def _backoffs(changes: Sequence[Change], now_ms: int, settings: ShareSettings) -> Mapping[int, int]:
+    """Until when records that are given back are not to be acquired, by delivery count."""
+    if not settings.release_backoff_ms:
+        return NO_BACKOFF
+    counts = {count for _, _, state, count, _ in changes if state == AVAILABLE}
+    return {count: now_ms + backoff_ms(count, settings) for count in sorted(counts)}

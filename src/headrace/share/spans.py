@@ -7,13 +7,35 @@ memory), never by the number of offsets they cover.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 V = TypeVar("V")
 
 Run: TypeAlias = "tuple[int, int, V]"
 """(first offset, last offset inclusive, value)"""
+
+Range: TypeAlias = "tuple[int, int, *tuple[object, ...]]"
+"""(first offset, last offset inclusive), and whatever else there may be"""
+
+
+def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
+    """What ``ranges`` (ascending, disjoint) leave of ``runs`` (likewise). Runs that touch stay apart."""
+    left: list[Run[V]] = []
+    n = len(ranges)
+    r = 0
+    for first, last, value in runs:
+        while r < n and ranges[r][1] < first:
+            r += 1
+        while r < n and first <= last and ranges[r][0] <= last:
+            if first < ranges[r][0]:
+                left.append((first, ranges[r][0] - 1, value))
+            first = ranges[r][1] + 1
+            if first <= last:
+                r += 1
+        if first <= last:
+            left.append((first, last, value))
+    return left
 
 
 class Spans(Generic[V]):
@@ -86,24 +108,44 @@ class Spans(Generic[V]):
         :param runs: ascending and disjoint
         :param merge: the value where an old and a new span overlap, from (old, new); the new one when not given
         """
-        self._overlay(runs, merge)
+        if not runs:
+            return
+        # The old spans in reach, and the neighbour on either side so that equal ones grow together.
+        i = bisect_left(self.lasts, runs[0][0] - 1)
+        j = bisect_right(self.firsts, runs[-1][1] + 1, i)
+        new: _Builder[V] = _Builder()
+        if i == j:
+            new.put_all(runs)
+        else:
+            self._overlay(i, j, runs, merge, new)
+        self.firsts[i:j], self.lasts[i:j], self.values[i:j] = new.firsts, new.lasts, new.values
 
-    def erase(self, runs: Sequence[tuple[int, int]]) -> None:
+    def erase(self, runs: Sequence[Range]) -> None:
         """Take the ranges ``runs`` (ascending, disjoint) out."""
-        if self.firsts:
-            self._overlay([(first, last, None) for first, last in runs], None)
-
-    def _overlay(self, runs: Sequence[Run[V | None]], merge: Callable[[V, V], V] | None) -> None:
         if not runs:
             return
         firsts, lasts, values = self.firsts, self.lasts, self.values
-        # The old spans in reach, and the neighbour on either side so that equal ones grow together.
-        i = max(bisect_left(lasts, runs[0][0]) - 1, 0)
-        j = min(bisect_right(firsts, runs[-1][1]) + 1, len(firsts))
-        new: _Builder[V] = _Builder()
+        i = bisect_left(lasts, runs[0][0])
+        j = bisect_right(firsts, runs[-1][1], i)
+        if i == j:
+            return
+        old = firsts[i:j], lasts[i:j]
+        if len(runs) == j - i and old == ([run[0] for run in runs], [run[1] for run in runs]):  # often: whole spans
+            del firsts[i:j], lasts[i:j], values[i:j]
+        else:
+            left = subtract(zip(*old, values[i:j], strict=True), runs)
+            firsts[i:j] = [run[0] for run in left]
+            lasts[i:j] = [run[1] for run in left]
+            values[i:j] = [run[2] for run in left]
+
+    def _overlay(
+        self, i: int, j: int, runs: Sequence[Run[V]], merge: Callable[[V, V], V] | None, new: _Builder[V]
+    ) -> None:
+        """Put the spans ``i`` to ``j`` (exclusive) with ``runs`` laid over them."""
+        firsts, lasts, values = self.firsts, self.lasts, self.values
         put = new.put
         k = i
-        old_first = firsts[k] if k < j else 0  # what is left of old span k starts here
+        old_first = firsts[k]  # what is left of old span k starts here
         for first, last, value in runs:
             while k < j and old_first < first:
                 if lasts[k] < first:
@@ -116,7 +158,7 @@ class Spans(Generic[V]):
             position = first
             while k < j and old_first <= last:
                 end = min(lasts[k], last)
-                if merge is not None and value is not None:
+                if merge is not None:
                     if position < old_first:
                         put(position, old_first - 1, value)
                     put(old_first, end, merge(values[k], value))
@@ -126,17 +168,16 @@ class Spans(Generic[V]):
                 else:
                     k += 1
                     old_first = firsts[k] if k < j else 0
-            if value is not None and position <= last:
+            if position <= last:
                 put(position, last, value)
         while k < j:
             put(old_first, lasts[k], values[k])
             k += 1
             old_first = firsts[k] if k < j else 0
-        firsts[i:j], lasts[i:j], values[i:j] = new.firsts, new.lasts, new.values
 
 
 class _Builder(Generic[V]):
-    """Collects ascending spans and joins those that touch and are equal."""
+    """Collects ascending spans."""
 
     __slots__ = ("firsts", "lasts", "values")
 
@@ -146,6 +187,7 @@ class _Builder(Generic[V]):
         self.values: list[V] = []
 
     def put(self, first: int, last: int, value: V) -> None:
+        """Add a span, joined to the one before where they touch and are equal."""
         lasts = self.lasts
         if lasts and lasts[-1] == first - 1 and self.values[-1] == value:
             lasts[-1] = last
@@ -153,3 +195,13 @@ class _Builder(Generic[V]):
             self.firsts.append(first)
             lasts.append(last)
             self.values.append(value)
+
+    def put_all(self, runs: Sequence[Run[V]]) -> None:
+        """As :meth:`put` for each; nothing has been put before."""
+        firsts = [run[0] for run in runs]
+        lasts = [run[1] for run in runs]
+        if any(last + 1 == first for last, first in zip(lasts, firsts[1:], strict=False)):
+            for first, last, value in runs:
+                self.put(first, last, value)
+        else:
+            self.firsts, self.lasts, self.values = firsts, lasts, [run[2] for run in runs]

@@ -1,0 +1,113 @@
+"""What a request costs a share-partition with 10,000 locks of which every second has ended.
+
+Run it with ``python -m bench.share_partition``.
+
+10,000 records in flight; those with odd offsets are accepted, each of the others is a span of its own, held or (for the
+fetches) available again. The machine alone is timed, deciding and replaying: no socket, no log, no share coordinator.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+from headrace.outcome import Outcome
+from headrace.share.acknowledgement import ACCEPT, RELEASE, AcknowledgementBatch
+from headrace.share.records import StateUpdate
+from headrace.share.settings import ShareSettings
+from headrace.share.share_partition import SharePartition
+
+RECORDS = 10_000
+LOG_BATCHES = [(first, first + 99) for first in range(0, 2 * RECORDS, 100)]
+MAX_POLL_RECORDS = 500
+ROUNDS = 30
+WANTED_MS = 2.0
+
+_SETTINGS = ShareSettings(delivery_count_limit=5, max_record_locks=RECORDS)
+
+
+def apply(partition: SharePartition, outcome: Outcome[StateUpdate, object]) -> None:
+    """Make a decision true, as the broker does once it is in the log."""
+    assert not outcome.reply, outcome.reply
+    for update in outcome.records:
+        partition.replay(update)
+
+
+def acknowledge(partition: SharePartition, offsets: range, acknowledge_type: int) -> None:
+    """Acknowledge single records, each in a batch of its own: what clients send for records that are not neighbours."""
+    batches = [AcknowledgementBatch(offset, offset, (acknowledge_type,)) for offset in offsets]
+    apply(partition, partition.acknowledge("m", batches, 1, _SETTINGS))
+
+
+def acknowledge_types(partition: SharePartition, offsets: range) -> None:
+    """Accept and release in turns, one batch with a type for each offset."""
+    types = (ACCEPT, RELEASE) * (len(offsets) // 2)
+    apply(
+        partition,
+        partition.acknowledge("m", [AcknowledgementBatch(offsets[0], offsets[-1], types)], 1, _SETTINGS),
+    )
+
+
+def acquire(partition: SharePartition, max_records: int) -> None:
+    offset = partition.fetch_offset(_SETTINGS)
+    assert offset is not None
+    assert partition.acquire("m", LOG_BATCHES[offset // 100 :], max_records, 500, 1, _SETTINGS, record_limit=True)
+
+
+def whole() -> SharePartition:
+    """10,000 records held, acquired by 500."""
+    partition = SharePartition(0)
+    while partition.in_flight < RECORDS:
+        partition.acquire("m", LOG_BATCHES[partition.end_offset // 100 :], MAX_POLL_RECORDS, 500, 0, _SETTINGS)
+    return partition
+
+
+def held() -> SharePartition:
+    """Every second of them accepted."""
+    partition = whole()
+    acknowledge(partition, range(1, RECORDS, 2), ACCEPT)
+    return partition
+
+
+def available() -> SharePartition:
+    """Every second of them accepted, the others given back."""
+    partition = held()
+    apply(partition, partition.release("m", 1, _SETTINGS))
+    return partition
+
+
+REQUESTS: dict[str, tuple[Callable[[], SharePartition], Callable[[SharePartition], object]]] = {
+    "acquire 500 records": (available, lambda p: acquire(p, MAX_POLL_RECORDS)),
+    "acquire all 5,000": (available, lambda p: acquire(p, RECORDS)),
+    "accept 1 record": (held, lambda p: acknowledge(p, range(5_000, 5_001), ACCEPT)),
+    "accept 500 records": (held, lambda p: acknowledge(p, range(4_000, 5_000, 2), ACCEPT)),
+    "release 500 records": (held, lambda p: acknowledge(p, range(4_000, 5_000, 2), RELEASE)),
+    "accept and release 500 in turns": (whole, lambda p: acknowledge_types(p, range(4_000, 4_500))),
+    "release: a session with 5,000 locks ends": (held, lambda p: apply(p, p.release("m", 1, _SETTINGS))),
+    "expire: 5,000 locks run out": (held, lambda p: apply(p, p.expire(10**9, _SETTINGS))),
+}
+
+
+def measure(prepare: Callable[[], SharePartition], request: Callable[[SharePartition], object]) -> float:
+    """Median milliseconds of a request, each on a share-partition made for it."""
+    times = []
+    for _ in range(ROUNDS):
+        partition = prepare()
+        gc.collect()
+        begin = perf_counter()
+        request(partition)
+        times.append((perf_counter() - begin) * 1000)
+    return median(times)
+
+
+def main() -> None:
+    """Print a table."""
+    print(f"{'request':42} {'median ms':>9}   (wanted: under {WANTED_MS:g})")
+    for name, (prepare, request) in REQUESTS.items():
+        print(f"{name:42} {measure(prepare, request):9.3f}")
+
+
+if __name__ == "__main__":
+    main()

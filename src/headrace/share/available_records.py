@@ -1,0 +1,119 @@
+"""The records of a share-partition that may be acquired again: at once, or when their backoff is over.
+
+A record that is given back waits for ``share.release.backoff.ms``, twice as long with each delivery, up to
+``share.release.backoff.max.ms``. By default it does not wait, as in Apache Kafka. A restart forgets who waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.share.acquisition_locks import AcquiredRecords
+from headrace.share.in_flight_batches import InFlightBatches
+from headrace.share.isolation import isolate, throttle_limit
+from headrace.share.records import AVAILABLE, NO_BACKOFF, StateBatch
+from headrace.share.settings import ShareSettings
+from headrace.share.spans import Range, Run, Spans
+from headrace.share.timed_spans import TimedSpans
+
+
+class Backoff(NamedTuple):
+    """Why records that are AVAILABLE can not be acquired yet."""
+
+    deadline_ms: int
+    delivery_count: int
+
+
+def backoff_ms(delivery_count: int, settings: ShareSettings) -> int:
+    """How long a record waits that was given back after ``delivery_count`` deliveries."""
+    return min(settings.release_backoff_ms << (delivery_count - 1), settings.release_backoff_max_ms)
+
+
+class AvailableRecords:
+    """The AVAILABLE records of one share-partition.
+
+    :ivar spans: those that may be acquired now, with their delivery counts
+    :ivar backoffs: the others
+    """
+
+    __slots__ = ("backoffs", "spans")
+
+    def __init__(self) -> None:
+        self.spans: Spans[int] = Spans()
+        self.backoffs: TimedSpans[Backoff] = TimedSpans()
+
+    def states(self) -> list[StateBatch]:
+        """All of them, in no order."""
+        states = [StateBatch(first, last, AVAILABLE, count) for first, last, count in self.spans]
+        for first, last, backoff in self.backoffs.spans:
+            states.append(StateBatch(first, last, AVAILABLE, backoff.delivery_count))
+        return states
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether ``first..last`` are all available, and alike."""
+        return self.spans.covers(first, last) or self.backoffs.spans.covers(first, last)
+
+    def add(self, runs: Sequence[Run[int]], not_before_ms: Mapping[int, int] = NO_BACKOFF) -> None:
+        """Add ``runs`` of (first, last, delivery count); none of them is here yet.
+
+        :param not_before_ms: by delivery count, the end of the backoff; a count that is not in it has none
+        """
+        for count, deadline_ms in not_before_ms.items():
+            backoff = Backoff(deadline_ms, count)
+            waiting = [(run[0], run[1], backoff) for run in runs if run[2] == count]
+            if waiting:
+                self.backoffs.grant(waiting, deadline_ms)
+        self.spans.paint([run for run in runs if run[2] not in not_before_ms] if not_before_ms else runs)
+
+    def end_backoffs(self, now_ms: int) -> bool:
+        """Make those available whose backoff is over; whether there were any."""
+        over = self.backoffs.expired(now_ms)
+        self.backoffs.spans.erase(over)
+        self.spans.paint([(first, last, backoff.delivery_count) for first, last, backoff in over])
+        return bool(over)
+
+    def erase(self, ranges: Sequence[Range]) -> None:
+        """Take ``ranges`` (ascending, disjoint) out."""
+        self.spans.erase(ranges)
+        self.backoffs.spans.erase(ranges)
+
+    def drop_below(self, offset: int) -> None:
+        """Forget everything before ``offset``."""
+        self.spans.drop_below(offset)
+        self.backoffs.spans.drop_below(offset)
+
+    def take(
+        self, last: int, max_records: int, batches: InFlightBatches, settings: ShareSettings, *, record_limit: bool
+    ) -> tuple[list[AcquiredRecords], bool]:
+        """Take records up to ``last``, in-flight batch by batch, until there are ``max_records``.
+
+        A batch suspected to hold a bad record is delivered alone, see :mod:`headrace.share.isolation`.
+
+        :param record_limit: take exactly ``max_records`` at most, not a whole batch
+        :returns: what was taken, and whether it must be delivered alone
+        """
+        spans = self.spans
+        suspect = throttle_limit(settings.delivery_count_limit)
+        taken: list[AcquiredRecords] = []
+        total = 0
+        while spans.firsts and spans.firsts[0] <= last and total < max_records:
+            first = spans.firsts[0]
+            batch_first, batch_last = batches.bounds(first)
+            waiting = spans.within(first, min(batch_last, last))
+            throttled = max(count for _, _, count in waiting) >= suspect
+            if throttled:
+                if taken:
+                    break
+                waiting = isolate(waiting, batch_last - batch_first + 1, settings.delivery_count_limit)
+            for run_first, run_last, count in waiting:
+                if record_limit:
+                    run_last = min(run_last, run_first + max_records - total - 1)
+                taken.append(AcquiredRecords(run_first, run_last, count + 1))
+                total += run_last - run_first + 1
+                if record_limit and total >= max_records:
+                    break
+            spans.drop_below(taken[-1].last_offset + 1)  # records are taken in order: all before is taken
+            if throttled:
+                return taken, True
+        return taken, False

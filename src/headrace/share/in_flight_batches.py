@@ -1,0 +1,41 @@
+"""Which records of a share-partition were acquired together.
+
+Bad-record isolation looks at such a batch as a whole, and so do the texts of some refusals; nothing else does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+
+class InFlightBatches:
+    """The offsets up to ``end_offset`` (exclusive), divided into batches without holes."""
+
+    __slots__ = ("_firsts", "end_offset")
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        # First offset of each batch; it ends where the next begins. The first may begin below the start offset.
+        self._firsts: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def add(self, firsts: Iterable[int], end_offset: int) -> None:
+        """Add batches that begin at ``firsts``, the last of them up to the new ``end_offset``."""
+        self._firsts += firsts
+        self.end_offset = end_offset
+
+    def bounds(self, offset: int) -> tuple[int, int]:
+        """First and last offset of the batch that holds ``offset``."""
+        i = bisect_right(self._firsts, offset)
+        return self._firsts[i - 1], (self._firsts[i] if i < len(self._firsts) else self.end_offset) - 1
+
+    def drop_below(self, offset: int) -> None:
+        """Forget batches that end before ``offset``."""
+        if offset >= self.end_offset:
+            self._firsts.clear()
+            self.end_offset = offset
+        else:
+            del self._firsts[: bisect_right(self._firsts, offset) - 1]

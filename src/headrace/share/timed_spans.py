@@ -1,0 +1,67 @@
+"""Spans of offsets whose values end at a deadline: acquisition locks, release backoffs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from headrace.share.spans import Run, Spans
+
+
+class Timed(Protocol):
+    """What has a deadline."""
+
+    @property
+    def deadline_ms(self) -> int:
+        """When it ends."""
+
+
+T = TypeVar("T", bound=Timed)
+
+
+class TimedSpans(Generic[T]):
+    """Spans, and their deadlines in order.
+
+    A span that ends early leaves its timer behind; it is dropped when it gets to the head.
+    """
+
+    __slots__ = ("_timers", "spans")
+
+    def __init__(self) -> None:
+        self.spans: Spans[T] = Spans()
+        self._timers: list[tuple[int, int, int]] = []  # (deadline, first, last), ascending
+
+    def grant(self, runs: Sequence[Run[T]], deadline_ms: int) -> None:
+        """Add ``runs`` (ascending, disjoint), all of which end at ``deadline_ms``. What was there is replaced."""
+        self.spans.paint(runs)
+        insort(self._timers, (deadline_ms, runs[0][0], runs[-1][1]))
+
+    def next_deadline_ms(self) -> int | None:
+        """When the first one ends, None when there is none."""
+        timers = self._timers
+        ended = 0
+        while ended < len(timers) and not self._in_force(*timers[ended]):
+            ended += 1
+        del timers[:ended]
+        return timers[0][0] if timers else None
+
+    def _in_force(self, deadline_ms: int, first: int, last: int) -> bool:
+        spans = self.spans
+        values = spans.values
+        reach = range(bisect_left(spans.lasts, first), bisect_right(spans.firsts, last))
+        return any(values[i].deadline_ms == deadline_ms for i in reach)
+
+    def expired(self, now_ms: int) -> list[Run[T]]:
+        """Those whose deadline has come. They stay until they are erased."""
+        spans = self.spans
+        indexes: set[int] = set()
+        for deadline_ms, first, last in self._timers:
+            if deadline_ms > now_ms:
+                break
+            indexes.update(range(bisect_left(spans.lasts, first), bisect_right(spans.firsts, last)))
+        return [
+            (spans.firsts[i], spans.lasts[i], spans.values[i])
+            for i in sorted(indexes)
+            if spans.values[i].deadline_ms <= now_ms
+        ]
