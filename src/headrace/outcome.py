@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 Reply = TypeVar("Reply")
 RecordT = TypeVar("RecordT")
@@ -27,6 +27,17 @@ class Completion:
     reply: object
 
 
+class Position(NamedTuple):
+    """Where a coordinator record stands: a partition of the internal topic and an offset in it."""
+
+    partition: int
+    offset: int
+
+
+NOWHERE = Position(-1, -1)
+"""Of a record that was replayed and never written, as in tests of a machine alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[RecordT, Reply]):
     """Decided, not yet done.
@@ -35,11 +46,13 @@ class Outcome(Generic[RecordT, Reply]):
         completes it"
     :param records: coordinator records to append and replay, in order, as one atomic batch
     :param completions: answers to earlier, parked requests
+    :param redundant: places in the internal topic before which no record matters any more: those are deleted
     """
 
     reply: Reply
     records: tuple[RecordT, ...] = ()
     completions: tuple[Completion, ...] = ()
+    redundant: tuple[Position, ...] = ()
 
 
 class Coordinator(Protocol[RecordT]):
@@ -56,8 +69,8 @@ class Coordinator(Protocol[RecordT]):
     def decode(self, key: bytes, value: bytes | None) -> RecordT | None:
         """The inverse of :meth:`encode`; None for a record type this machine does not keep."""
 
-    def replay(self, record: RecordT) -> None:
-        """Apply one durable record. The only door through which durable state changes."""
+    def replay(self, record: RecordT, at: Position = NOWHERE) -> None:
+        """Apply one durable record, which stands at ``at``. The only door through which durable state changes."""
 
     def next_deadline_ms(self) -> int | None:
         """When :meth:`expire` next has something to do, in epoch milliseconds; None when nothing is waiting."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.outcome import Position
 from headrace.share.records import (
     SharePartitionKey,
     ShareSnapshot,
@@ -18,7 +19,7 @@ from headrace.share.records import (
     decode,
     encode,
 )
-from headrace.share.share_state import ReadState, ShareCoordinator, StateSummary
+from headrace.share.share_state import COLD_SNAPSHOTS_AT_ONCE, ReadState, ShareCoordinator, StateSummary, combined
 
 TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")
 KEY = SharePartitionKey("snap1", TOPIC, 0)
@@ -113,7 +114,6 @@ def test_commands_refuse_what_is_not_hosted():
     coordinator = ShareCoordinator()
     commands = [
         lambda key, n: coordinator.initialize(key, 1, 0, NOW, n).reply,
-        lambda key, n: coordinator.read(key, 0, NOW, n).reply,
         lambda key, n: coordinator.delete(key, n).reply,
         lambda key, n: coordinator.summary(key, n),
     ]
@@ -135,7 +135,11 @@ def test_nothing_is_read_or_written_before_initialize():
         ErrorCode.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
     )
     assert coordinator.summary(KEY, 1) == StateSummary(0, 0, -1, -1)
-    assert coordinator.write(KEY, -1, -1, 0, 0, (), NOW, None).reply.code == ErrorCode.INVALID_REQUEST
+    unknown_topic = coordinator.read(KEY, 0, NOW, None), coordinator.write(KEY, -1, -1, 0, 0, (), NOW, None)
+    assert [outcome.reply.code for outcome in unknown_topic] == [ErrorCode.INVALID_REQUEST] * 2
+    negative = KEY._replace(partition=-1)
+    for outcome in coordinator.read(negative, 0, NOW, 1), coordinator.write(negative, -1, -1, 0, 0, (), NOW, 1):
+        assert outcome.reply.message == "The partition id cannot be a negative number."
 
 
 def test_the_state_epoch_fences_older_ones_and_only_initialize_moves_it():
@@ -152,8 +156,9 @@ def test_the_leader_epoch_fences_older_ones_and_only_read_moves_it():
     write(coordinator, (12, 13, 2, 1), complete=2)
     assert read(coordinator, 5).start_offset == 10
     assert coordinator.summary(KEY, 1) == StateSummary(1, 5, 10, 2)
-    for older in (4, -1):
-        assert read(coordinator, older).code == ErrorCode.FENCED_LEADER_EPOCH
+    assert read(coordinator, 4).code == ErrorCode.FENCED_LEADER_EPOCH
+    assert coordinator.read(KEY, -1, NOW, 1).records == ()
+    assert read(coordinator, -1) == ReadState(1, 10, (StateBatch(12, 13, 2, 1),))
     assert write(coordinator, leader_epoch=4).code == ErrorCode.FENCED_LEADER_EPOCH
     assert write(coordinator, leader_epoch=-1) is None
     assert write(coordinator, leader_epoch=9) is None
@@ -244,62 +249,195 @@ def test_a_snapshot_follows_after_five_hundred_updates():
     assert read(coordinator).state_batches == (StateBatch(1001, 1003, 2, 1),)
 
 
+def test_one_write_is_stored_ascending_and_disjoint():
+    batches = [StateBatch(8, 9, 0, 1), StateBatch(2, 6, 0, 1), StateBatch(5, 5, 2, 1), StateBatch(3, 3, 0, 1)]
+    assert combined(batches, 3) == (
+        StateBatch(3, 4, 0, 1),
+        StateBatch(5, 5, 2, 1),
+        StateBatch(6, 6, 0, 1),
+        StateBatch(8, 9, 0, 1),
+    )
+    assert combined([StateBatch(1, 1, 0, 2)], 3) == ()
+    for unsound in (StateBatch(5, 4, 0, 1), StateBatch(-1, 4, 0, 1), StateBatch(4, 4, 1, 1), StateBatch(4, 4, 2, -1)):
+        assert combined([StateBatch(3, 3, 2, 1), unsound], -1).code == ErrorCode.INVALID_REQUEST
+
+
+# --- time ---
+
+
+class Topic:
+    """The internal topic of a coordinator with one partition, and what the broker does with it."""
+
+    def __init__(self, coordinator, start_offset=0, log=()):
+        self.coordinator, self.start_offset, self.log = coordinator, start_offset, list(log)
+
+    def submit(self, outcome):
+        for record in outcome.records:
+            self.log.append(self.coordinator.encode(record))
+            self.coordinator.replay(record, Position(0, len(self.log) - 1))
+        for partition, offset in outcome.redundant:
+            assert partition == 0
+            assert self.start_offset <= offset <= len(self.log)
+            self.start_offset = offset
+        return outcome.reply
+
+    def expire(self, now_ms):
+        for _, outcome in self.coordinator.expire(now_ms):
+            self.submit(outcome)
+
+    def replayed(self):
+        """Another coordinator, loaded from what is left of the topic."""
+        loaded = ShareCoordinator(self.coordinator.snapshot_update_records)
+        for offset in range(self.start_offset, len(self.log)):
+            loaded.replay(loaded.decode(*self.log[offset]), Position(0, offset))
+        return loaded
+
+
+def key_of(number):
+    return SharePartitionKey(f"g{number}", TOPIC, 0)
+
+
+def begin(topic, number, now_ms=NOW):
+    topic.submit(topic.coordinator.initialize(key_of(number), 1, 0, now_ms, 1))
+
+
+def update(topic, number, start_offset, now_ms=NOW):
+    topic.submit(topic.coordinator.write(key_of(number), 1, 0, start_offset, 0, (), now_ms, 1))
+
+
+def test_nothing_waits_for_time_while_there_is_no_state():
+    topic = Topic(ShareCoordinator(cold_interval_ms=50, prune_interval_ms=70))
+    assert topic.coordinator.next_deadline_ms() is None
+    begin(topic, 0)
+    assert topic.coordinator.next_deadline_ms() == NOW + 50
+    topic.submit(topic.coordinator.delete(key_of(0), 1))
+    topic.expire(NOW + 70)
+    assert topic.start_offset == len(topic.log) == 2
+    assert topic.coordinator.next_deadline_ms() is None
+
+
+def test_what_stands_before_every_latest_snapshot_is_deleted():
+    topic = Topic(ShareCoordinator(3, cold_interval_ms=10**9, prune_interval_ms=100))
+    begin(topic, 0)
+    begin(topic, 1)
+    for n in range(4):
+        update(topic, 0, n)
+    topic.expire(NOW + 99)
+    assert topic.start_offset == 0
+    topic.expire(NOW + 100)
+    assert topic.start_offset == 1  # the snapshot of g1
+    for n in range(4):
+        update(topic, 1, n)
+    topic.expire(NOW + 199)
+    assert topic.start_offset == 1
+    topic.expire(NOW + 200)
+    assert topic.start_offset == 5  # the snapshot of g0 after three updates
+    assert state_of(topic.replayed()) == state_of(topic.coordinator)
+
+
+def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go():
+    topic = Topic(ShareCoordinator(3, cold_interval_ms=100, prune_interval_ms=10**9))
+    begin(topic, 0)
+    update(topic, 0, 7)
+    begin(topic, 1, NOW + 60)
+    topic.expire(NOW + 100)
+    key, value = topic.log[-1]
+    assert decode(key, value) == ShareSnapshot(key_of(0), 1, 1, 0, 7, NOW, NOW + 100, (), 0)
+    assert topic.coordinator.next_deadline_ms() == NOW + 200
+    written = len(topic.log)
+    topic.expire(NOW + 200)  # g1 is cold too, but with nothing to let go
+    assert len(topic.log) == written
+    assert topic.replayed().summary(key_of(0), 1).start_offset == 7
+
+
+def test_many_cold_share_partitions_are_snapshotted_in_several_steps():
+    topic = Topic(ShareCoordinator(cold_interval_ms=100, prune_interval_ms=100))
+    many = 2 * COLD_SNAPSHOTS_AT_ONCE + 1
+    for number in range(many):
+        begin(topic, number)
+        update(topic, number, number)
+    steps = 0
+    while topic.coordinator.next_deadline_ms() <= NOW + 100:
+        before = len(topic.log)
+        topic.expire(NOW + 100)
+        assert len(topic.log) - before <= COLD_SNAPSHOTS_AT_ONCE
+        steps += 1
+    assert (steps, len(topic.log)) == (3, 3 * many)
+    topic.expire(NOW + 200)
+    assert topic.start_offset == 2 * many
+    assert len(topic.log) == 3 * many
+    assert state_of(topic.replayed()) == state_of(topic.coordinator)
+
+
 # --- replay ---
 
+KEYS = st.integers(0, 2).map(key_of)
+BATCHES = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 6), st.sampled_from([0, 2, 4]), st.integers(1, 5)).map(
+        lambda t: StateBatch(t[0], t[0] + t[1], t[2], t[3])
+    ),
+    max_size=4,
+)
+INITIALIZE = st.tuples(st.just("initialize"), KEYS, st.integers(0, 3), st.integers(-1, 20))
+WRITE = st.tuples(
+    st.just("write"),
+    KEYS,
+    st.integers(-1, 3),
+    st.integers(-1, 3),
+    st.integers(-1, 20),
+    st.integers(-1, 9),
+    BATCHES,
+)
 COMMANDS = st.lists(
     st.one_of(
-        st.tuples(st.just("initialize"), st.integers(0, 3), st.integers(-1, 20)),
-        st.tuples(
-            st.just("write"),
-            st.integers(-1, 3),
-            st.integers(-1, 3),
-            st.integers(-1, 20),
-            st.integers(-1, 9),
-            st.lists(
-                st.tuples(st.integers(0, 20), st.integers(0, 6), st.sampled_from([0, 2, 4]), st.integers(1, 5)).map(
-                    lambda t: StateBatch(t[0], t[0] + t[1], t[2], t[3])
-                ),
-                max_size=4,
-            ),
-        ),
-        st.tuples(st.just("read"), st.integers(-1, 3)),
-        st.tuples(st.just("delete")),
+        INITIALIZE,
+        WRITE,
+        st.tuples(st.just("read"), KEYS, st.integers(-1, 3)),
+        st.tuples(st.just("delete"), KEYS),
+        st.tuples(st.just("topic_deleted")),
+        st.tuples(st.just("expire"), st.integers(1, 300)),
     ),
-    max_size=30,
+    max_size=40,
 )
 
 
 def state_of(coordinator):
-    return coordinator._states
+    return coordinator._states, coordinator._by_topic
 
 
-@given(COMMANDS, st.integers(0, 4))
-def test_replaying_the_log_gives_the_live_state(commands, snapshot_update_records):
-    live = ShareCoordinator(snapshot_update_records)
-    log = []
+def run(topic, name, args, now_ms):
+    coordinator = topic.coordinator
+    if name == "topic_deleted":
+        for _, outcome in coordinator.topic_deleted(TOPIC):
+            topic.submit(outcome)
+        return
+    before = repr(state_of(coordinator))
+    outcome = coordinator.delete(*args, 1) if name == "delete" else getattr(coordinator, name)(*args, now_ms, 1)
+    assert repr(state_of(coordinator)) == before, "deciding changes nothing"
+    topic.submit(outcome)
+
+
+@given(COMMANDS, st.integers(0, 4), st.integers(1, 200), st.integers(1, 200))
+def test_replaying_what_is_left_of_the_log_gives_the_live_state(commands, updates, cold_ms, prune_ms):
+    topic = Topic(ShareCoordinator(updates, cold_ms, prune_ms))
+    now_ms = NOW
     for name, *args in commands:
-        before = repr(state_of(live))
-        if name == "delete":
-            outcome = live.delete(KEY, 1)
-        elif name == "read":
-            outcome = live.read(KEY, *args, NOW, 1)
+        if name == "expire":
+            now_ms += args[0]
+            while (deadline_ms := topic.coordinator.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+                topic.expire(now_ms)
         else:
-            outcome = getattr(live, name)(KEY, *args, NOW, 1)
-        assert repr(state_of(live)) == before, "deciding changes nothing"
-        for record in outcome.records:
-            log.append(live.encode(record))
-            live.replay(record)
-    replayed = ShareCoordinator(snapshot_update_records)
-    for key, value in log:
-        replayed.replay(replayed.decode(key, value))
-    assert state_of(replayed) == state_of(live)
+            run(topic, name, args, now_ms)
+        replayed = topic.replayed()
+        assert state_of(replayed) == state_of(topic.coordinator)
+        if topic.log[topic.start_offset :]:
+            assert replayed._snapshots == topic.coordinator._snapshots
 
 
-@given(COMMANDS)
+@given(st.lists(st.one_of(INITIALIZE, WRITE)))
 def test_snapshots_do_not_change_what_is_read(commands):
-    often, never = ShareCoordinator(1), ShareCoordinator(10_000)
-    for name, *args in commands:
-        if name in ("initialize", "write"):
-            for coordinator in (often, never):
-                submit(coordinator, getattr(coordinator, name)(KEY, *args, NOW, 1))
-            assert read(often, 99) == read(never, 99)
+    often, never = Topic(ShareCoordinator(1)), Topic(ShareCoordinator(10_000))
+    for name, key, *args in commands:
+        run(often, name, (key, *args), NOW)
+        run(never, name, (key, *args), NOW)
+        assert often.coordinator.read(key, 99, NOW, 1).reply == never.coordinator.read(key, 99, NOW, 1).reply

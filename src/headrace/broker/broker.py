@@ -24,7 +24,7 @@ from headrace.hashing import internal_partition
 from headrace.log import batch
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
-from headrace.outcome import Completion, Coordinator, Outcome
+from headrace.outcome import Completion, Coordinator, Outcome, Position
 from headrace.share.share_state import ShareCoordinator
 
 from . import share_group_state
@@ -64,7 +64,9 @@ class Broker:
         self.flusher = Flusher()
         self.groups = GroupCoordinator(config)
         self.share_state = ShareCoordinator(
-            snapshot_update_records=config.get_int("share.coordinator.snapshot.update.records.per.snapshot")
+            config.get_int("share.coordinator.snapshot.update.records.per.snapshot"),
+            config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
+            config.get_int("share.coordinator.state.topic.prune.interval.ms"),
         )
         self.share = SharePartitions(self)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
@@ -108,16 +110,16 @@ class Broker:
                 data = partition_log.read(offset, INTERNAL_READ_BYTES)
                 assert isinstance(data, bytes), data
                 for position, header in batch.headers(data):
-                    self._replay_batch(coordinator, memoryview(data)[position:])
+                    self._replay_batch(coordinator, partition, memoryview(data)[position:])
                     offset = header.last_offset + 1
 
     @staticmethod
-    def _replay_batch(coordinator: Coordinator[Any], data: memoryview) -> None:
+    def _replay_batch(coordinator: Coordinator[Any], partition: int, data: memoryview) -> None:
         for record in batch.records(data):
             if record.key is not None:
                 decoded = coordinator.decode(record.key, record.value)
                 if decoded is not None:
-                    coordinator.replay(decoded)
+                    coordinator.replay(decoded, Position(partition, record.offset))
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""
@@ -272,6 +274,8 @@ class Broker:
         self.submit_all(coordinator, ((key, outcome.records),))
         for completion in outcome.completions:
             self._complete(completion)
+        if outcome.redundant:
+            self._prune(coordinator, outcome.redundant)
         self.arm()
         return outcome.reply
 
@@ -292,10 +296,22 @@ class Broker:
             appended = partition_log.append(data, now_ms, from_client=False)
             if isinstance(appended, Refusal):
                 raise StorageError(f"cannot append to {topic.name}-{partition}: {appended.message}")
-            for record in records:
-                coordinator.replay(record)
+            for offset, record in enumerate(records, appended.base_offset):
+                coordinator.replay(record, Position(partition, offset))
             self.flusher.appended(partition_log)
             self.waits.notify(("log", topic.topic_id, partition))
+
+    def _prune(self, coordinator: Coordinator[Any], redundant: Iterable[Position]) -> None:
+        """Delete records of an internal topic that no longer matter. Retention takes the files away."""
+        topic = self.catalog.topics[coordinator.topic]
+        for partition, offset in redundant:
+            partition_log = self.log(topic, partition)
+            assert partition_log is not None
+            if offset > partition_log.log_start_offset:
+                # Not forced to disk: to read more than is needed after a power cut does no harm.
+                pruned = partition_log.delete_records(offset, sync=False)
+                if isinstance(pruned, Refusal):
+                    log.warning("cannot prune %s-%d: %s", topic.name, partition, pruned.message)
 
     def park(self) -> tuple[int, asyncio.Future[Any]]:
         """A ticket to hand to a machine with a request that has to wait, and the future of its answer."""

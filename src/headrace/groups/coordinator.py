@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.outcome import Outcome
+from headrace.outcome import NOWHERE, Outcome, Position
 
 from . import record_schemas
 from .classic_group import ClassicGroup
@@ -277,7 +277,7 @@ class GroupCoordinator:
         """The record of these bytes; None for a type that is not kept here."""
         return record_schemas.decode(key, value)
 
-    def replay(self, record: GroupRecord) -> None:
+    def replay(self, record: GroupRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record."""
         group_id = record.group_id
         group = self.groups.get(group_id)

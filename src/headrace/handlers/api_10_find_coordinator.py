@@ -6,8 +6,6 @@ KIP-932) has keys ``group id:topic id:partition``, which are checked. Versions b
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
@@ -21,6 +19,7 @@ from . import RequestContext
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _FIRST_WITH_SHARE = 6
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 
 
@@ -46,14 +45,15 @@ def _coordinator(broker: Broker, key_type: int, key: str, context: RequestContex
 
 
 def _is_share_partition(key: str) -> bool:
-    """Whether a key is ``group id:topic id:partition``, the topic id in base64 as Kafka prints it."""
-    head, _, partition = key.rpartition(":")
+    """Whether a key is ``group id:topic id:partition``, the topic id in base64 as Kafka prints it.
+
+    The group id may have colons too. Colons at the end are overlooked, as in Apache Kafka.
+    """
+    head, _, partition = key.rstrip(":").rpartition(":")
     group_id, _, topic_id = head.rpartition(":")
-    return bool(group_id) and _is_uuid(topic_id) and _INTEGER.fullmatch(partition) is not None
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        return len(text) == 22 and len(base64.b64decode(text + "==", altchars=b"-_", validate=True)) == 16
-    except (binascii.Error, ValueError):
-        return False
+    return (
+        bool(group_id.strip())
+        and _TOPIC_ID.fullmatch(topic_id) is not None
+        and _INTEGER.fullmatch(partition) is not None
+        and -(1 << 31) <= int(partition) < 1 << 31
+    )

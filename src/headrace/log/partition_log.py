@@ -312,9 +312,10 @@ class PartitionLog:
 
     # ------------------------------------------------------------------ forgetting
 
-    def delete_records(self, before_offset: int) -> int | Refusal:
+    def delete_records(self, before_offset: int, *, sync: bool = True) -> int | Refusal:
         """Move the log start offset up, durably, and answer it; -1 stands for the end. Retention removes the files.
 
+        :param sync: force it to disk; else a power cut may bring back records that were deleted
         Errors: OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR.
         """
         end = self.end_offset
@@ -325,7 +326,7 @@ class PartitionLog:
         if target > self._log_start_offset:
             try:
                 path = f"{self.path}/{recovery.LOG_START_FILE}"
-                replace_file(path, b"%d\n" % target, sync=self._home.sync)
+                replace_file(path, b"%d\n" % target, sync=sync and self._home.sync)
             except OSError as error:
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write the log start offset: {error.strerror}")
             self._log_start_offset = target

@@ -171,9 +171,9 @@ def _text_id(topic_id: uuid.UUID) -> str:
 
 
 def _read_log_start(directory: str) -> int:
-    """The log start offset that DeleteRecords left, 0 when it never did."""
+    """The log start offset that DeleteRecords left, 0 when it never did, or a power cut has left nothing of it."""
     try:
         with open(f"{directory}/{LOG_START_FILE}", "rb") as file:
-            return int(file.read())
+            return int(file.read() or 0)
     except FileNotFoundError:
         return 0

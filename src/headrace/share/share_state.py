@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.outcome import Outcome
+from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.share import records
 from headrace.share.records import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
     UNKNOWN,
     SharePartitionKey,
     ShareRecord,
@@ -24,6 +27,7 @@ from headrace.share.records import (
     ShareUpdate,
     StateBatch,
 )
+from headrace.share.snapshots import Snapshots
 from headrace.share.spans import Run, Spans
 
 NOT_HOSTED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
@@ -39,6 +43,13 @@ FENCED_STATE_EPOCH = Refusal(
     ErrorCode.FENCED_STATE_EPOCH,
     "The share coordinator rejected the request because the share-group state epoch did not match.",
 )
+UNSOUND_BATCH = Refusal(
+    ErrorCode.INVALID_REQUEST,
+    "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count that is not negative.",
+)
+
+COLD_SNAPSHOTS_AT_ONCE = 500
+"""So many are written of each partition of the internal topic before others have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +112,46 @@ class ShareState:
         return tuple(StateBatch(first, last, state, count) for first, last, (count, state) in self.batches)
 
 
+def combined(state_batches: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...] | Refusal:
+    """The batches of one write, which may come in any order and overlap, as they are stored: ascending and disjoint.
+
+    What lies below ``start_offset`` is left out. No leader writes a batch that is refused here.
+    """
+    for first, last, state, count in state_batches:
+        if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:
+            return UNSOUND_BATCH
+    merged = ShareState(0, 0, 0, start_offset, UNKNOWN, 0, 0)
+    merged.merge(state_batches)
+    return merged.state_batches()
+
+
 class ShareCoordinator:
     """All share state, by share-partition. Commands decide; only :meth:`replay` changes anything.
 
     :param snapshot_update_records: after so many updates the next write is a snapshot
         (``share.coordinator.snapshot.update.records.per.snapshot``)
+    :param cold_interval_ms: how old the last snapshot of a share-partition becomes before it is written again
+        (``share.coordinator.cold.partition.snapshot.interval.ms``)
+    :param prune_interval_ms: how often the records that no longer matter are deleted
+        (``share.coordinator.state.topic.prune.interval.ms``)
 
     The ``partitions`` argument of the commands is the number of partitions of the topic, None for an unknown topic.
     """
 
     topic = "__share_group_state"
 
-    def __init__(self, snapshot_update_records: int = 500) -> None:
+    def __init__(
+        self, snapshot_update_records: int = 500, cold_interval_ms: int = 300_000, prune_interval_ms: int = 300_000
+    ) -> None:
         self.snapshot_update_records = snapshot_update_records
+        self.cold_interval_ms = cold_interval_ms
+        self.prune_interval_ms = prune_interval_ms
         self._states: dict[SharePartitionKey, ShareState] = {}
         self._by_topic: dict[UUID, set[SharePartitionKey]] = {}
+        self._snapshots = Snapshots()
+        # The timers run while there is any state: the first snapshot starts them.
+        self._sweep_due_ms: int | None = None
+        self._prune_due_ms: int | None = None
 
     def knows(self, key: SharePartitionKey) -> bool:
         """Whether a share-partition has been initialised."""
@@ -156,20 +192,22 @@ class ShareCoordinator:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, now_ms: int, partitions: int | None
     ) -> Outcome[ShareRecord, ReadState | Refusal]:
-        """The state for a leader of ``leader_epoch``. A higher epoch than the known one is stored."""
-        if refusal := _not_hosted(key, partitions):
-            return Outcome(refusal)
+        """The state for a leader of ``leader_epoch``. A higher epoch than the known one is stored; -1 only reads."""
         state = self._states.get(key)
+        if key.partition < 0:
+            return Outcome(NEGATIVE_PARTITION)
         if state is None:
             return Outcome(READ_UNINITIALIZED)
-        if state.leader_epoch > leader_epoch:
+        if leader_epoch != -1 and state.leader_epoch > leader_epoch:
             return Outcome(FENCED_LEADER_EPOCH)
+        if refusal := _not_hosted(key, partitions):
+            return Outcome(refusal)
         reply = ReadState(state.state_epoch, state.start_offset, state.state_batches())
-        if state.leader_epoch == leader_epoch:
+        if leader_epoch in (-1, state.leader_epoch):
             return Outcome(reply)
         return Outcome(
             reply,
-            (self._record(key, state, leader_epoch, UNKNOWN, state.delivery_complete_count, (), now_ms),),
+            (self._record(key, state, leader_epoch, state.start_offset, state.delivery_complete_count, (), now_ms),),
         )
 
     def write(
@@ -183,7 +221,10 @@ class ShareCoordinator:
         now_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Store what changed. Epochs of -1 are not checked; a start offset of -1 leaves it as it was."""
+        """Store what changed. Epochs of -1 are not checked; a start offset of -1 leaves it as it was.
+
+        :param state_batches: ascending and disjoint, as :func:`combined` makes them
+        """
         state = self._states.get(key)
         if key.partition < 0:
             return Outcome(NEGATIVE_PARTITION)
@@ -268,10 +309,11 @@ class ShareCoordinator:
         """The record of these bytes, None for one of another kind."""
         return records.decode(key, value)
 
-    def replay(self, record: ShareRecord) -> None:
-        """Apply one durable record."""
+    def replay(self, record: ShareRecord, at: Position = NOWHERE) -> None:
+        """Apply one durable record, which stands at ``at``."""
         key = record.key
         if isinstance(record, ShareUpdate):
+            self._snapshots.updated(at)
             state = self._states.get(key)
             if state is None:  # its snapshot was deleted from the log's head: a later snapshot or tombstone follows
                 return
@@ -282,31 +324,73 @@ class ShareCoordinator:
                 state.start_offset = record.start_offset
             state.merge(record.state_batches)
         elif isinstance(record, ShareSnapshot):
-            state = ShareState(
-                record.snapshot_epoch,
-                record.state_epoch,
-                record.leader_epoch,
-                record.start_offset,
-                record.delivery_complete_count,
-                record.create_timestamp_ms,
-                record.write_timestamp_ms,
-            )
-            state.merge(record.state_batches)
-            self._states[key] = state
-            self._by_topic.setdefault(key.topic_id, set()).add(key)
-        elif self._states.pop(key, None) is not None:
-            keys = self._by_topic[key.topic_id]
-            keys.discard(key)
-            if not keys:
-                del self._by_topic[key.topic_id]
+            self._replay_snapshot(record, at)
+        else:
+            self._snapshots.deleted(key, at)
+            if self._states.pop(key, None) is not None:
+                keys = self._by_topic[key.topic_id]
+                keys.discard(key)
+                if not keys:
+                    del self._by_topic[key.topic_id]
+
+    def _replay_snapshot(self, record: ShareSnapshot, at: Position) -> None:
+        key, written_ms = record.key, record.write_timestamp_ms
+        state = ShareState(
+            record.snapshot_epoch,
+            record.state_epoch,
+            record.leader_epoch,
+            record.start_offset,
+            record.delivery_complete_count,
+            record.create_timestamp_ms,
+            written_ms,
+        )
+        state.merge(record.state_batches)
+        self._states[key] = state
+        self._by_topic.setdefault(key.topic_id, set()).add(key)
+        self._snapshots.written(key, at, written_ms)
+        if self._prune_due_ms is None:
+            self._prune_due_ms = written_ms + self.prune_interval_ms
+        if self._sweep_due_ms is None:
+            self._sweep_due_ms = written_ms + self.cold_interval_ms
+
+    # --- time ---
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing here waits for time."""
-        return None
+        """When :meth:`expire` is to be called: to delete what no longer matters, or for cold share-partitions."""
+        return min((due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None), default=None)
 
     def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Nothing here waits for time."""
-        return ()
+        """What is to be deleted from the internal topic, and new snapshots of share-partitions that are cold."""
+        if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
+            yield "", Outcome(None, redundant=self._snapshots.redundant())
+            self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
+        if self._sweep_due_ms is not None and self._sweep_due_ms <= now_ms:
+            yield from self._sweep(now_ms)
+
+    def _sweep(self, now_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
+        """Some snapshots of cold share-partitions; when there are more, the deadline stays where it was."""
+        keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
+        if not keys:
+            self._snapshots.begin_sweep(now_ms - self.cold_interval_ms)
+            keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
+        for of_partition in keys:
+            yield str(of_partition[0]), Outcome(None, tuple(self._cold_snapshot(key, now_ms) for key in of_partition))
+        if not self._snapshots.sweep(1):
+            self._sweep_due_ms = now_ms + self.cold_interval_ms if self._states else None
+
+    def _cold_snapshot(self, key: SharePartitionKey, now_ms: int) -> ShareSnapshot:
+        state = self._states[key]
+        return ShareSnapshot(
+            key,
+            state.snapshot_epoch + 1,
+            state.state_epoch,
+            state.leader_epoch,
+            state.start_offset,
+            state.create_timestamp_ms,
+            now_ms,
+            state.state_batches(),
+            state.delivery_complete_count,
+        )
 
 
 def _not_hosted(key: SharePartitionKey, partitions: int | None) -> Refusal | None:

@@ -1,0 +1,59 @@
+"""ReadShareGroupState (84), version 0: what the leader of a share-partition loads (KIP-932).
+
+A leader epoch above the known one is stored, and fences the leaders before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.read_share_group_state.v0.request import PartitionData, ReadShareGroupStateRequest
+from kio.schema.read_share_group_state.v0.response import (
+    PartitionResult,
+    ReadShareGroupStateResponse,
+    ReadStateResult,
+    StateBatch,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.records import SharePartitionKey
+from headrace.share.share_state import ReadState
+
+from . import RequestContext
+from .share_state_requests import each_share_partition
+
+
+def handle(broker: Broker, request: ReadShareGroupStateRequest, context: RequestContext) -> Any:
+    def read(key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> PartitionResult:
+        outcome = broker.share_state.read(key, asked.leader_epoch, broker.now_ms(), partitions)
+        return _result(key, broker.submit(broker.share_state, str(key), outcome))
+
+    results = each_share_partition(broker, request, read)
+    return broker.when_durable(
+        ReadShareGroupStateResponse(
+            results=tuple(ReadStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results)
+        )
+    )
+
+
+def _result(key: SharePartitionKey, reply: ReadState | Refusal) -> PartitionResult:
+    if isinstance(reply, Refusal):
+        return PartitionResult(
+            partition=key.partition,
+            error_code=reply.code,
+            error_message=reply.message,
+            state_epoch=0,
+            start_offset=0,
+            state_batches=(),
+        )
+    return PartitionResult(
+        partition=key.partition,
+        error_code=ErrorCode.NONE,
+        state_epoch=reply.state_epoch,
+        start_offset=reply.start_offset,
+        state_batches=tuple(
+            StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            for first, last, state, count in reply.state_batches
+        ),
+    )

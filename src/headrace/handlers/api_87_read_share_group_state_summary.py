@@ -1,0 +1,48 @@
+"""ReadShareGroupStateSummary (87), versions 0-1: what the lag of share-partitions is worked out from.
+
+A share-partition that is not known has neither a start offset nor a delivery-complete count: both are -1. The leader
+epoch of the request means nothing, as in Apache Kafka. Source: KIP-932, KIP-1226.
+"""
+
+from __future__ import annotations
+
+from kio.schema.read_share_group_state_summary.v1.request import PartitionData, ReadShareGroupStateSummaryRequest
+from kio.schema.read_share_group_state_summary.v1.response import (
+    PartitionResult,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.records import UNKNOWN, SharePartitionKey
+from headrace.share.share_state import StateSummary
+
+from . import RequestContext
+from .share_state_requests import each_share_partition
+
+_NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)
+"""What stands beside an error."""
+
+
+def handle(
+    broker: Broker, request: ReadShareGroupStateSummaryRequest, context: RequestContext
+) -> ReadShareGroupStateSummaryResponse:
+    def summarize(key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> PartitionResult:
+        reply = broker.share_state.summary(key, partitions)
+        refusal = reply if isinstance(reply, Refusal) else Refusal(ErrorCode.NONE)
+        summary = reply if isinstance(reply, StateSummary) else _NOTHING
+        return PartitionResult(
+            partition=key.partition,
+            error_code=refusal.code,
+            error_message=refusal.message,
+            state_epoch=summary.state_epoch,
+            leader_epoch=summary.leader_epoch,
+            start_offset=summary.start_offset,
+            delivery_complete_count=summary.delivery_complete_count,
+        )
+
+    results = each_share_partition(broker, request, summarize)
+    return ReadShareGroupStateSummaryResponse(
+        results=tuple(ReadStateSummaryResult(topic_id=topic_id, partitions=made) for topic_id, made in results)
+    )

@@ -1,0 +1,98 @@
+"""Where in the internal topic the latest snapshot of each share-partition stands.
+
+What stands before all of them no longer matters and can be deleted: an update without its snapshot says nothing, and a
+later snapshot or tombstone follows it. A share-partition that is idle would keep the log from being pruned, so its
+snapshot is written again, further on, once it has become cold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from headrace.outcome import Position
+from headrace.share.records import SharePartitionKey
+
+
+@dataclass(slots=True)
+class _Shard:
+    """The share-partitions whose state is in one partition of the internal topic.
+
+    :ivar latest: offset and time of the latest snapshot of each, in the order of the offsets
+    :ivar cold_before_ms: snapshots up to this time are being written again
+    """
+
+    latest: dict[SharePartitionKey, tuple[int, int]] = field(default_factory=dict)
+    end_offset: int = 0
+    cold_before_ms: int = field(default=-1, compare=False)
+
+    @property
+    def redundant_offset(self) -> int:
+        return next(iter(self.latest.values()))[0] if self.latest else self.end_offset
+
+    def gains_from(self, cold_before_ms: int) -> bool:
+        """Whether to write the cold snapshots again: if at least as many other records can go then as are written."""
+        cold, kept_from = 0, self.end_offset
+        for offset, written_ms in self.latest.values():
+            if written_ms > cold_before_ms:
+                kept_from = offset
+                break
+            cold += 1
+        return cold > 0 and kept_from - self.redundant_offset >= 2 * cold
+
+    def cold(self) -> Iterator[SharePartitionKey]:
+        for key, (_, written_ms) in self.latest.items():
+            if written_ms > self.cold_before_ms:
+                return
+            yield key
+
+
+class Snapshots:
+    """The latest snapshots of all share-partitions. Costs one dictionary entry for each, whatever is written."""
+
+    def __init__(self) -> None:
+        self._shards: dict[int, _Shard] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshots) and self._shards == other._shards
+
+    def __len__(self) -> int:
+        return sum(len(shard.latest) for shard in self._shards.values())
+
+    def updated(self, at: Position) -> None:
+        """An update stands at ``at``."""
+        self._shard(at)
+
+    def written(self, key: SharePartitionKey, at: Position, written_ms: int) -> None:
+        """A snapshot stands at ``at``."""
+        latest = self._shard(at).latest
+        latest.pop(key, None)  # so that it comes last
+        latest[key] = (at.offset, written_ms)
+
+    def deleted(self, key: SharePartitionKey, at: Position) -> None:
+        """A tombstone stands at ``at``."""
+        self._shard(at).latest.pop(key, None)
+
+    def _shard(self, at: Position) -> _Shard:
+        """The shard that a record was written to, and now ends behind it."""
+        shard = self._shards.get(at.partition)
+        if shard is None:
+            shard = self._shards[at.partition] = _Shard()
+        shard.end_offset = at.offset + 1
+        return shard
+
+    def redundant(self) -> tuple[Position, ...]:
+        """For each partition of the internal topic, where the records begin that still matter."""
+        return tuple(Position(partition, shard.redundant_offset) for partition, shard in self._shards.items())
+
+    def begin_sweep(self, cold_before_ms: int) -> None:
+        """Have :meth:`sweep` name the share-partitions with no snapshot since then, wherever that lets enough go."""
+        for shard in self._shards.values():
+            if shard.gains_from(cold_before_ms):
+                shard.cold_before_ms = cold_before_ms
+
+    def sweep(self, limit: int) -> list[tuple[SharePartitionKey, ...]]:
+        """The next to write snapshots of, at most ``limit`` for each partition of the internal topic."""
+        found = (tuple(islice(shard.cold(), limit)) for shard in self._shards.values())
+        return [keys for keys in found if keys]
