@@ -121,14 +121,14 @@ def test_all_configs_are_described_but_for_internal_ones_and_secrets(broker: Bro
     assert len(topic) == 34
     assert "internal.segment.bytes" not in topic
     brokers = {one.name: one for one in described(broker, BROKER, "1", []).configs}
-    assert len(brokers) == 342
+    assert len(brokers) == 344
     assert (brokers["sasl.jaas.config"].value, brokers["sasl.jaas.config"].is_sensitive) == (None, True)
     assert [one.value for one in brokers["sasl.jaas.config"].synonyms] == [None]
     assert brokers["advertised.listeners"].value == "PLAINTEXT://broker.example:9092"
     assert brokers["log.dirs"].value == str(broker.data_dir)
     assert brokers["node.id"].value == "1"
     assert (brokers["num.partitions"].read_only, brokers["log.retention.ms"].read_only) == (True, False)
-    assert len(described(broker, GROUP, "g").configs) == 19
+    assert len(described(broker, GROUP, "g").configs) == 21
 
 
 @pytest.mark.parametrize(

@@ -358,8 +358,20 @@ async def test_renewing():
         response = await m.share_fetch((0, 2, RENEW), renew=True, **nothing)
         ((partition,),) = [topic.partitions for topic in response.responses]
         assert (partition.acknowledge_error_code, partition.records) == (ErrorCode.NONE, b"")
-        s.configure_group(share_renew_acknowledge_enable="false")
-        assert await m.ack((0, 2, RENEW), renew=True) == (ErrorCode.INVALID_REQUEST, None)
+
+
+@story
+async def test_renewing_may_be_switched_off():
+    async with stage(share_renew_acknowledge_enable="false") as s:
+        s.produce(5)
+        m = s.member()
+        await m.fetch()
+        refused = ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
+        assert await m.ack((0, 0, ACCEPT), (1, 2, RENEW), renew=True) == refused
+        assert await m.ack((0, 0, ACCEPT), renew=True) == OK
+        assert await m.ack((1, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
+        s.configure_group(share_renew_acknowledge_enable="true")
+        assert await m.ack((1, 2, RENEW), renew=True) == OK
 
 
 # --- waiting ---
@@ -492,6 +504,59 @@ async def test_a_shorter_lock_duration_holds_for_the_next_fetch():
         assert await m.fetch() == [(1, 1, 2)]
         clock.pass_ms(29_000)
         assert await m.fetch() == [(0, 0, 2), (1, 1, 3)]
+
+
+@story
+async def test_a_released_record_waits_for_its_backoff():
+    async with stage(share_release_backoff_ms="1000", share_release_backoff_max_ms="3000") as s:
+        clock = Clock(s.broker)
+        s.produce(1)
+        m, n = s.member("m"), s.member("n")
+        await m.fetch()
+        for delivery, wait_ms in ((2, 1000), (3, 2000), (4, 3000), (5, 3000)):
+            waiting = asyncio.create_task(n.fetch(wait_ms=20_000))
+            await asyncio.sleep(0)
+            await m.ack((0, 0, RELEASE))
+            clock.pass_ms(wait_ms - 1)
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            assert s.lag() == 1
+            clock.pass_ms(1)
+            assert await waiting == [(0, 0, delivery)]
+            m, n = n, m
+        await m.ack((0, 0, RELEASE))
+        assert s.lag() == 0, "given up after the fifth delivery"
+
+
+@story
+async def test_new_records_do_not_wait_for_the_backoff_of_old_ones():
+    async with stage(share_release_backoff_ms="1000", share_record_lock_duration_ms="1000") as s:
+        clock = Clock(s.broker)
+        s.produce(4)
+        m = s.member()
+        await m.fetch()
+        await m.ack((1, 2, RELEASE))
+        s.produce(1)
+        assert await m.fetch() == [(4, 4, 1)]
+        clock.pass_ms(1000)
+        assert await m.fetch() == [(1, 2, 2)], "0, 3 and 4 were locked until now"
+        clock.pass_ms(1000)
+        assert await m.fetch() == [(0, 0, 2), (3, 3, 2), (4, 4, 2)]
+
+
+@story
+async def test_a_backoff_outlives_the_last_session_but_no_restart():
+    async with stage(share_release_backoff_ms="60000") as s:
+        clock = Clock(s.broker)
+        s.produce(3)
+        m = s.member()
+        await m.fetch()
+        m.vanish()
+        assert await s.member("n").fetch() == []
+        s.broker.share.drop_group(GROUP)  # as a restart does
+        assert await s.member("o").fetch() == [(0, 2, 2)]
+        clock.pass_ms(60_000)
+        await s.member("p").fetch()
 
 
 class Clock:

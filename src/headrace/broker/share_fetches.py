@@ -6,13 +6,17 @@ to acquire, and the partitions take turns at being first. Source: KIP-932; ``doc
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log.batch import offset_ranges
+from headrace.outcome import Outcome
 from headrace.share.acquisition_locks import AcquiredRecords
+from headrace.share.records import StateUpdate
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import ShareSession
 
@@ -47,20 +51,20 @@ def acquire(
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
     for topic_id, partition in session.rotated():
-        loaded = share.load(session.group_id, topic_id, partition)
-        if isinstance(loaded, ErrorCode):
-            fetched.append(Fetched(topic_id, partition, loaded))
-        elif (offset := _fetch_offset(share, loaded, settings)) is not None:
-            ready.append((loaded, offset))
+        found = _find(share, session.group_id, topic_id, partition, settings)
+        if isinstance(found, ErrorCode):
+            fetched.append(Fetched(topic_id, partition, found))
+        elif found is not None:
+            ready.append(found)
     left = limits.max_records
     for loaded, offset in ready:
         if left <= 0:
             break
         most = limits._replace(max_bytes=limits.max_bytes // len(ready), max_records=left)
-        records, acquired = _acquire_from(share, loaded, offset, session.member_id, most, settings)
-        if acquired:
-            fetched.append(Fetched(loaded.key.topic_id, loaded.key.partition, ErrorCode.NONE, records, acquired))
-            left -= sum(run.last_offset - run.first_offset + 1 for run in acquired)
+        one = _acquire_from(share, loaded, offset, session.member_id, most, settings)
+        if one is not None:
+            fetched.append(one)
+            left -= sum(run.last_offset - run.first_offset + 1 for run in one.acquired)
     return fetched
 
 
@@ -68,15 +72,18 @@ def has_bytes(share: SharePartitions, session: ShareSession, min_bytes: int, set
     """Whether the log holds at least ``min_bytes`` for the session to acquire."""
     found = 0
     for topic_id, partition in session.partitions:
-        loaded = share.load(session.group_id, topic_id, partition)
-        if not isinstance(loaded, ErrorCode) and (offset := _fetch_offset(share, loaded, settings)) is not None:
-            data = loaded.log.read(offset, min_bytes)
-            if isinstance(data, Refusal) or not data:
-                continue
-            found += len(data)
-            # A read that ends before the log does has left out a batch that would have gone over min_bytes.
-            if found >= min_bytes or offset_ranges(data)[0][-1][1] + 1 < loaded.log.end_offset:
-                return True
+        ready = _find(share, session.group_id, topic_id, partition, settings)
+        if ready is None or isinstance(ready, ErrorCode):
+            continue
+        loaded, offset = ready
+        end_offset = _end_offset(loaded, settings)
+        data = loaded.log.read(offset, min_bytes, up_to=end_offset)
+        if isinstance(data, Refusal) or not data:
+            continue
+        found += len(data)
+        # A read that ends before the log does has left out a batch that would have gone over min_bytes.
+        if found >= min_bytes or offset_ranges(data)[0][-1][1] + 1 < end_offset:
+            return True
     return False
 
 
@@ -89,13 +96,33 @@ def wait_keys(share: SharePartitions, session: ShareSession, settings: ShareSett
             yield ("log", topic_id, partition)
 
 
-def _fetch_offset(share: SharePartitions, loaded: LoadedPartition, settings: ShareSettings) -> int | None:
-    """Where to read the log from; None when nothing may be acquired now."""
-    partition, log = loaded.partition, loaded.log
-    if partition.start_offset < log.log_start_offset:
-        share.apply(loaded, partition.move_start(log.log_start_offset))
-    offset = partition.fetch_offset(settings)
-    return offset if offset is not None and offset < log.end_offset else None
+def _find(
+    share: SharePartitions, group_id: str, topic_id: UUID, partition: int, settings: ShareSettings
+) -> tuple[LoadedPartition, int] | ErrorCode | None:
+    """A share-partition, and where to read its log; None when nothing may be acquired now."""
+    loaded = share.load(group_id, topic_id, partition)
+    if isinstance(loaded, ErrorCode):
+        return loaded
+    if loaded.partition.start_offset < loaded.log.log_start_offset:
+        refused = _apply(share, loaded, loaded.partition.move_start(loaded.log.log_start_offset))
+        if refused is not None:
+            return refused
+    offset = loaded.partition.fetch_offset(settings)
+    return (loaded, offset) if offset is not None and offset < _end_offset(loaded, settings) else None
+
+
+def _apply(share: SharePartitions, loaded: LoadedPartition, outcome: Outcome[StateUpdate, None]) -> ErrorCode | None:
+    """Make an outcome true; or why that can not be."""
+    try:
+        refusal = share.apply(loaded, outcome)
+    except StorageError:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return None if refusal is None else refusal.code
+
+
+def _end_offset(loaded: LoadedPartition, settings: ShareSettings) -> int:
+    """Up to where the group may read the log."""
+    return loaded.log.last_stable_offset if settings.read_committed else loaded.log.end_offset
 
 
 def _acquire_from(
@@ -105,23 +132,24 @@ def _acquire_from(
     member_id: str,
     limits: FetchLimits,
     settings: ShareSettings,
-) -> tuple[bytes | memoryview, list[AcquiredRecords]]:
+) -> Fetched | None:
     """Read the log at ``offset`` and acquire of that; the log batches that hold what was acquired."""
-    broker, log = share.broker, loaded.log
-    up_to = None
-    if broker.config.group_value(loaded.key.group_id, "share.isolation.level") == "read_committed":
-        up_to = log.last_stable_offset
+    key, partition = loaded.key, loaded.partition
     # No more than the records asked for should take: what is read and not acquired would be read for nothing.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
-    data = log.read(offset, min(limits.max_bytes, enough), up_to=up_to)
-    if isinstance(data, Refusal) or not data:
-        return b"", []
+    data = loaded.log.read(offset, min(limits.max_bytes, enough), up_to=_end_offset(loaded, settings))
+    if isinstance(data, Refusal):
+        return Fetched(key.topic_id, key.partition, data.code)
+    if not data:
+        return None
     batches, positions = offset_ranges(data)
     loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
     if batches[0][0] > offset:
-        share.apply(loaded, loaded.partition.skip_missing(batches[0][0]))
-    now_ms = broker.now_ms()
-    acquired = loaded.partition.acquire(
+        refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
+        if refused is not None:
+            return Fetched(key.topic_id, key.partition, refused)
+    now_ms = share.broker.now_ms()
+    acquired = partition.acquire(
         member_id,
         batches,
         limits.max_records,
@@ -131,12 +159,10 @@ def _acquire_from(
         record_limit=limits.record_limit,
     )
     if not acquired:
-        return b"", []
+        return None
     share.arm(loaded, now_ms + settings.lock_duration_ms)
-    first, last = acquired[0].first_offset, acquired[-1].last_offset
-    begin, end = 0, len(batches) - 1
-    while batches[begin][1] < first:
-        begin += 1
-    while batches[end][0] > last:
-        end -= 1
-    return memoryview(data)[positions[begin] : positions[end + 1]], acquired
+    begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
+    end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))
+    return Fetched(
+        key.topic_id, key.partition, ErrorCode.NONE, memoryview(data)[positions[begin] : positions[end]], acquired
+    )

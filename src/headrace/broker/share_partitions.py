@@ -8,7 +8,7 @@ log for a fetch is in ``share_fetches.py``. Everything here is volatile; what mu
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -80,18 +80,28 @@ class SharePartitions:
         self.sessions = ShareSessions()
         self.dead_letters = DeadLetters(broker)
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
+        self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}  # with the configs they come from
         # A heap of (deadline, serial, share-partition): for each that has one, a time not after its next deadline.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
         self._serial = 0
 
     def settings(self, group_id: str) -> ShareSettings:
-        """The group's limits as configured now."""
-        group_int = self.broker.config.group_int
-        return ShareSettings(
-            delivery_count_limit=group_int(group_id, "share.delivery.count.limit"),
-            lock_duration_ms=group_int(group_id, "share.record.lock.duration.ms"),
-            max_record_locks=group_int(group_id, "share.partition.max.record.locks"),
+        """What the group may set, as configured now. Made anew when the group's configs have changed."""
+        config, overrides = self.broker.config, self.broker.catalog.configs("group", group_id)
+        known = self._settings.get(group_id)
+        if known is not None and known[0] is overrides:
+            return known[1]
+        settings = ShareSettings(
+            delivery_count_limit=config.group_int(group_id, "share.delivery.count.limit"),
+            lock_duration_ms=config.group_int(group_id, "share.record.lock.duration.ms"),
+            max_record_locks=config.group_int(group_id, "share.partition.max.record.locks"),
+            release_backoff_ms=config.group_int(group_id, "share.release.backoff.ms"),
+            release_backoff_max_ms=config.group_int(group_id, "share.release.backoff.max.ms"),
+            renew_enabled=config.group_value(group_id, "share.renew.acknowledge.enable") == "true",
+            read_committed=config.group_value(group_id, "share.isolation.level") == "read_committed",
         )
+        self._settings[group_id] = overrides, settings
+        return settings
 
     # Loading ---------------------------------------------------------------------------------------------------------
 
@@ -169,7 +179,10 @@ class SharePartitions:
         settings = self.settings(group_id)
         now_ms = self.broker.now_ms()
         for loaded in list(self._groups.get(group_id, {}).values()):
-            self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
+            try:
+                self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
+            except StorageError as error:  # the locks will run out
+                log.error("cannot release what %s holds of %s: %s", session.member_id, loaded.key, error)
         if not self.sessions.in_group(group_id):
             self._rest(group_id)
 
@@ -181,6 +194,7 @@ class SharePartitions:
                 del group[key]
         if not group:
             self._groups.pop(group_id, None)
+            self._settings.pop(group_id, None)
 
     # Making outcomes true --------------------------------------------------------------------------------------------
 

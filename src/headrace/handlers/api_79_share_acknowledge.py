@@ -77,7 +77,6 @@ def acknowledge(
 ) -> Acknowledged:
     """Apply the acknowledgements in ``topics`` of a ShareFetch or ShareAcknowledge."""
     acknowledged: Acknowledged = {}
-    renew = renew and broker.config.group_value(session.group_id, "share.renew.acknowledge.enable") == "true"
     for topic in topics:
         for partition in topic.partitions:
             if not partition.acknowledgement_batches:

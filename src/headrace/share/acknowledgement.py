@@ -23,6 +23,7 @@ become ARCHIVED). A plain tuple, for requests may have thousands of them."""
 _REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 
 MALFORMED = Refusal(ErrorCode.INVALID_REQUEST)
+RENEW_NOT_ENABLED = Refusal(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
 NOT_IN_CACHE = Refusal(
     ErrorCode.INVALID_RECORD_STATE,
     "Batch record not found. The request batch offsets are not found in the cache.",

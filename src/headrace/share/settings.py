@@ -12,6 +12,8 @@ class ShareSettings:
 
     :param delivery_count_limit: so many deliveries, then a record given back is archived
     :param max_record_locks: no new records are acquired while so many lie between start and end offset
+    :param renew_enabled: whether members may renew what they hold
+    :param read_committed: whether only the records of committed transactions, and of none, are delivered
     :param release_backoff_ms: how long a record that is given back after its first delivery can not be acquired; twice
         as long after each further one, up to ``release_backoff_max_ms``
     """
@@ -21,6 +23,8 @@ class ShareSettings:
     max_record_locks: int = 2000
     release_backoff_ms: int = 0
     release_backoff_max_ms: int = 60_000
+    renew_enabled: bool = True
+    read_committed: bool = False
 
 
 _DURATION = re.compile(

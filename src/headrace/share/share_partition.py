@@ -47,6 +47,7 @@ from headrace.share.acknowledgement import (
     OFFSET_NOT_ACQUIRED,
     REJECT,
     RENEW,
+    RENEW_NOT_ENABLED,
     AcknowledgementBatch,
     Change,
     acknowledged,
@@ -212,10 +213,12 @@ class SharePartition:
     ) -> Outcome[StateUpdate, Refusal | None]:
         """Finish, give back or renew what ``member_id`` holds: all of the batches or, with a refusal, none.
 
-        :param renew: whether RENEW may be among the types
+        :param renew: whether the request says that RENEW may be among the types
         """
         if not well_formed(batches, RENEW if renew else REJECT):
             return Outcome(MALFORMED)
+        if renew and not settings.renew_enabled and any(RENEW in types for _, _, types in batches):
+            return Outcome(RENEW_NOT_ENABLED)
         changes: list[Change] = []
         renewed: list[Run[AcquisitionLock]] = []
         for first, last, types in batches:

@@ -45,11 +45,11 @@ class ShareSession:
             self.partitions.pop(partition, None)
 
     def rotated(self) -> list[tuple[UUID, int]]:
-        """The partitions, beginning at another one with each epoch, so that each comes first in turn."""
+        """The partitions, beginning at another one with each request, so that each comes first in turn."""
         partitions = list(self.partitions)
         if len(partitions) < 2:
             return partitions
-        turn = self.epoch % len(partitions)
+        turn = (self.epoch - 1) % len(partitions)  # the epoch that the request named
         return partitions[turn:] + partitions[:turn]
 
 
