@@ -30,9 +30,7 @@ def console(*arguments: str) -> tuple[int, list[str], list[str]]:
     return status, output.decode().splitlines(), errors
 
 
-def test_records_are_released_accepted_and_rejected(
-    queue: list[str], bootstrap_servers: str, topic_name: str
-) -> None:
+def test_records_are_released_accepted_and_rejected(queue: list[str], bootstrap_servers: str, topic_name: str) -> None:
     produce(bootstrap_servers, topic_name, [b"one", b"two", b"three"])
     assert console(*queue, *SHOW, "--max-messages", "3", "--release") == (
         0,
@@ -62,9 +60,7 @@ def test_json_has_the_delivery_count(queue: list[str], bootstrap_servers: str, t
     assert (second["offset"], second["valueBase64"]) == (1, "/w==")
 
 
-def test_what_cannot_be_shown_ends_it_or_is_rejected(
-    queue: list[str], bootstrap_servers: str, topic_name: str
-) -> None:
+def test_what_cannot_be_shown_ends_it_or_is_rejected(queue: list[str], bootstrap_servers: str, topic_name: str) -> None:
     produce(bootstrap_servers, topic_name, [b"\0\0\0\1", b"no integer", b"\0\0\0\3"])
     integers = ["--value-deserializer", "org.apache.kafka.common.serialization.IntegerDeserializer"]
     status, lines, errors = console(*queue, *integers, "--max-messages", "3")
@@ -139,9 +135,7 @@ def test_a_missing_topic_is_a_failure(bootstrap_servers: str, topic_name: str) -
 def test_an_unreachable_broker_is_a_failure() -> None:
     status, _, errors = console("--bootstrap-server", "127.0.0.1:1", "--topic", "t")
     assert status == 1
-    assert errors[-1] == (
-        "headrace console-share-consumer: no broker answers at 127.0.0.1:1: Connection refused"
-    )
+    assert errors[-1] == ("headrace console-share-consumer: no broker answers at 127.0.0.1:1: Connection refused")
 
 
 @pytest.mark.parametrize(

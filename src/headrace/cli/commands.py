@@ -1,9 +1,9 @@
 """The commands of ``headrace``. To add one, add a line to :data:`COMMANDS` and write its module.
 
-The module of ``share-groups`` is ``cli/share_groups.py``. It has ``declare(parser)``, which adds the options to an
-``ArgumentParser``, and ``run(options)``, which takes the parsed ones, returns the exit status and raises
-:class:`~headrace.cli.errors.Failure` with one line for the user. It is imported only when its command is called.
-Options that several commands share are in :mod:`headrace.cli.client_options`.
+The module of ``share-groups`` is ``cli/share_groups.py``, that of ``perf produce`` ``cli/perf_produce.py``. It has
+``declare(parser)``, which adds the options to an ``ArgumentParser``, and ``run(options)``, which takes the parsed ones,
+returns the exit status and raises :class:`~headrace.cli.errors.Failure` with one line for the user. It is imported only
+when its command is called. Options that several commands share are in :mod:`headrace.cli.client_options`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Protocol, cast
 COMMANDS: Mapping[str, str] = {
     "serve": "run a broker",
     "console-share-consumer": "show the records of a topic as a member of a share group",
+    "perf produce": "measure how fast records are written",
+    "perf share-consume": "measure how fast a share group reads",
 }
 """Name → what it is for, in the order of the help."""
 
@@ -32,4 +34,4 @@ class Command(Protocol):
 
 def load(name: str) -> Command:
     """The module of a command of :data:`COMMANDS`."""
-    return cast(Command, import_module(f"{__package__}.{name.replace('-', '_')}"))
+    return cast(Command, import_module(f"{__package__}.{name.replace('-', '_').replace(' ', '_')}"))

@@ -64,13 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :returns: the exit status
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    name = words[0] if words and words[0] in COMMANDS else None
+    name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     try:
         if name is None:
             _parser().parse_args(words)
             return 0
         command = _load(name)
-        status = command.run(_parsed(name, command, words[1:]))
+        status = command.run(_parsed(name, command, words[len(name.split()) :]))
         sys.stdout.flush()
         return status
     except SystemExit as end:  # argparse has said what there is to say
