@@ -24,6 +24,8 @@ from headrace.hashing import internal_partition
 from headrace.log import batch
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.log.recovery import CorruptLog
+from headrace.log.replay import FoundBatch, checked_batches
 from headrace.outcome import Completion, Coordinator, Outcome, Position
 from headrace.share.share_state import ShareCoordinator
 
@@ -31,7 +33,7 @@ from . import share_group_state
 from .catalog import Catalog, Topic
 from .config import Config
 from .flusher import Flusher
-from .limits import EXPIRE_RETRY_MS, INTERNAL_READ_BYTES, max_open_files
+from .limits import EXPIRE_RETRY_MS, max_open_files
 from .share_partitions import SharePartitions
 from .waits import Waits
 
@@ -91,7 +93,10 @@ class Broker:
     # Life ------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Replay the internal topics and start the timers. Call it once, on the running event loop."""
+        """Replay the internal topics and start the timers. Call it once, on the running event loop.
+
+        :raises CorruptLog: when the state of coordinators cannot be read
+        """
         for coordinator in self._coordinators:
             topic = self.catalog.topics.get(coordinator.topic)
             if topic is not None:
@@ -105,21 +110,22 @@ class Broker:
         """Bring a coordinator to where it was: the same door as in normal work."""
         for partition in self.logs.existing_partitions(topic.name, topic.partitions):
             partition_log = self._open(topic, partition)
-            offset = partition_log.log_start_offset
-            while offset < partition_log.end_offset:
-                data = partition_log.read(offset, INTERNAL_READ_BYTES)
-                assert isinstance(data, bytes), data
-                for position, header in batch.headers(data):
-                    self._replay_batch(coordinator, partition, memoryview(data)[position:])
-                    offset = header.last_offset + 1
+            for found in checked_batches(partition_log):
+                self._replay_batch(coordinator, partition, found)
 
     @staticmethod
-    def _replay_batch(coordinator: Coordinator[Any], partition: int, data: memoryview) -> None:
-        for record in batch.records(data):
-            if record.key is not None:
-                decoded = coordinator.decode(record.key, record.value)
-                if decoded is not None:
-                    coordinator.replay(decoded, Position(partition, record.offset))
+    def _replay_batch(coordinator: Coordinator[Any], partition: int, found: FoundBatch) -> None:
+        offset = found.header.base_offset
+        try:
+            for record in batch.records(found.data):
+                offset = record.offset
+                if record.key is not None:
+                    decoded = coordinator.decode(record.key, record.value)
+                    if decoded is not None:  # a record type that this version does not know is passed over
+                        coordinator.replay(decoded, Position(partition, offset))
+        except Exception as error:  # whatever a record that makes no sense leads to
+            what = str(error) if isinstance(error, ValueError) else f"replaying it failed with {error!r}"
+            raise CorruptLog.damage(found.path, found.position, offset, what) from error
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""

@@ -8,6 +8,7 @@ its broker synonym (``retention.ms``: ``log.retention.ms``), a group config that
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from headrace.errors import Refusal
@@ -66,8 +67,10 @@ class ConfigError(ValueError):
 
 
 class Topic(Protocol):
-    """What is asked of a topic here: its own configs, by name."""
+    """What is asked of a topic here: its own configs, by name, and whether it holds the state of coordinators."""
 
+    @property
+    def internal(self) -> bool: ...
     @property
     def configs(self) -> Mapping[str, str]: ...
 
@@ -205,6 +208,8 @@ class Config:
 
     def log_config(self, topic: Topic) -> LogConfig:
         """What a topic's configuration says to its logs."""
+        if topic.internal:
+            return replace(self._make_log_config(topic.configs), internal=True)
         if topic.configs:
             return self._make_log_config(topic.configs)
         if self._log_config is None:

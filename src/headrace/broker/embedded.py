@@ -33,8 +33,8 @@ class EmbeddedBroker:
     :param host: the address to listen on
     :param port: 0 picks a free port
     :raises headrace.ConfigError: for an unknown name or a value out of range; then starting also raises
-        :class:`headrace.DirectoryInUse` when another broker holds the data directory, and OSError when the address
-        cannot be bound
+        :class:`headrace.DirectoryInUse` when another broker holds the data directory, :class:`headrace.CorruptLog` when
+        the state of groups in it cannot be read, and OSError when the address cannot be bound
     """
 
     def __init__(

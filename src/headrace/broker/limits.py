@@ -20,9 +20,6 @@ MAX_QUEUED_BYTES = 8 * 1024 * 1024
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """The buffer that all connections receive into: the most that is read from one of them at a time."""
 
-INTERNAL_READ_BYTES = 1024 * 1024
-"""How much of an internal topic is read at a time when it is replayed."""
-
 COPY_READ_BYTES = 1024 * 1024
 """How much of a log is read at a time to copy records to a dead-letter queue."""
 

@@ -18,6 +18,7 @@ from headrace.broker.config import Config, ConfigError
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Listener, Server
 from headrace.log.log_directory import DirectoryInUse
+from headrace.log.recovery import CorruptLog
 
 from .errors import BadUsage, Failure
 from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties, serve_options
@@ -103,7 +104,10 @@ async def _serve(
         raise Failure(_one_line(error)) from error
     server = Server(broker, listeners)
     try:
-        broker.start()
+        try:
+            broker.start()
+        except CorruptLog as error:
+            raise Failure(_one_line(error)) from error
         try:
             await server.start()
         except OSError as error:

@@ -26,6 +26,9 @@ LENGTH_OVERHEAD = 12
 CRC_START = 21
 """Where the part covered by the CRC starts."""
 
+EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
+"""Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is found among garbage."""
+
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 NO_TIMESTAMP = -1

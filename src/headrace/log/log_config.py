@@ -27,3 +27,5 @@ class LogConfig:
     file_delete_delay_ms: int = 60000
     """Kept for its name only: files go at once, as no read outlives the call that makes it."""
     producer_id_expiration_ms: int = 86400000
+    internal: bool = False
+    """The log holds the state of coordinators: damage in its midst is an error, not something to cut off."""

@@ -124,7 +124,8 @@ class PartitionLog:
         name = os.path.basename(self.path)
         if os.path.isdir(self.path):
             if recovery.belongs_to(self.path, self.topic_id):
-                loaded = recovery.load(self.path, self._home.files, crashed=self._home.needs_recovery(name))
+                crashed = self._home.needs_recovery(name)
+                loaded = recovery.load(self.path, self._home.files, crashed=crashed, whole=self.config.internal)
                 self._segments, self._producers, self._log_start_offset, self._end_offset = loaded
                 self._bases = [segment.base_offset for segment in self._segments]
                 self._flushed_offset = self._end_offset
@@ -297,14 +298,14 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """``(offset, timestamp, leader epoch)`` of the first record at or after a time, as ListOffsets asks for it."""
-        found = timestamps.first_at_or_after(self._live_segments(), timestamp_ms, self._log_start_offset)
+        found = timestamps.first_at_or_after(self.live_segments(), timestamp_ms, self._log_start_offset)
         return (*found, LEADER_EPOCH) if found else None
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """``(offset, timestamp)`` of the first record with the largest timestamp, None without any."""
-        return timestamps.latest(self._live_segments(), self._log_start_offset)
+        return timestamps.latest(self.live_segments(), self._log_start_offset)
 
-    def _live_segments(self) -> list[Segment]:
+    def live_segments(self) -> list[Segment]:
         """The segments that hold offsets not deleted."""
         start = self.log_start_offset
         ends = [*self._bases[1:], self._end_offset]

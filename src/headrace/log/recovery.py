@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.log.batch import BatchHeader
+from headrace.log.batch import EPOCH_AND_MAGIC, EPOCH_START, HEADER_BYTES, BatchHeader, has_right_crc, header_at
 from headrace.log.files import OpenFiles, replace_file
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment
@@ -27,6 +27,26 @@ LOG_START_FILE = "log-start-offset"
 SNAPSHOTS_KEPT = 2
 
 
+class CorruptLog(RuntimeError):
+    """A log that must be whole is not. The message names the file and the offset, and says what can be done."""
+
+    @classmethod
+    def damage(cls, path: str, position: int, offset: int, what: str) -> CorruptLog:
+        """What stands at ``position`` of a file, which should be the batch with ``offset``, cannot be read."""
+        return cls(
+            f"{path} is damaged at offset {offset}: {what}. Restore the file from a backup; or give up what it holds "
+            f"from there on: truncate -s {position} {path} and remove the later .log files beside it, if there are any"
+        )
+
+    @classmethod
+    def gap(cls, path: str, expected: int, found: int) -> CorruptLog:
+        """A file begins, or goes on, with offset ``found`` where ``expected`` should come."""
+        return cls(
+            f"{path} has offset {found} where {expected} should come: records are missing. Restore the files beside it "
+            "from a backup; or remove this one and the later ones, and give up what they hold"
+        )
+
+
 class Loaded(NamedTuple):
     """What a directory holds: its segments, oldest first, and the producers as of the end of the last one."""
 
@@ -36,12 +56,14 @@ class Loaded(NamedTuple):
     end_offset: int
 
 
-def load(directory: str, files: OpenFiles, *, crashed: bool) -> Loaded:
+def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loaded:
     """Read a directory in.
 
     :param crashed: the broker did not stop cleanly since it last had this log open: cut a torn tail
+    :param whole: cut nothing else: what is followed by batches that are right was not torn by a crash
+    :raises CorruptLog: in that case
     """
-    segments, producers = _load_segments(directory, files, crashed=crashed)
+    segments, producers = _load_segments(directory, files, crashed=crashed, whole=whole)
     start = _read_log_start(directory)
     end = segments[-1].next_offset if segments else 0
     if start > end:
@@ -52,7 +74,9 @@ def load(directory: str, files: OpenFiles, *, crashed: bool) -> Loaded:
     return Loaded(segments, producers, max(start, segments[0].base_offset if segments else 0), end)
 
 
-def _load_segments(directory: str, files: OpenFiles, *, crashed: bool) -> tuple[list[Segment], ProducerState]:
+def _load_segments(
+    directory: str, files: OpenFiles, *, crashed: bool, whole: bool
+) -> tuple[list[Segment], ProducerState]:
     segments = _segments(directory, files)
     if not segments:
         return [], ProducerState()
@@ -67,7 +91,7 @@ def _load_segments(directory: str, files: OpenFiles, *, crashed: bool) -> tuple[
         on_batch = _replay_from(point, producers)
         affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
         if crashed:
-            _recover(segments, affected, on_batch)
+            _recover(segments, affected, on_batch, whole=whole)
         elif point < active.next_offset:
             for segment in segments[affected:]:
                 for _, header, _ in segment.batches(segment.locate(point)):
@@ -97,13 +121,16 @@ def _replay_from(point: int, producers: ProducerState) -> Callable[[BatchHeader]
     return on_batch
 
 
-def _recover(segments: list[Segment], first: int, on_batch: Callable[[BatchHeader], None]) -> None:
+def _recover(segments: list[Segment], first: int, on_batch: Callable[[BatchHeader], None], *, whole: bool) -> None:
     """Check each batch from segment ``first`` on; cut at the first wrong one and drop what follows it."""
     for number in range(first, len(segments)):
         segment = segments[number]
         end = segment.rebuild(check_crc=True, on_batch=on_batch)
         if end == segment.size_bytes:
             continue
+        if whole and (any(later.size_bytes for later in segments[number + 1 :]) or _batch_follows(segment, end)):
+            what = "this is not a whole batch with the right checksum, but what follows it is"
+            raise CorruptLog.damage(segment.path(".log"), end, segment.next_offset, what)
         logger.warning(
             "Cut %s at position %d, offset %d: the %d bytes that followed are not a whole batch with the right CRC",
             segment.path(".log"), end, segment.next_offset, segment.size_bytes - end,
@@ -114,6 +141,20 @@ def _recover(segments: list[Segment], first: int, on_batch: Callable[[BatchHeade
             later.delete()
         del segments[number + 1 :]
         return
+
+
+def _batch_follows(segment: Segment, position: int) -> bool:
+    """Whether a whole, right batch of later offsets begins anywhere behind ``position``, where there is none."""
+    data = segment.read(position, segment.size_bytes - position)
+    start = data.find(EPOCH_AND_MAGIC, EPOCH_START + 1) - EPOCH_START
+    while start > 0 and start + HEADER_BYTES <= len(data):
+        header = header_at(data, start)
+        end = start + header.size_bytes
+        plausible = header.base_offset >= segment.next_offset and start + HEADER_BYTES <= end <= len(data)
+        if plausible and has_right_crc(memoryview(data)[start:end], header):
+            return True
+        start = data.find(EPOCH_AND_MAGIC, start + EPOCH_START + 1) - EPOCH_START
+    return False
 
 
 # ---------------------------------------------------------------------- small files
