@@ -146,7 +146,7 @@ def test_leaving_hands_over_at_once(desk):
     assert desk.leave(follower) == (ErrorCode.NONE,)
     assert state(desk) == "Empty"
     assert desk.leave(follower) == (ErrorCode.UNKNOWN_MEMBER_ID,)
-    assert desk.leave(follower, group="nope") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.leave(follower, group="nope") == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert desk.coordinator.next_deadline_ms() is None
 
 

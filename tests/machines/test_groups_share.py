@@ -292,7 +292,7 @@ def test_groups_of_another_type_are_refused(desk):
     desk.beat("m", 0, ["t"])
     assert desk.answer(desk.join(group="s")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert desk.heartbeat("m", 2, group="s") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert desk.leave("m", group="s") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.leave("m", group="s") == (ErrorCode.UNKNOWN_MEMBER_ID,)
     commit = desk.coordinator.commit("s", MemberIdentity(""), -1, [Commit("t", None, 0, 1)], desk.now_ms)
     assert desk.submit(commit) == (ErrorCode.GROUP_ID_NOT_FOUND,)
     assert desk.coordinator.committed("s") == {}

@@ -157,7 +157,7 @@ def test_who_is_not_there(client, group_id):
     assert client.sync(5, group_id, "who", 1).error_code == 25
     assert client.heartbeat(4, group_id, "who", 1) == 25
     assert client.heartbeat(4, "", "who", 1) == 24
-    assert client.leave(5, group_id, "who") == (25, [])
+    assert client.leave(5, group_id, "who") == (0, [25])
     assert (client.described(6, group_id).error_code, client.described(6, group_id).group_state) == (69, "Dead")
     assert client.described(6, group_id).error_message == f"Group {group_id} not found."
     assert (client.described(5, group_id).error_code, client.described(5, group_id).group_state) == (0, "Dead")

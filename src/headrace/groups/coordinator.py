@@ -97,7 +97,7 @@ class GroupCoordinator:
         """LeaveGroup."""
         group = self._classic(group_id)
         if isinstance(group, ErrorCode):
-            return Outcome(group)
+            return Outcome((group,) * len(leavers) if group_id else group)
         outcome = group.leave(leavers, now_ms)
         self._forget_if_vacant(group)
         return outcome

@@ -41,10 +41,7 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -
         known_member_id_required=context.api_version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         skips_assignment=context.api_version >= _FIRST_WITH_SKIP_ASSIGNMENT,
     )
-    now_ms = broker.now_ms()
-    return decide_parked(
-        broker, request.group_id, lambda ticket: broker.groups.join(request.group_id, join, ticket, now_ms), _response
-    )
+    return decide_parked(broker, request.group_id, broker.groups.join, join, _response)
 
 
 def _response(reply: JoinReply) -> JoinGroupResponse:

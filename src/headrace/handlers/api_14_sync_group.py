@@ -27,10 +27,7 @@ def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -
         protocol=request.protocol_name,
         assignments=tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
     )
-    now_ms = broker.now_ms()
-    return decide_parked(
-        broker, request.group_id, lambda ticket: broker.groups.sync(request.group_id, sync, ticket, now_ms), _response
-    )
+    return decide_parked(broker, request.group_id, broker.groups.sync, sync, _response)
 
 
 def _response(reply: SyncReply) -> SyncGroupResponse:

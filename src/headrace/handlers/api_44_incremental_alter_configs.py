@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, IncrementalAlterConfigsRequest
 from kio.schema.incremental_alter_configs.v1.response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.config_changes import Change, Resource, alter, increment
-from headrace.wire.messages import NO_THROTTLE
+from headrace.broker.config_changes import Change, Plan, increment
 
 from . import RequestContext
+from .config_requests import alter_each
 
 
-def handle(
-    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
-    resources = [
-        (
-            Resource(asked.resource_type, asked.resource_name),
-            increment(broker, [Change(one.name, one.config_operation, one.value) for one in asked.configs]),
-        )
-        for asked in request.resources
-    ]
-    refusals = alter(broker, resources, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(
-        throttle_time=NO_THROTTLE,
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=refusal.code,
-                error_message=refusal.message,
-                resource_type=resource.type,
-                resource_name=resource.name,
-            )
-            for (resource, _), refusal in zip(resources, refusals, strict=True)
-        ),
-    )
+def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Any:
+    def plan(configs: Iterable[AlterableConfig]) -> Plan:
+        return increment(broker, [Change(one.name, one.config_operation, one.value) for one in configs])
+
+    return alter_each(broker, request, plan, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse)

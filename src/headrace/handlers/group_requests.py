@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from headrace.broker.broker import Broker
 from headrace.outcome import Outcome
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -20,16 +21,21 @@ def milliseconds(duration: timedelta) -> int:
 
 
 def decide_parked(
-    broker: Broker, group_id: str, decide: Callable[[int], Outcome[Any, R | None]], pack: Callable[[R], Any]
+    broker: Broker,
+    group_id: str,
+    decide: Callable[[str, A, int, int], Outcome[Any, R | None]],
+    asked: A,
+    pack: Callable[[R], Any],
 ) -> Any:
     """Submit a decision that may park the request.
 
-    :param decide: given a ticket, the outcome; a reply of None is completed later, under this ticket
+    :param decide: given the group id, ``asked``, a ticket and the time, the outcome; a reply of None is completed
+        later, under this ticket
     :param pack: makes the response from the reply
     """
     ticket, parked = broker.park()
     try:
-        reply = broker.submit(broker.groups, group_id, decide(ticket))
+        reply = broker.submit(broker.groups, group_id, decide(group_id, asked, ticket, broker.now_ms()))
     except BaseException:
         parked.cancel()
         raise

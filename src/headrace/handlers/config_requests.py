@@ -1,0 +1,35 @@
+"""What AlterConfigs and IncrementalAlterConfigs have in common: resource by resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.broker.broker import Broker
+from headrace.broker.config_changes import Plan, Resource, alter
+from headrace.wire.messages import NO_THROTTLE
+
+
+def alter_each(broker: Broker, request: Any, plan: Callable[[Any], Plan], response: Any, resource_response: Any) -> Any:
+    """Alter the resources of a request.
+
+    :param plan: what a resource's ``configs`` ask for
+    :param response: kio's class of the response
+    :param resource_response: kio's class of the answer about one resource
+    """
+    resources = [
+        (Resource(asked.resource_type, asked.resource_name), plan(asked.configs)) for asked in request.resources
+    ]
+    refusals = alter(broker, resources, validate_only=request.validate_only)
+    return response(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            resource_response(
+                error_code=refusal.code,
+                error_message=refusal.message,
+                resource_type=resource.type,
+                resource_name=resource.name,
+            )
+            for (resource, _), refusal in zip(resources, refusals, strict=True)
+        ),
+    )
