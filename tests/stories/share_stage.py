@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import kio.schema.alter_share_group_offsets.v0.request as alters
 import kio.schema.share_acknowledge.v2.request as acks
 import kio.schema.share_fetch.v2.request as fetches
 
@@ -90,6 +91,17 @@ class Stage:
             key = SharePartitionKey(group_id, topic.topic_id, partition)
             outcome = self.broker.share_state.initialize(key, state_epoch, start_offset, 0, topic.partitions)
             assert self.broker.submit(self.broker.share_state, str(key), outcome) is None
+
+    def alter(self, starts: dict[int, int], group_id: str = GROUP) -> None:
+        """AlterShareGroupOffsets by partition."""
+        partitions = tuple(
+            alters.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
+            for partition, offset in starts.items()
+        )
+        topic = alters.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
+        request = alters.AlterShareGroupOffsetsRequest(group_id=group_id, topics=(topic,))
+        response = handler(91)(self.broker, request, RequestContext(0, "admin", "/127.0.0.1", 0, "broker.test", 9092))
+        assert not any(one.error_code for topic in response.responses for one in topic.partitions)
 
     def produce(self, *sizes: int, partition: int = 0, value: bytes = b"v") -> None:
         """Append log batches of so many records."""

@@ -605,6 +605,31 @@ async def test_an_altered_start_offset_fences_who_held_records():
 
 
 @story
+async def test_offsets_that_an_administrator_sets_are_read_from_at_once():
+    async with stage() as s:
+        s.produce(10)
+        m = s.member()
+        await m.fetch()
+        waiting = asyncio.create_task(s.member("n").fetch(wait_ms=20_000))
+        await asyncio.sleep(0)
+        s.alter({0: 7})
+        assert await waiting == [(7, 9, 1)]
+        s.alter({0: 5})
+        response = await m.share_acknowledge((7, 7, ACCEPT))
+        ((partition,),) = [topic.partitions for topic in response.responses]
+        assert (partition.error_code, partition.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
+        assert await m.ack((7, 7, ACCEPT)) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        assert (s.summary().start_offset, s.lag()) == (5, 5)
+        assert await m.fetch() == [(5, 9, 1)]
+        s.alter({0: 6})
+        assert await m.fetch() == [(6, 9, 1)]
+        assert await m.ack((6, 6, ACCEPT)) == OK
+        s.alter({0: 1000})
+        m.vanish()  # what it held is not the share-partition's any more
+        assert (s.summary().start_offset, s.summary().delivery_complete_count) == (1000, 0)
+
+
+@story
 async def test_groups_do_not_see_each_other():
     async with stage() as s:
         s.configure_group("h", share_auto_offset_reset="earliest")

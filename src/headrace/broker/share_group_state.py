@@ -46,18 +46,16 @@ def initialize(
     broker.submit(broker.groups, group_id, group.initializing(partitions))
     state, now_ms = broker.share_state, broker.now_ms()
     snapshots: list[tuple[str, tuple[ShareRecord, ...]]] = []
-    try:
-        for topic_id, offsets in starts.items():
-            count = topics[topic_id].partitions
-            for partition, start_offset in offsets.items():
-                key = SharePartitionKey(group_id, topic_id, partition)
-                epoch = min(max(state.state_epoch(key) + 1, least_state_epoch), _MAX_EPOCH)
-                outcome = state.initialize(key, epoch, start_offset, now_ms, count)
-                assert outcome.reply is None, outcome.reply
-                snapshots.append((str(key), outcome.records))
-        broker.submit_all(state, snapshots)
-    finally:
-        _forget_loaded(broker, group_id, partitions)
+    for topic_id, offsets in starts.items():
+        count = topics[topic_id].partitions
+        for partition, start_offset in offsets.items():
+            key = SharePartitionKey(group_id, topic_id, partition)
+            epoch = min(max(state.state_epoch(key) + 1, least_state_epoch), _MAX_EPOCH)
+            outcome = state.initialize(key, epoch, start_offset, now_ms, count)
+            assert outcome.reply is None, outcome.reply
+            snapshots.append((str(key), outcome.records))
+            broker.share.fence(*key)
+    broker.submit_all(state, snapshots)
     registered = broker.groups.share_group(group_id)
     assert isinstance(registered, ShareGroup)
     broker.submit(broker.groups, group_id, registered.initialized(partitions))
@@ -74,22 +72,15 @@ def delete(broker: Broker, group: ShareGroup, topic_ids: Collection[UUID]) -> No
 
 
 def _forget_state(broker: Broker, group_id: str, topic_ids: Collection[UUID]) -> None:
-    topics = [topic for topic_id in topic_ids if (topic := broker.catalog.topics_by_id.get(topic_id)) is not None]
     tombstones: list[tuple[str, tuple[ShareRecord, ...]]] = []
-    for topic in topics:
-        for partition in range(topic.partitions):
-            key = SharePartitionKey(group_id, topic.topic_id, partition)
-            tombstones.append((str(key), broker.share_state.delete(key, topic.partitions).records))
-    try:
-        broker.submit_all(broker.share_state, tombstones)
-    finally:
-        _forget_loaded(broker, group_id, {t.topic_id: SharedTopic(t.name, tuple(range(t.partitions))) for t in topics})
-
-
-def _forget_loaded(broker: Broker, group_id: str, partitions: Mapping[UUID, SharedTopic]) -> None:
-    for topic_id, topic in partitions.items():
-        for partition in topic.partitions:
-            broker.share.drop(group_id, topic_id, partition)
+    for topic_id in topic_ids:
+        topic = broker.catalog.topics_by_id.get(topic_id)
+        partitions = 0 if topic is None else topic.partitions
+        for partition in range(partitions):
+            key = SharePartitionKey(group_id, topic_id, partition)
+            tombstones.append((str(key), broker.share_state.delete(key, partitions).records))
+            broker.share.drop(*key)
+    broker.submit_all(broker.share_state, tombstones)
 
 
 def settle(broker: Broker) -> None:

@@ -21,7 +21,7 @@ from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateU
 from headrace.share.settings import ShareSettings, duration_ms
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
-from headrace.share.share_state import ReadState
+from headrace.share.share_state import FENCED_STATE_EPOCH, ReadState
 
 from .catalog import Topic
 from .dead_letters import DeadLetters
@@ -40,6 +40,7 @@ LEADER_EPOCH = 0
 _FIRST_GUESS_BYTES = 1024  # of a record
 
 _NOT_LOADED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_FENCED = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, FENCED_STATE_EPOCH.message)
 
 # What the leader tells its clients of an error of the share coordinator; any other is UNKNOWN_SERVER_ERROR.
 _COORDINATOR_ERRORS = {
@@ -81,6 +82,7 @@ class SharePartitions:
         self.dead_letters = DeadLetters(broker)
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
         self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}  # with the configs they come from
+        self._fenced: dict[str, set[tuple[UUID, int]]] = {}
         # A heap of (deadline, serial, share-partition): for each that has one, a time not after its next deadline.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
         self._serial = 0
@@ -126,6 +128,7 @@ class SharePartitions:
         machine = SharePartition(start_offset, state.state_batches)
         loaded = LoadedPartition(key, str(key), state.state_epoch, machine, log, state.start_offset != UNKNOWN)
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
+        self._fenced.get(group_id, set()).discard((topic_id, partition))
         return loaded
 
     def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
@@ -158,6 +161,9 @@ class SharePartitions:
         """Apply a member's acknowledgements of one partition, all or none."""
         loaded = self.loaded(session.group_id, topic_id, partition)
         if loaded is None:
+            if (topic_id, partition) in self._fenced.get(session.group_id, ()):
+                self._fenced[session.group_id].discard((topic_id, partition))
+                return _FENCED
             unknown = topic_id not in self.broker.catalog.topics_by_id
             return Refusal(ErrorCode.UNKNOWN_TOPIC_ID) if unknown else _NOT_LOADED
         now_ms = self.broker.now_ms()
@@ -184,6 +190,7 @@ class SharePartitions:
             except StorageError as error:  # the locks will run out
                 log.error("cannot release what %s holds of %s: %s", session.member_id, loaded.key, error)
         if not self.sessions.in_group(group_id):
+            self._fenced.pop(group_id, None)
             self._rest(group_id)
 
     def _rest(self, group_id: str) -> None:
@@ -287,10 +294,11 @@ class SharePartitions:
             self._groups.pop(group_id, None)
         self.broker.waits.notify(("share", group_id, topic_id, partition))
 
-    def drop_group(self, group_id: str) -> None:
-        """Forget all share-partitions of a group that was deleted or reset."""
-        for topic_id, partition in list(self._groups.get(group_id, {})):
-            self.drop(group_id, topic_id, partition)
+    def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
+        """As :meth:`drop`, for state that began anew: a member that acknowledges before it fetches is told of that."""
+        if self.loaded(group_id, topic_id, partition) is not None:
+            self._fenced.setdefault(group_id, set()).add((topic_id, partition))
+        self.drop(group_id, topic_id, partition)
 
     def topic_deleted(self, topic: Topic) -> None:
         """Forget all share-partitions of a topic."""

@@ -1,0 +1,189 @@
+"""Changes of share state touch two internal topics: a crash between any two appends leaves nothing that is half done."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+
+import pytest
+from kio.schema.alter_share_group_offsets.v0 import request as alters
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_share_group_offsets.v0 import request as deletes
+from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import Config
+from headrace.handlers import RequestContext, handler
+from headrace.log.partition_log import PartitionLog
+from headrace.share.records import SharePartitionKey
+
+CONFIG = {"offsets.topic.num.partitions": "2", "share.coordinator.state.topic.num.partitions": "7"}
+CONTEXT = RequestContext(1, "c", "/127.0.0.1", 1, "h", 1)
+ALTERED = {0: 11, 1: 12, 2: 13, 3: 14}
+
+
+class Crash(Exception):
+    pass
+
+
+def ask(broker, api_key, request):
+    response = handler(api_key)(broker, request, CONTEXT)
+    assert not asyncio.isfuture(response)
+    return response
+
+
+def join(broker, epoch=0):
+    return ask(
+        broker, 76, ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, rack_id=None,
+                                               subscribed_topic_names=("t",) if epoch >= 0 else None)
+    )  # fmt: skip
+
+
+def alter(broker):
+    partitions = tuple(
+        alters.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
+        for partition, offset in ALTERED.items()
+    )
+    topic = alters.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
+    return ask(broker, 91, alters.AlterShareGroupOffsetsRequest(group_id="g", topics=(topic,)))
+
+
+def delete_offsets(broker):
+    topic = deletes.DeleteShareGroupOffsetsRequestTopic(topic_name="t")
+    return ask(broker, 92, deletes.DeleteShareGroupOffsetsRequest(group_id="g", topics=(topic,)))
+
+
+def delete_group(broker):
+    return ask(broker, 42, DeleteGroupsRequest(groups_names=("g",)))
+
+
+def delete_topic(broker):
+    broker.delete_topic(broker.catalog.topics["t"])
+
+
+def nothing(broker):
+    pass
+
+
+def joined_and_left(broker):
+    join(broker)
+    join(broker, -1)
+
+
+def altered_after_leaving(broker):
+    joined_and_left(broker)
+    alter(broker)
+
+
+def begun(data_dir):
+    broker = Broker(Config(CONFIG), data_dir)
+    broker.start()
+    if "t" not in broker.catalog.topics:
+        broker.create_topic("t", 4, {})
+    return broker
+
+
+def starts(broker):
+    """The start offsets that the share coordinator knows, by partition."""
+    topic = broker.catalog.topics.get("t")
+    if topic is None:
+        return None
+    keys = {p: SharePartitionKey("g", topic.topic_id, p) for p in range(4)}
+    known = broker.share_state.knows
+    return {p: broker.share_state.summary(key, 4).start_offset for p, key in keys.items() if known(key)}
+
+
+def check_settled(broker):
+    """The group says of each partition what the share coordinator does; nothing is under way."""
+    group = broker.groups.groups.get("g")
+    topic = broker.catalog.topics.get("t")
+    if topic is None:
+        assert broker.share_state.topic_ids() == []
+    if group is None:
+        return
+    assert not group.state_partitions.initializing
+    assert not group.state_partitions.deleting
+    ready = {p for topic in group.state_partitions.initialized.values() for p in topic.partitions}
+    assert ready == set(starts(broker) or {})
+
+
+@pytest.fixture
+def crash(monkeypatch):
+    """Have the n-th append to an internal topic from now on fail, as if the process had ended there; 0 for none."""
+    real, left = PartitionLog.append, [0]
+
+    def append(self, *args, **kwargs):
+        if self.topic.startswith("__") and left[0]:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Crash
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(PartitionLog, "append", append)
+
+    def arm(appends):
+        left[0] = appends
+
+    return arm
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "whole"),
+    [
+        (nothing, join, [{}, dict.fromkeys(range(4), -1)]),
+        (nothing, alter, [{}, ALTERED]),
+        (joined_and_left, alter, [dict.fromkeys(range(4), -1), ALTERED]),
+        (altered_after_leaving, delete_offsets, [ALTERED, {}]),
+        (altered_after_leaving, delete_group, [ALTERED, {}]),
+        (altered_after_leaving, join, [ALTERED]),
+        (altered_after_leaving, delete_topic, [None]),
+    ],
+)
+def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole):
+    async def tried(appends):
+        """Whether the change came to its end when the append of this number failed."""
+        data_dir = tmp_path / str(uuid.uuid4())
+        broker = begun(data_dir)
+        before(broker)
+        crash(appends)
+        try:
+            change(broker)
+        except Crash:
+            finished = False
+        else:
+            finished = True
+        crash(0)
+        shutil.copytree(data_dir, found := data_dir.with_suffix(".found"))  # as the process left it
+        broker.close()
+        (found / "lock").unlink(missing_ok=True)
+        after = begun(found)
+        check_settled(after)
+        if change is not delete_topic:  # made anew by begun(), with another id
+            assert all(value in [part.get(p) for part in whole] for p, value in starts(after).items())
+        if finished and change is not delete_topic:
+            assert starts(after) == whole[-1]
+        again = delete_topic_if_there if change is delete_topic else change
+        again(after)
+        check_settled(after)
+        assert (starts(after) or None) == (whole[-1] or None)
+        durable = after.groups.groups.get("g") and after.groups.groups["g"].state_partitions
+        after.close()
+        last = begun(found)
+        check_settled(last)
+        assert (last.groups.groups.get("g") and last.groups.groups["g"].state_partitions) == durable
+        last.close()
+        return finished
+
+    async def story():
+        appends = 1
+        while not await tried(appends):
+            appends += 1
+        assert appends > 1  # at least one append was hit
+
+    asyncio.run(story())
+
+
+def delete_topic_if_there(broker):
+    if "t" in broker.catalog.topics:
+        delete_topic(broker)
