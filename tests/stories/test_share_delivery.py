@@ -553,7 +553,7 @@ async def test_a_backoff_outlives_the_last_session_but_no_restart():
         await m.fetch()
         m.vanish()
         assert await s.member("n").fetch() == []
-        s.broker.share.drop_group(GROUP)  # as a restart does
+        s.broker.share.drop(GROUP, s.topic_id, 0)  # as a restart does
         assert await s.member("o").fetch() == [(0, 2, 2)]
         clock.pass_ms(60_000)
         await s.member("p").fetch()

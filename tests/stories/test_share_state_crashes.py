@@ -1,4 +1,4 @@
-"""Changes of share state touch two internal topics: a crash between any two appends leaves nothing that is half done."""
+"""Changes of share state touch two internal topics: a crash between any two appends leaves nothing half done."""
 
 from __future__ import annotations
 
