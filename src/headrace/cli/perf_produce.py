@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ _PAYLOADS_BYTES = 16 * 1024 * 1024  # and so much of them
 _SEED = 0
 _CHECK_EVERY = 64  # records between two looks at the clock when there is no throttle
 _BAR_EVERY_S = 0.2
-_FULL_QUEUE_WAIT_S = 0.1
+_LONGEST_WAIT_S = 0.1
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -114,23 +115,26 @@ def run(options: Namespace) -> int:
         test = ProduceTest(options, Producer({"delivery.timeout.ms": 120_000, **config}))
     except KafkaException as error:
         raise BadUsage(one_line(error)) from error
-    interrupted = False
+    # An exception from inside of librdkafka's callbacks would be lost: interrupting is a request, at first.
+    before = signal.signal(signal.SIGINT, lambda *_: test.interrupt())
     with Bar(f"producing to {options.topic}", options.num_records) as bar:
-        try:
-            test.run(values, bar)
-        except KeyboardInterrupt:
-            interrupted = True
+        test.run(values, bar)
+        signal.signal(signal.SIGINT, before)
         test.finish()
     test.report()
-    return 130 if interrupted else 0
+    return 130 if test.interrupted else 0
 
 
 class ProduceTest:
-    """One run: a producer, and what became of its records."""
+    """One run: a producer, and what became of its records.
+
+    :ivar interrupted: whether it was told to end early
+    """
 
     def __init__(self, options: Namespace, producer: Any) -> None:
         self._options = options
         self._producer = producer
+        self.interrupted = False
         self._refused: KafkaError | None = None
         self._started_s = self._ended_s = now_s = time.perf_counter()
         self._total = Latencies(now_s)
@@ -138,6 +142,10 @@ class ProduceTest:
         self._steady: Latencies | None = None
         self._next_bar_s = now_s
         self._next_line_s = now_s + options.reporting_interval / 1000
+
+    def interrupt(self) -> None:
+        """End after the record that is being sent."""
+        self.interrupted = True
 
     def run(self, values: Iterator[bytes], bar: Bar) -> None:
         """Send the records at the rate asked for."""
@@ -155,23 +163,25 @@ class ProduceTest:
                     print("In steady state.", flush=True)
             if rate != UNLIMITED:
                 self._wait_until(self._started_s + n / rate)
+            if self.interrupted:
+                return
             self._send(value, on_delivery)
             if rate != UNLIMITED or n % _CHECK_EVERY == 0:
                 self._producer.poll(0)
                 self._look(bar, verbose)
 
     def _wait_until(self, due_s: float) -> None:
-        while (wait_s := due_s - time.perf_counter()) > 0:
-            self._producer.poll(wait_s)
+        while not self.interrupted and (wait_s := due_s - time.perf_counter()) > 0:
+            self._producer.poll(min(wait_s, _LONGEST_WAIT_S))
             self._raise_refused()
 
     def _send(self, value: bytes, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:
-        while True:
+        while not self.interrupted:
             try:
                 self._producer.produce(self._options.topic, value, on_delivery=on_delivery)
                 return
             except BufferError:  # the queue is full: wait until something has gone
-                self._producer.poll(_FULL_QUEUE_WAIT_S)
+                self._producer.poll(_LONGEST_WAIT_S)
                 self._raise_refused()
 
     def _look(self, bar: Bar, verbose: bool) -> None:
