@@ -1,18 +1,30 @@
-"""Requests written by hand, byte by byte: what a client library would refuse to send.
+"""Requests written by hand: what a client library would refuse to send.
 
-Only old, non-flexible versions are used, so that each request is a few lines of struct.
+Either byte by byte, in old versions that are a few lines of struct, or in any version by the names of the fields
+(`Connection.ask`), with dicts for the nested parts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import io
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
 import crc32c
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
 
 from tests.support import frame, receive_frame, request_header
+
+TRANSACTIONAL = 0x10
+"""The bit of a batch's attributes that says so."""
 
 
 def string(value: str | None) -> bytes:
@@ -42,14 +54,16 @@ def batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     timestamp_ms: int = 1_700_000_000_000,
+    transactional: bool = False,
 ) -> bytes:
     """A record batch of `values` without keys, uncompressed, base offset 0."""
     records = b""
     for delta, value in enumerate(values):
         body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
         records += varint(len(body)) + body
+    attributes = TRANSACTIONAL if transactional else 0
     checked = (
-        struct.pack(">hiqqqhii", 0, len(values) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
+        struct.pack(">hiqqqhii", attributes, len(values) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
                     base_sequence, len(values))
         + records
     )  # fmt: skip
@@ -61,6 +75,39 @@ def with_byte_changed(data: bytes, position: int) -> bytes:
     changed = bytearray(data)
     changed[position] ^= 0xFF
     return bytes(changed)
+
+
+@functools.cache
+def _fields(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
+    """Of each field the class of its nested part, if it has one, and whether it is a time."""
+    hints = typing.get_type_hints(message_class)
+    found = {}
+    for field in dataclasses.fields(message_class):
+        pending, nested = [hints[field.name]], None
+        while pending:
+            hint = pending.pop()
+            if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+                nested = hint
+            pending += [one for one in typing.get_args(hint) if one is not Ellipsis]
+        found[field.name] = nested, "timedelta" in str(field.metadata.get("kafka_type"))
+    return found
+
+
+def message(message_class: type, **values: Any) -> Any:
+    """A message or a part of one: dicts become its parts, numbers its times in ms."""
+    built = {}
+    for name, value in values.items():
+        nested, is_time = _fields(message_class)[name]
+        if nested is not None and isinstance(value, Mapping):
+            value = message(nested, **value)
+        elif nested is not None and value is not None:
+            value = tuple(message(nested, **one) for one in value)
+        elif isinstance(value, list | tuple):
+            value = tuple(value)
+        elif is_time:
+            value = timedelta(milliseconds=value)
+        built[name] = value
+    return message_class(**built)
 
 
 class Connection:
@@ -99,6 +146,29 @@ class Connection:
         assert response is not None, "the broker closed the connection"
         assert struct.unpack(">i", response[:4])[0] == correlation_id
         return response[4:]
+
+    def send_message(self, api_key: int, api_version: int, **fields: Any) -> tuple[int, int, int]:
+        """Send a request by its fields without waiting; what is returned goes to `receive_message`."""
+        request_class = load_request_schema(api_key, api_version)
+        body = io.BytesIO()
+        if request_class.__header_schema__.__version__ >= 2:
+            body.write(b"\0")
+        entity_writer(request_class)(body, message(request_class, **fields))
+        return api_key, api_version, self.send_request(api_key, api_version, body.getvalue())
+
+    def receive_message(self, sent: tuple[int, int, int]) -> Any:
+        """The response to a request that was sent: they come in the order of the requests."""
+        api_key, api_version, correlation_id = sent
+        response = self.receive()
+        assert response is not None, "the broker closed the connection"
+        assert struct.unpack(">i", response[:4])[0] == correlation_id
+        response_class = load_response_schema(api_key, api_version)
+        read, _ = entity_reader(response_class)(response, 5 if response_class.__header_schema__.__version__ else 4)
+        return read
+
+    def ask(self, api_key: int, api_version: int, **fields: Any) -> Any:
+        """Send a request by its fields and return the response, a message of kio's classes."""
+        return self.receive_message(self.send_message(api_key, api_version, **fields))
 
     def api_versions(self) -> dict[int, tuple[int, int]]:
         """Ask ApiVersions v0: api key → lowest and highest version."""

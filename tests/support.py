@@ -22,6 +22,11 @@ COMMON_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "1000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.session.timeout.ms": "5000",
 }
 """What both targets of the client and conformance suites are started with."""
 

@@ -1,0 +1,90 @@
+"""The broker under test as cases see it, and how a case says where the targets differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.conformance.world import World
+from tests.conftest import target_of
+from tests.peer import KafkaPeer
+from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess
+
+ADD_PARTITIONS_TO_TXN, CONSUMER_GROUP_HEARTBEAT = 24, 68
+SMALL_CONFIGS = {
+    **COMMON_CONFIGS,
+    "group.share.max.size": "2",
+    "group.share.max.share.sessions": "3",
+    "share.coordinator.snapshot.update.records.per.snapshot": "3",
+}
+"""A broker whose limits a case can reach: what groups cannot have of their own."""
+
+
+@pytest.fixture(scope="session")
+def world_of_this_run(bootstrap_servers: str, target: str) -> Iterator[World]:
+    world = World(bootstrap_servers, target)
+    world.warm_up()
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def world(world_of_this_run: World) -> Iterator[World]:
+    """The broker under test, for one case: its connections close with it."""
+    world = World(world_of_this_run.bootstrap_servers, world_of_this_run.target)
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="session")
+def small_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HeadraceProcess | KafkaPeer]:
+    """A second broker, started when a case first asks for it."""
+    directory = tmp_path_factory.mktemp("small")
+    make = KafkaPeer if target_of(request.config) == "kafka" else HeadraceProcess
+    with make(directory, SMALL_CONFIGS) as server:
+        world = World(server.bootstrap_servers, target_of(request.config))
+        world.warm_up()
+        world.close()
+        yield server
+
+
+@pytest.fixture
+def small_world(small_server: HeadraceProcess | KafkaPeer, target: str) -> Iterator[World]:
+    """A broker with small limits (`SMALL_CONFIGS`). Each case leaves its group and closes its sessions."""
+    world = World(small_server.bootstrap_servers, target)
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="session")
+def differs(target: str) -> Callable[..., Any]:
+    """What is expected where the targets differ on purpose: `differs("a waiting ShareFetch", kafka=…, headrace=…)`.
+
+    The first argument begins a row of docs/differences.md: a difference that is not listed there is a mistake.
+    """
+    lines = (ROOT / "docs/differences.md").read_text().splitlines()
+    listed = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
+
+    def expected(where: str, *, kafka: Any, headrace: Any) -> Any:
+        assert any(row.startswith(where) for row in listed), f"docs/differences.md does not list: {where}"
+        return {"kafka": kafka, "headrace": headrace}[target]
+
+    return expected
+
+
+@pytest.fixture
+def consumer_protocol(world: World) -> None:
+    """The case needs the consumer group protocol of KIP-848."""
+    if not world.serves(CONSUMER_GROUP_HEARTBEAT):
+        pytest.skip("headrace does not serve the consumer group protocol of KIP-848 yet")
+
+
+@pytest.fixture
+def transactions(world: World) -> None:
+    """The case needs a producer with transactions."""
+    if not world.serves(ADD_PARTITIONS_TO_TXN):
+        pytest.skip("headrace has no transactions yet")

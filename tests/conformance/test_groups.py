@@ -1,0 +1,99 @@
+"""Groups of several kinds side by side, group configs, and where coordinators are found."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from tests.conformance.world import OK, World, outcome
+from tests.support import unique
+
+
+def test_describing_what_is_not_there(world: World) -> None:  # case 16
+    described = {one.group_id: one for one in world.describe_groups("nope", "")}
+    missing = described["nope"]
+    assert outcome(missing.error_code, missing.error_message) == "GROUP_ID_NOT_FOUND: Group nope not found."
+    assert outcome(described[""].error_code) == "INVALID_GROUP_ID"
+
+
+def test_a_share_group_is_no_other_kind_of_group(world: World) -> None:  # case 16
+    group = world.group()
+    group.join(world.topic())
+    (v6,) = world.ask(15, 6, groups=[group.id], include_authorized_operations=False).groups
+    assert (v6.error_code, v6.group_state) == (69, "Dead")
+    (v5,) = world.ask(15, 5, groups=[group.id], include_authorized_operations=False).groups
+    assert (v5.error_code, v5.group_state) == (0, "Dead")
+
+
+def test_a_share_group_is_no_consumer_group_to_describe(world: World, consumer_protocol: None) -> None:  # case 16
+    group = world.group()
+    group.join(world.topic())
+    (described,) = world.ask(69, 1, group_ids=[group.id], include_authorized_operations=False).groups
+    assert outcome(described.error_code, described.error_message) == (
+        f"GROUP_ID_NOT_FOUND: Group {group.id} is not a consumer group."
+    )
+
+
+def test_a_classic_group_is_no_share_group(world: World) -> None:  # case 17
+    topic = world.topic()
+    group = world.group()
+    group.id = world.classic_group(topic)
+    assert group.member().heartbeat(topic, epoch=0).error == (
+        f"GROUP_ID_NOT_FOUND: Group {group.id} is not a share group."
+    )
+
+
+def test_other_protocols_are_refused_by_a_share_group(world: World) -> None:  # case 17
+    topic = world.topic()
+    group = world.group()
+    group.join(topic)
+    join = world.ask(
+        11, 9, group_id=group.id, session_timeout=10_000, rebalance_timeout=10_000, member_id="",
+        group_instance_id=None, protocol_type="consumer", protocols=[{"name": "range", "metadata": b""}], reason=None,
+    )  # fmt: skip
+    assert outcome(join.error_code) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert world.commit_offset(group.id, topic) == "GROUP_ID_NOT_FOUND"
+
+
+def test_a_consumer_heartbeat_is_refused_by_a_share_group(world: World, consumer_protocol: None) -> None:  # case 17
+    topic = world.topic()
+    group = world.group()
+    group.join(topic)
+    beat = world.ask(
+        68, 1, group_id=group.id, member_id="m", member_epoch=0, instance_id=None, rack_id=None,
+        rebalance_timeout=10_000, subscribed_topic_names=[topic.name], subscribed_topic_regex=None,
+        server_assignor=None, topic_partitions=[],
+    )  # fmt: skip
+    assert outcome(beat.error_code, beat.error_message) == (
+        f"GROUP_ID_NOT_FOUND: Group {group.id} is not a consumer group."
+    )
+
+
+@pytest.mark.parametrize("value", ["none", "EARLIEST", "by_duration", "by_duration:-PT1S"])
+def test_where_a_group_cannot_begin(world: World, value: str) -> None:  # case 18
+    assert world.group().configure("share.auto.offset.reset", value) == (
+        f"INVALID_CONFIG: Invalid value {value} for configuration share.auto.offset.reset: Invalid value `{value}` for "
+        "configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+        "'by_duration:<PnDTnHnMn.nS>'."
+    )
+
+
+def test_group_configs_are_checked(world: World) -> None:  # case 18
+    group = world.group()
+    assert group.configure("share.auto.offset.reset", "by_duration:PT0.5S") == OK
+    assert group.configure("share.isolation.level", "READ_COMMITTED") == (
+        "INVALID_CONFIG: Invalid value READ_COMMITTED for configuration share.isolation.level: String must be one of: "
+        "read_committed, read_uncommitted"
+    )
+    assert group.configure("bogus.x", "1") == "INVALID_CONFIG: Unknown group config name: bogus.x"
+
+
+def test_finding_the_share_coordinator(world: World) -> None:  # case 19
+    group_id = unique("group")
+    topic_id = base64.urlsafe_b64encode(world.topic().id.bytes).decode().rstrip("=")
+    for bad in ("a:b", f"a:{topic_id}:x", f":{topic_id}:0", "a:no-id:0"):
+        error, node = world.find_coordinator(bad, 2)
+        assert (error.split(":")[0], node) == ("INVALID_REQUEST", -1), bad
+    for good in (f"{group_id}:{topic_id}:0", f"a:b:{topic_id}:0"):
+        assert world.find_coordinator(good, 2) == (OK, 1)

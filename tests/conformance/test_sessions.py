@@ -1,0 +1,144 @@
+"""Share sessions: their epochs, what opens and closes them, what they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from tests.conformance.members import BRIEFLY_MS
+from tests.conformance.world import OK, World
+from tests.support import wait_until
+
+NOT_OWNER = "INVALID_RECORD_STATE: Member is not the owner of batch record"
+
+
+def test_only_a_session_that_exists_goes_on(world: World) -> None:  # case 20
+    member = world.group().join(world.topic())
+    assert member.share_fetch(epoch=5).error == "SHARE_SESSION_NOT_FOUND"
+    assert member.share_fetch(epoch=-1).error == "SHARE_SESSION_NOT_FOUND"
+    assert member.share_acknowledge(epoch=1).error == "SHARE_SESSION_NOT_FOUND"
+    assert member.share_acknowledge(epoch=0).error == "INVALID_SHARE_SESSION_EPOCH"
+
+
+def test_a_session_opens_without_acknowledgements_and_for_somebody(world: World) -> None:  # case 21
+    member = world.group().join(world.topic())
+    refused = member.share_fetch("0 accept", epoch=0)
+    assert (refused.error, refused.lock_ms) == ("INVALID_REQUEST", 0)
+    member.id = ""
+    assert member.share_fetch(epoch=0).error == "INVALID_REQUEST"
+
+
+def test_each_request_takes_the_next_epoch(world: World) -> None:  # case 22
+    member = world.group().join(world.topic())
+    assert member.fetch_nothing(epoch=0)
+    assert member.fetch_nothing(epoch=1)
+    assert member.share_fetch(epoch=1).error == "INVALID_SHARE_SESSION_EPOCH"
+    assert member.share_acknowledge(epoch=2).error == OK
+    assert member.fetch_nothing(epoch=3)
+
+
+def test_closing_applies_acknowledgements_and_gives_back_the_rest(world: World) -> None:  # case 23
+    topic = world.topic(records=10)
+    group = world.earliest_group()
+    member = group.join(topic)
+    assert member.fetch() == "0-9 c1"
+    assert member.ack("0-4 accept", epoch=-1) == OK
+    assert member.share_fetch(epoch=25).error == "SHARE_SESSION_NOT_FOUND"
+    assert group.join(topic).fetch() == "5-9 c2"
+
+
+def test_a_session_that_opens_again_keeps_what_is_held(world: World) -> None:  # case 24
+    member = world.earliest_group().join(world.topic(records=10))
+    assert member.fetch() == "0-9 c1"
+    assert member.fetch_nothing(epoch=0)
+    assert member.ack("0-9 accept", epoch=1) == OK
+
+
+def test_a_stranger_may_open_a_session_but_acknowledges_only_its_own(world: World) -> None:  # case 25
+    topic = world.topic(records=10)
+    member = world.earliest_group().join(topic)
+    assert member.fetch() == "0-9 c1"
+    stranger = member.group.member()
+    assert stranger.fetch_nothing(topic=topic)
+    assert stranger.ack("0-9 accept", topic=topic) == NOT_OWNER
+
+
+def test_fetching_a_partition_that_does_not_exist(world: World) -> None:  # case 26
+    member = world.group().join(world.topic())
+    assert member.share_fetch(epoch=0, partitions=[5])[5].error == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_fetching_for_a_group_that_never_joined(world: World, differs: Callable[..., Any]) -> None:  # case 26
+    topic = world.topic(records=1)
+    member = world.earliest_group().member()
+    fetched = member.share_fetch(epoch=0, topic=topic, wait_ms=BRIEFLY_MS)
+    assert (fetched.error, fetched.lock_ms) == (OK, 30_000)
+    assert fetched[0].error == "UNKNOWN_SERVER_ERROR"
+
+
+def test_fetching_no_records_at_all(world: World) -> None:  # case 27
+    member = world.earliest_group().join(world.topic(records=10))
+    for none in ({"max_records": 0}, {"max_records": -1}, {"max_bytes": 0}):
+        fetched = member.share_fetch(**none, wait_ms=BRIEFLY_MS)
+        assert (fetched.error, fetched.partitions) == (OK, {}), none
+    assert member.fetch() == "0-9 c1"
+
+
+def test_a_forgotten_partition_is_still_acknowledged(world: World) -> None:  # case 28
+    topic = world.topic(records=5)
+    member = world.earliest_group().join(topic)
+    assert member.fetch() == "0-4 c1"
+    topic.produce(5)
+    assert member.fetch_nothing(forget=[0])
+    assert member.fetch_nothing()
+    assert member.ack("0-4 accept") == OK
+    assert member.fetch(partitions=[0]) == "5-9 c1"
+
+
+def test_sessions_are_limited(small_world: World, differs: Callable[..., Any]) -> None:
+    topic = small_world.topic(records=1)
+    group = small_world.earliest_group()
+    joined = group.join(topic)
+    members = [group.member() for _ in range(4)]
+    for member in members[:3]:
+        assert member.share_fetch(topic=topic, wait_ms=0).error == OK
+    late = members[3].start_fetch(topic=topic, wait_ms=1500)
+    members[3].connection.socket.settimeout(0.7)
+    waits = differs("ShareFetch when `group.share.max.share.sessions`", kafka=True, headrace=False)
+    try:
+        fetched = members[3].finish_fetch(late)
+        assert not waits
+    except TimeoutError:
+        assert waits
+        members[3].connection.socket.settimeout(30)
+        fetched = members[3].finish_fetch(late)
+    assert fetched.error == "SHARE_SESSION_LIMIT_REACHED"
+    for member in members[:3]:
+        member.close_session()
+    assert members[3].share_fetch(topic=topic).error == OK
+    members[3].close_session()
+    joined.leave()
+
+
+def test_a_lost_connection_gives_back_its_records_at_once(world: World) -> None:  # case 44
+    topic = world.topic(records=10)
+    group = world.earliest_group()
+    member, other = group.join(topic), group.join(topic)
+    assert member.fetch() == "0-9 c1"
+    assert other.fetch_nothing()
+    member.vanish()
+    assert wait_until(lambda: other.fetch(wait_ms=BRIEFLY_MS), 10, "the records") == "0-9 c2"
+    member.reconnect()
+    wait_until(lambda: member.share_fetch(epoch=2).error == "SHARE_SESSION_NOT_FOUND", 10, "the session to be gone")
+
+
+def test_a_topic_id_that_nobody_knows(world: World, differs: Callable[..., Any]) -> None:  # case 47
+    topic = world.topic(records=1)
+    member = world.earliest_group().join(topic)
+    unknown = uuid4()
+    fetched = member.share_fetch(epoch=0, topic=unknown)
+    where = "ShareFetch of a deleted or unknown topic id"
+    assert fetched.error == differs(where, kafka="UNKNOWN_SERVER_ERROR", headrace=OK)
+    errors = {key: one.error for key, one in fetched.partitions.items()}
+    assert errors == differs(where, kafka={}, headrace={(unknown, 0): "UNKNOWN_TOPIC_ID"})
