@@ -177,11 +177,18 @@ class Connection:
         assert code == 0
         return {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])}
 
-    def produce(self, topic: str, records: bytes | None, partition: int = 0, acks: int = -1) -> tuple[int, int]:
+    def produce(
+        self,
+        topic: str,
+        records: bytes | None,
+        partition: int = 0,
+        acks: int = -1,
+        transactional_id: str | None = None,
+    ) -> tuple[int, int]:
         """Produce v3 of one partition: its error code and base offset."""
         size = struct.pack(">i", -1) if records is None else struct.pack(">i", len(records)) + records
         of_topic = string(topic) + struct.pack(">ii", 1, partition) + size
-        body = self.call(0, 3, string(None) + struct.pack(">hii", acks, 30_000, 1) + of_topic)
+        body = self.call(0, 3, string(transactional_id) + struct.pack(">hii", acks, 30_000, 1) + of_topic)
         at = 4 + 2 + len(topic) + 4 + 4
         code, base_offset = struct.unpack_from(">hq", body, at)
         return code, base_offset

@@ -235,7 +235,7 @@ class Member:
         found = [one for (_, index), one in fetched.partitions.items() if index == partition]
         for one in found:
             assert (one.error, one.ack_error) == (OK, OK)
-            assert one.offsets >= _acquired_offsets(one.acquired), "a record was acquired, and did not come"
+            assert one.offsets >= acquired_offsets(one.acquired), "a record was acquired, and did not come"
         return ", ".join(one.acquired for one in found if one.acquired)
 
     def fetch_nothing(self, **options: Any) -> bool:
@@ -314,6 +314,7 @@ def _offsets(data: bytes) -> frozenset[int]:
     )
 
 
-def _acquired_offsets(text: str) -> frozenset[int]:
+def acquired_offsets(text: str) -> frozenset[int]:
+    """The offsets of "0-4 c1, 7-9 c2"."""
     runs = [one.split(" ")[0].split("-") for one in text.split(", ") if one]
     return frozenset(offset for first, last in runs for offset in range(int(first), int(last) + 1))

@@ -36,7 +36,7 @@ COORDINATOR_IS_COMING = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-GROUP_RESOURCE, SET = 32, 0
+GROUP_RESOURCE, SET, LATEST = 32, 0, -1
 
 
 def outcome(code: int, message: str | None = None) -> str:
@@ -182,15 +182,29 @@ class Topic:
         for size in sizes:
             self.append(batch([b"v"] * size, timestamp_ms=timestamp_ms), partition)
 
-    def append(self, records: bytes, partition: int = 0) -> None:
+    def append(self, records: bytes, partition: int = 0, transactional_id: str | None = None) -> None:
         """Produce one batch as it is given, once the partition has its leader."""
 
         def done() -> bool:
-            code, _ = self.world.connection.produce(self.name, records, partition)
+            code, _ = self.world.connection.produce(
+                self.name, records, partition, transactional_id=transactional_id
+            )
             assert code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER), outcome(code)
             return code == 0
 
         wait_until(done, PATIENCE_S, f"a leader of {self.name}-{partition}")
+
+    def end_offset(self, *, committed: bool = False) -> int:
+        """ListOffsets: the high watermark of partition 0, or the last stable offset."""
+        asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": LATEST}
+        (topic,) = self.world.ask(
+            2, 7, replica_id=-1, isolation_level=int(committed),
+            topics=[{"name": self.name, "partitions": [asked]}],
+        ).topics  # fmt: skip
+        (one,) = topic.partitions
+        assert one.error_code == 0, one
+        offset: int = one.offset
+        return offset
 
     def grow(self, partitions: int) -> None:
         """CreatePartitions: that many in all."""
@@ -311,6 +325,12 @@ class ShareState:
 
     def __init__(self, world: World, group_id: str, topic_id: UUID, partition: int) -> None:
         self.world, self.group_id, self.topic_id, self.partition = world, group_id, topic_id, partition
+
+    def wait_for_topic(self) -> ShareState:
+        """Wait until the share coordinator has heard of the topic, a moment after its creator did."""
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wait_until(lambda: self._ask(87, 1, leader_epoch=0).error_code != missing, PATIENCE_S, "the topic to be known")
+        return self
 
     def _ask(self, api_key: int, version: int, **fields: Any) -> Any:
         topic = {"topic_id": self.topic_id, "partitions": [{"partition": self.partition, **fields}]}
