@@ -1,0 +1,185 @@
+"""What Kafka's own command-line tools print about share groups: the layouts, and the words of their errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.members import Member
+from tests.conformance.world import OK, Group, Topic, World
+from tests.peer import SCRIPT
+
+pytestmark = pytest.mark.java
+
+SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+SHARE_PERF = "org.apache.kafka.tools.ShareConsumerPerformance"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A tool lives for a second: what it would gain later it pays for at its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a tool has printed, and its exit status."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that are not empty, without the blanks at their ends."""
+        return [line.rstrip() for line in self.stdout.splitlines() if line.strip()]
+
+
+Tool = Callable[..., Done]
+
+
+@pytest.fixture
+def tool(kafka_libs: Path, world: World) -> Tool:
+    """Run a tool against the broker under test."""
+
+    def run(tool_class: str, *args: str) -> Done:
+        done = subprocess.run(
+            [SCRIPT, "run", tool_class, "--bootstrap-server", world.bootstrap_servers, *args],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_START},
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def topic(world: World) -> Topic:
+    return world.topic(records=10)
+
+
+@pytest.fixture
+def group(world: World) -> Group:
+    return world.earliest_group()
+
+
+@pytest.fixture
+def member(topic: Topic, group: Group) -> Member:
+    """A member that has accepted the first four records, then rejected the next."""
+    joined = group.join(topic)
+    assert joined.fetch() == "0-9 c1"
+    assert joined.ack("0-3 accept") == OK
+    assert joined.ack("4 reject") == OK
+    return joined
+
+
+def test_describing_offsets(tool: Tool, member: Member, topic: Topic, group: Group) -> None:  # case 70
+    start, lag = group.offsets(topic)
+    assert lag == 5
+    shown = tool(SHARE_GROUPS, "--describe", "--group", group.id)
+    assert shown.status == 0
+    assert [re.split(" +", line) for line in shown.lines] == [
+        ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
+        [group.id, topic.name, "0", str(start), "5"],
+    ]
+    widths = [max(len(one), 15) for one in (group.id, topic.name)]
+    assert shown.lines[0].startswith(f"{'GROUP':<{widths[0]}} {'TOPIC':<{widths[1]}} {'PARTITION':<15} ")
+    verbose = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--offsets", "--verbose")
+    assert [re.split(" +", line) for line in verbose.lines] == [
+        ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG"],
+        [group.id, topic.name, "0", "0", str(start), "5"],
+    ]
+
+
+def test_describing_offsets_that_are_not_known(tool: Tool, topic: Topic, group: Group) -> None:  # case 70
+    group.join(topic)
+    shown = tool(SHARE_GROUPS, "--describe", "--group", group.id)
+    assert shown.lines[1].split() == [group.id, topic.name, "0", "-", "-"]
+
+
+def test_describing_members_and_state(tool: Tool, member: Member, topic: Topic, group: Group) -> None:  # case 70
+    members = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--members", "--verbose")
+    assert [line.split() for line in members.lines] == [
+        ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "MEMBER-EPOCH", "ASSIGNMENT"],
+        [group.id, member.id, "/127.0.0.1", "raw", "1", str(member.epoch), f"{topic.name}:0"],
+    ]
+    state = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--state", "--verbose")
+    group_epoch, assignment_epoch = group.epochs
+    coordinator = f"{group.world.bootstrap_servers}  (1)"
+    assert [re.split(" {2,}| (?=[A-Z#0-9])", line) for line in state.lines] == [
+        ["GROUP", "COORDINATOR (ID)", "STATE", "GROUP-EPOCH", "ASSIGNMENT-EPOCH", "#MEMBERS"],
+        [group.id, *coordinator.split("  "), "Stable", str(group_epoch), str(assignment_epoch), "1"],
+    ]
+
+
+def test_describing_a_group_without_members(tool: Tool, topic: Topic, group: Group) -> None:  # case 70
+    group.join(topic).leave()
+    shown = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--state")
+    assert shown.status == 0
+    assert f"Share group '{group.id}' has no active members." in shown.stdout + shown.stderr
+    assert shown.lines[-1].split() == [group.id, group.world.bootstrap_servers, "(1)", "Empty", "0"]
+
+
+def test_describing_a_group_that_is_not_there(tool: Tool, group: Group) -> None:  # case 70
+    shown = tool(SHARE_GROUPS, "--describe", "--group", group.id)
+    assert shown.status == 0
+    assert (
+        "Error: Executing share group command failed due to "
+        f"org.apache.kafka.common.errors.GroupIdNotFoundException: Group {group.id} not found."
+    ) in shown.lines
+
+
+def test_resetting_offsets(tool: Tool, topic: Topic, group: Group) -> None:  # case 71
+    asked = ["--reset-offsets", "--group", group.id, "--topic", topic.name, "--to-latest"]
+    refused = tool(SHARE_GROUPS, *asked)
+    assert refused.status == 1
+    assert "Option [reset-offsets] takes the option: [execute] or [dry-run]" in refused.stderr
+    table = [["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], [group.id, topic.name, "0", "10"]]
+    for how, offsets in (("--dry-run", {}), ("--execute", {topic.name: {0: (10, 0)}})):
+        done = tool(SHARE_GROUPS, *asked, how)
+        assert (done.status, [line.split() for line in done.lines]) == (0, table)
+        assert group.topics_with_offsets == offsets
+
+
+def test_deleting_offsets(tool: Tool, topic: Topic, group: Group) -> None:
+    group.alter(topic.name, {0: 4})
+    done = tool(SHARE_GROUPS, "--delete-offsets", "--group", group.id, "--topic", topic.name, "--topic", "nope")
+    assert {tuple(line.split(maxsplit=1)) for line in done.lines} >= {
+        ("TOPIC", "STATUS"),
+        (topic.name, "Successful"),
+        ("nope", "Error: This server does not host this topic-partition."),
+    }
+    assert group.topics_with_offsets == {}
+
+
+def test_deleting_groups(tool: Tool, topic: Topic, group: Group) -> None:  # case 72
+    group.alter(topic.name, {0: 4})
+    missing = group.world.group().id
+    done = tool(SHARE_GROUPS, "--delete", "--group", missing, "--group", group.id)
+    assert done.status == 0
+    assert done.lines == [
+        "Error: Deletion of some share groups failed:",
+        f"* Group '{missing}' could not be deleted due to: java.lang.IllegalArgumentException: "
+        f"Group '{missing}' is not a share group.",
+        f"These share groups were deleted successfully: '{group.id}'",
+    ]
+    assert group.listed is None
+
+
+def test_measuring_a_share_consumer(tool: Tool, world: World, group: Group) -> None:  # case 74
+    topic = world.topic()
+    topic.produce(*[500] * 10)
+    done = tool(
+        SHARE_PERF, "--topic", topic.name, "--group", group.id, "--num-records", "5000", "--timeout", "60000",
+    )  # fmt: skip
+    assert done.status == 0
+    header, measured = done.lines[-2:]
+    assert header == (
+        "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms"
+    )
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
+    assert re.fullmatch(rf"{time}, {time}, \d+\.\d{{4}}, \d+\.\d{{4}}, \d+\.\d{{4}}, 5000, \d+", measured)
