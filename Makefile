@@ -56,7 +56,7 @@ bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)
 
 conformance-kafka: $(STAMP) jars
-	$(PYTEST) $(wildcard tests/conformance) tests/clients tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
+	$(PYTEST) tests/conformance tests/clients tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
 	  tests/wire/test_bad_input.py --target kafka
 
 clean:
