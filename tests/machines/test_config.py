@@ -109,6 +109,38 @@ GROUP_MESSAGES = {
     ("consumer.session.timeout.ms", "1"): (
         "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms"
     ),
+    ("share.session.timeout.ms", ""): (
+        "Invalid value  for configuration share.session.timeout.ms: Not a number of type INT"
+    ),
+    ("share.session.timeout.ms", "0"): (
+        "Invalid value 0 for configuration share.session.timeout.ms: Value must be at least 1"
+    ),
+    ("share.session.timeout.ms", "44999"): (
+        "share.session.timeout.ms must be greater than or equal to group.share.min.session.timeout.ms"
+    ),
+    ("share.heartbeat.interval.ms", "15001"): (
+        "share.heartbeat.interval.ms must be less than or equal to group.share.max.heartbeat.interval.ms"
+    ),
+    ("share.delivery.count.limit", "1"): (
+        "Invalid value 1 for configuration share.delivery.count.limit: Value must be at least 2"
+    ),
+    ("share.partition.max.record.locks", "99"): (
+        "Invalid value 99 for configuration share.partition.max.record.locks: Value must be at least 100"
+    ),
+    ("share.assignment.interval.ms", "-1"): (
+        "Invalid value -1 for configuration share.assignment.interval.ms: Value must be at least 0"
+    ),
+    ("share.assignment.interval.ms", "15001"): (
+        "share.assignment.interval.ms must be less than or equal to group.share.max.assignment.interval.ms"
+    ),
+    ("share.renew.acknowledge.enable", "yes"): (
+        "Invalid value yes for configuration share.renew.acknowledge.enable: Expected value to be either true or false"
+    ),
+    ("share.auto.offset.reset", "by_duration:P1M"): (
+        "Invalid value by_duration:P1M for configuration share.auto.offset.reset: Invalid value `by_duration:P1M` for "
+        "configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+        "'by_duration:<PnDTnHnMn.nS>'."
+    ),
     ("bogus.x", "1"): "Unknown group config name: bogus.x",
 }
 BROKER_MESSAGES = {
@@ -323,3 +355,28 @@ def test_internal_topics_are_made_as_configured() -> None:
     assert (partitions, configs["cleanup.policy"], configs["retention.ms"]) == (50, "delete", "-1")
     assert config.log_config(SomeTopic(configs)).segment_bytes == 4096
     assert config.refusal("topic", configs) is None
+
+
+def test_what_a_group_has_set_counts_within_the_bounds_that_the_broker_has_now() -> None:
+    low = {"share.heartbeat.interval.ms": "5000", "share.delivery.count.limit": "2"}
+    high = {"share.heartbeat.interval.ms": "15000", "share.delivery.count.limit": "10"}
+    config = Config(
+        {
+            "group.share.min.heartbeat.interval.ms": "6000",
+            "group.share.heartbeat.interval.ms": "7000",
+            "group.share.max.heartbeat.interval.ms": "8000",
+            "group.share.min.delivery.count.limit": "4",
+            "group.share.max.delivery.count.limit": "6",
+        }
+    )
+    config.attach(Store({("group", "low"): low, ("group", "high"): high}))
+    assert [config.group_int("low", name) for name in low] == [6000, 4]
+    assert [config.group_int("high", name) for name in high] == [8000, 6]
+    assert len(list(config.capped_group_configs("low"))) == 2
+    assert list(config.capped_group_configs("none")) == []
+    # whatever is changed of it, the whole has to be within them again
+    refusal = config.refusal("group", {**high, "share.isolation.level": "read_committed"})
+    assert refusal is not None
+    assert refusal.message == (
+        "share.heartbeat.interval.ms must be less than or equal to group.share.max.heartbeat.interval.ms"
+    )

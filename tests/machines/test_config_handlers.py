@@ -286,6 +286,15 @@ def test_configs_set_at_run_time_survive_a_restart(tmp_path: Path) -> None:
     assert (config.retention_ms, config.retention_bytes) == (1234, 5)
     assert values(again, GROUP, "g", "share.record.lock.duration.ms") == [("20000", 8)]
     again.close()
+    bounded = Broker(Config({"group.share.min.record.lock.duration.ms": "25000"}), tmp_path)
+    assert bounded.config.group_int("g", "share.record.lock.duration.ms") == 25000
+    assert values(bounded, GROUP, "g", "share.record.lock.duration.ms") == [("20000", 8)]
+    assert change(bounded, GROUP, "g", ("share.isolation.level", SET, "read_committed")) == (
+        ErrorCode.INVALID_CONFIG,
+        "share.record.lock.duration.ms must be greater than or equal to group.share.min.record.lock.duration.ms",
+    )
+    assert change(bounded, GROUP, "g", ("share.record.lock.duration.ms", DELETE, None)) == OK
+    bounded.close()
 
 
 def test_what_has_configs_is_listed(broker: Broker) -> None:

@@ -102,6 +102,9 @@ class Broker:
             if topic is not None:
                 self._replay(coordinator, topic)
         share_group_state.settle(self)
+        for group_id in self.catalog.configured("group"):
+            for capped in self.config.capped_group_configs(group_id):
+                log.warning("%s", capped)
         self.groups.loaded(self.now_ms())
         self.arm()
         self._retention = asyncio.get_running_loop().create_task(self._retain())

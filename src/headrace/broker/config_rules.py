@@ -48,6 +48,7 @@ _BOUNDED = (
     _Bounded("share", "delivery.count.limit"),
     _Bounded("share", "partition.max.record.locks"),
 )
+_BOUNDED_BY_NAME = {one.group_name: one for one in _BOUNDED}
 _PREFIXES = ("consumer", "share", "streams")
 _PER_BROKER_ONLY = frozenset(("listeners", "sasl.jaas.config"))
 _PER_LISTENER_PREFIXES = ("ssl.keystore.", "ssl.truststore.")
@@ -59,6 +60,12 @@ def _out_of_bounds(one: _Bounded, name: str, value: int, broker: BrokerValue) ->
     if value > _number(broker, one.maximum):
         return f"{name} must be less than or equal to {one.maximum}"
     return None
+
+
+def capped(name: str, value: int, broker: BrokerValue) -> int:
+    """What a group config of this value amounts to, now that the broker's bounds may not be those it was set under."""
+    one = _BOUNDED_BY_NAME.get(name)
+    return value if one is None else max(_number(broker, one.minimum), min(value, _number(broker, one.maximum)))
 
 
 def _number(broker: BrokerValue, name: str) -> int:

@@ -105,7 +105,7 @@ def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
     ]
 
 
-def describe_group(config: Config, group_id: str, configs: Mapping[str, str]) -> list[DescribedConfig]:
+def describe_group(config: Config, configs: Mapping[str, str]) -> list[DescribedConfig]:
     """All configs of a group that has ``configs`` of its own."""
 
     def synonyms(key: ConfigKey) -> Iterator[Synonym]:
@@ -117,5 +117,6 @@ def describe_group(config: Config, group_id: str, configs: Mapping[str, str]) ->
             yield Synonym(key.name, key.default, DEFAULT)
 
     return [
-        _described(key, config.group_value(group_id, key.name), synonyms(key)) for key in config_keys("group").values()
+        _described(key, next(synonyms(key)).value, synonyms(key))  # as it was set: what counts of it may be less
+        for key in config_keys("group").values()
     ]

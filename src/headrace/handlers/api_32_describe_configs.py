@@ -74,7 +74,7 @@ def _configs(broker: Broker, resource_type: int, name: str, context: RequestCont
     if resource_type == GROUP:
         if name == "":
             return Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return describe_group(config, name, catalog.configs("group", name))
+        return describe_group(config, catalog.configs("group", name))
     return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
