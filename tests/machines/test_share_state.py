@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Position
+from headrace.share import share_state
+from headrace.share.merged_state import combined
 from headrace.share.records import (
     SharePartitionKey,
     ShareSnapshot,
@@ -19,7 +21,7 @@ from headrace.share.records import (
     decode,
     encode,
 )
-from headrace.share.share_state import COLD_SNAPSHOTS_AT_ONCE, ReadState, ShareCoordinator, StateSummary, combined
+from headrace.share.share_state import COLD_SNAPSHOTS_AT_ONCE, ReadState, ShareCoordinator, StateSummary
 
 TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")
 KEY = SharePartitionKey("snap1", TOPIC, 0)
@@ -85,6 +87,10 @@ def test_records_of_other_types_are_passed_over_and_broken_ones_are_named():
         decode(encode(ShareTombstone(KEY))[0], b"\0\0\0")
     with pytest.raises(ValueError, match="version 7"):
         decode(encode(ShareTombstone(KEY))[0], b"\0\7" + bytes(60))
+    with pytest.raises(ValueError, match="a batch from 7 to 6"):
+        decode(*encode(ShareUpdate(KEY, 0, 0, 0, (StateBatch(7, 6, 2, 1),))))
+    with pytest.raises(ValueError, match="no group id"):
+        decode(b"\0\0\xff\xff" + bytes(20), b"")
 
 
 def test_the_coordinator_key_holds_the_topic_id_in_kafkas_base64():
@@ -93,7 +99,12 @@ def test_the_coordinator_key_holds_the_topic_id_in_kafkas_base64():
 
 @given(
     st.lists(
-        st.builds(StateBatch, *[st.integers(0, 2**63 - 1)] * 2, st.integers(0, 4), st.integers(0, 2**15 - 1)),
+        st.builds(
+            lambda ends, *rest: StateBatch(min(ends), max(ends), *rest),
+            st.tuples(*[st.integers(0, 2**63 - 1)] * 2),
+            st.integers(0, 4),
+            st.integers(0, 2**15 - 1),
+        ),
         max_size=300,
     ),
     st.integers(-1, 2**31 - 1),
@@ -366,6 +377,21 @@ def test_many_cold_share_partitions_are_snapshotted_in_several_steps():
     topic.expire(NOW + 200)
     assert topic.start_offset == 2 * many
     assert len(topic.log) == 3 * many
+    assert state_of(topic.replayed()) == state_of(topic.coordinator)
+
+
+def test_a_long_log_is_shortened_without_waiting_for_time(monkeypatch):
+    monkeypatch.setattr(share_state, "SWEEP_AFTER_RECORDS", 30)
+    monkeypatch.setattr(share_state, "SWEEP_AFTER_RECORDS_EACH", 2)
+    topic = Topic(ShareCoordinator())
+    for number in range(5):
+        begin(topic, number)
+    for n in range(1000):
+        update(topic, n % 4, n, NOW + n)
+        if topic.coordinator.next_deadline_ms() <= NOW + n:
+            topic.expire(NOW + n)
+        assert len(topic.log) - topic.start_offset <= 30 + 5 * 2 + 5
+    assert topic.coordinator.next_deadline_ms() > NOW + 1000
     assert state_of(topic.replayed()) == state_of(topic.coordinator)
 
 

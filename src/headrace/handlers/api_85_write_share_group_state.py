@@ -17,8 +17,8 @@ from kio.schema.write_share_group_state.v1.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
-from headrace.share.share_state import combined
 
 from . import RequestContext
 from .share_state_requests import each_share_partition

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -27,6 +28,9 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 """The delivery states of a record. ACQUIRED is never persisted."""
 
 NO_BACKOFF: Mapping[int, int] = MappingProxyType({})
+
+KEYS_KEPT = 20_000
+"""Of so many keys we know what they mean, for they come again and again when a log is replayed."""
 
 _KEY_TAIL = struct.Struct(">16si")
 _SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
@@ -162,11 +166,9 @@ def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
     :raises ValueError: the bytes are not such a record
     """
     try:
-        (record_type, length) = struct.unpack_from(">hh", key)
-        if record_type not in (SNAPSHOT_TYPE, UPDATE_TYPE):
+        record_type, share_partition = _decode_key(key)
+        if share_partition is None:
             return None
-        topic_id, partition = _KEY_TAIL.unpack_from(key, 4 + length)
-        share_partition = SharePartitionKey(key[4 : 4 + length].decode(), UUID(bytes=topic_id), partition)
         if value is None:
             return ShareTombstone(share_partition)
         if record_type == UPDATE_TYPE:
@@ -193,6 +195,17 @@ def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
         raise ValueError(f"not a share state record: {error}") from error
 
 
+@lru_cache(maxsize=KEYS_KEPT)
+def _decode_key(key: bytes) -> tuple[int, SharePartitionKey | None]:
+    record_type, length = struct.unpack_from(">hh", key)
+    if record_type not in (SNAPSHOT_TYPE, UPDATE_TYPE):
+        return record_type, None
+    if length < 0:
+        raise ValueError("not a share state record: no group id")
+    topic_id, partition = _KEY_TAIL.unpack_from(key, 4 + length)
+    return record_type, SharePartitionKey(key[4 : 4 + length].decode(), UUID(bytes=topic_id), partition)
+
+
 def _check_version(version: int) -> None:
     if version != 0:
         raise ValueError(f"share state record of version {version}, known is 0")
@@ -215,12 +228,14 @@ def _encode_tail(record: ShareSnapshot | ShareUpdate) -> bytes:
 
 def _decode_tail(value: bytes, position: int) -> tuple[tuple[StateBatch, ...], int]:
     length, position = varint.decode(value, position)
-    batches = []
+    batches: list[StateBatch] = []
     for _ in range(length - 1):
         first, last, state, count, tags = _BATCH.unpack_from(value, position)
         position += _BATCH.size
         if tags:
             position = _skip_tags(value, position, tags)
+        if not first <= last:
+            raise ValueError(f"not a share state record: a batch from {first} to {last}")
         batches.append(StateBatch(first, last, state, count))
     complete_count = UNKNOWN
     tags, position = varint.decode(value, position)

@@ -9,16 +9,14 @@ the delivery-complete count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.share import records
+from headrace.share.merged_state import ShareState
 from headrace.share.records import (
-    ACKNOWLEDGED,
-    ARCHIVED,
-    AVAILABLE,
     UNKNOWN,
     SharePartitionKey,
     ShareRecord,
@@ -28,7 +26,6 @@ from headrace.share.records import (
     StateBatch,
 )
 from headrace.share.snapshots import Snapshots
-from headrace.share.spans import Run, Spans
 
 NOT_HOSTED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 NEGATIVE_PARTITION = Refusal(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
@@ -43,13 +40,12 @@ FENCED_STATE_EPOCH = Refusal(
     ErrorCode.FENCED_STATE_EPOCH,
     "The share coordinator rejected the request because the share-group state epoch did not match.",
 )
-UNSOUND_BATCH = Refusal(
-    ErrorCode.INVALID_REQUEST,
-    "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count that is not negative.",
-)
-
 COLD_SNAPSHOTS_AT_ONCE = 500
 """So many are written of each partition of the internal topic before others have their turn."""
+
+SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 50_000, 20
+"""After so many records in all, and so many for each share-partition, the log is shortened without waiting for time to
+pass: what a restart has to read stays bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,57 +68,6 @@ class StateSummary:
     leader_epoch: int = 0
     start_offset: int = UNKNOWN
     delivery_complete_count: int = UNKNOWN
-
-
-@dataclass(slots=True)
-class ShareState:
-    """The merged state of one share-partition.
-
-    :ivar batches: spans of (delivery count, delivery state). The order of the pair makes ``max`` the merge rule: the
-        higher delivery count wins, at an equal count the greater state
-    :ivar updates: update records since the last snapshot
-    """
-
-    snapshot_epoch: int
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    create_timestamp_ms: int
-    write_timestamp_ms: int
-    batches: Spans[tuple[int, int]] = field(default_factory=Spans)
-    updates: int = 0
-
-    def merge(self, state_batches: Sequence[StateBatch]) -> None:
-        """Merge batches into what is known, and forget what lies below the start offset."""
-        start = self.start_offset
-        self.batches.drop_below(start)
-        runs: list[Run[tuple[int, int]]] = []
-        for first, last, state, count in sorted(state_batches):
-            if last < start:
-                continue
-            if runs and runs[-1][1] >= first:  # batches of one request may overlap: lay them one over the other
-                self.batches.paint(runs, max)
-                runs = []
-            runs.append((max(first, start), last, (count, state)))
-        self.batches.paint(runs, max)
-
-    def state_batches(self) -> tuple[StateBatch, ...]:
-        """The merged batches, ascending."""
-        return tuple(StateBatch(first, last, state, count) for first, last, (count, state) in self.batches)
-
-
-def combined(state_batches: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...] | Refusal:
-    """The batches of one write, which may come in any order and overlap, as they are stored: ascending and disjoint.
-
-    What lies below ``start_offset`` is left out. No leader writes a batch that is refused here.
-    """
-    for first, last, state, count in state_batches:
-        if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:
-            return UNSOUND_BATCH
-    merged = ShareState(0, 0, 0, start_offset, UNKNOWN, 0, 0)
-    merged.merge(state_batches)
-    return merged.state_batches()
 
 
 class ShareCoordinator:
@@ -152,6 +97,7 @@ class ShareCoordinator:
         # The timers run while there is any state: the first snapshot starts them.
         self._sweep_due_ms: int | None = None
         self._prune_due_ms: int | None = None
+        self._since_sweep = 0  # records
 
     def knows(self, key: SharePartitionKey) -> bool:
         """Whether a share-partition has been initialised."""
@@ -312,6 +258,7 @@ class ShareCoordinator:
     def replay(self, record: ShareRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record, which stands at ``at``."""
         key = record.key
+        self._since_sweep += 1
         if isinstance(record, ShareUpdate):
             self._snapshots.updated(at)
             state = self._states.get(key)
@@ -357,6 +304,8 @@ class ShareCoordinator:
 
     def next_deadline_ms(self) -> int | None:
         """When :meth:`expire` is to be called: to delete what no longer matters, or for cold share-partitions."""
+        if self._is_long():
+            return 0
         return min((due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None), default=None)
 
     def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
@@ -364,19 +313,29 @@ class ShareCoordinator:
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
             yield "", Outcome(None, redundant=self._snapshots.redundant())
             self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
-        if self._sweep_due_ms is not None and self._sweep_due_ms <= now_ms:
-            yield from self._sweep(now_ms)
+        if self._is_long():
+            yield from self._sweep(now_ms, now_ms - 1)
+        elif self._sweep_due_ms is not None and self._sweep_due_ms <= now_ms:
+            yield from self._sweep(now_ms, now_ms - self.cold_interval_ms)
 
-    def _sweep(self, now_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Some snapshots of cold share-partitions; when there are more, the deadline stays where it was."""
+    def _is_long(self) -> bool:
+        return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(self._states)
+
+    def _sweep(self, now_ms: int, cold_before_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
+        """Some snapshots of cold share-partitions; when there are more, the deadline stays where it was.
+
+        After the last of them what stands before them is deleted.
+        """
         keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
         if not keys:
-            self._snapshots.begin_sweep(now_ms - self.cold_interval_ms)
+            self._snapshots.begin_sweep(cold_before_ms)
             keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
         for of_partition in keys:
             yield str(of_partition[0]), Outcome(None, tuple(self._cold_snapshot(key, now_ms) for key in of_partition))
         if not self._snapshots.sweep(1):
+            yield "", Outcome(None, redundant=self._snapshots.redundant())
             self._sweep_due_ms = now_ms + self.cold_interval_ms if self._states else None
+            self._since_sweep = 0
 
     def _cold_snapshot(self, key: SharePartitionKey, now_ms: int) -> ShareSnapshot:
         state = self._states[key]

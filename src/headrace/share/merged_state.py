@@ -1,0 +1,66 @@
+"""What the share coordinator knows of one share-partition, and how a write is merged into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.records import ACKNOWLEDGED, ARCHIVED, AVAILABLE, UNKNOWN, StateBatch
+from headrace.share.spans import Run, Spans
+
+UNSOUND_BATCH = Refusal(
+    ErrorCode.INVALID_REQUEST,
+    "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count that is not negative.",
+)
+
+
+@dataclass(slots=True)
+class ShareState:
+    """The merged state of one share-partition.
+
+    :ivar batches: spans of (delivery count, delivery state). The order of the pair makes ``max`` the merge rule: the
+        higher delivery count wins, at an equal count the greater state
+    :ivar updates: update records since the last snapshot
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    create_timestamp_ms: int
+    write_timestamp_ms: int
+    batches: Spans[tuple[int, int]] = field(default_factory=Spans)
+    updates: int = 0
+
+    def merge(self, state_batches: Sequence[StateBatch]) -> None:
+        """Merge batches into what is known, and forget what lies below the start offset."""
+        start = self.start_offset
+        self.batches.drop_below(start)
+        runs: list[Run[tuple[int, int]]] = []
+        for first, last, state, count in sorted(state_batches):
+            if last < start:
+                continue
+            if runs and runs[-1][1] >= first:  # batches of one request may overlap: lay them one over the other
+                self.batches.paint(runs, max)
+                runs = []
+            runs.append((max(first, start), last, (count, state)))
+        self.batches.paint(runs, max)
+
+    def state_batches(self) -> tuple[StateBatch, ...]:
+        """The merged batches, ascending."""
+        return tuple(StateBatch(first, last, state, count) for first, last, (count, state) in self.batches)
+
+
+def combined(state_batches: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...] | Refusal:
+    """The batches of one write, which may come in any order and overlap, as they are stored: ascending and disjoint.
+
+    What lies below ``start_offset`` is left out. No leader writes a batch that is refused here.
+    """
+    for first, last, state, count in state_batches:
+        if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:
+            return UNSOUND_BATCH
+    merged = ShareState(0, 0, 0, start_offset, UNKNOWN, 0, 0)
+    merged.merge(state_batches)
+    return merged.state_batches()
