@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,6 +80,24 @@ def test_it_says_where_it_listens_and_stops_when_told(serve: Serve, number: sign
     assert (process.returncode, rest) == (0, "")
     assert "Traceback" not in errors
     assert (tmp_path / "headrace-data" / "headrace.db").exists()
+
+
+def test_it_says_where_the_metrics_are(serve: Serve) -> None:
+    process = serve(*ANY_PORT, "--ephemeral", "--metrics-port", "0")
+    addresses(process)
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line.startswith("metrics are at http://127.0.0.1:")
+    with urllib.request.urlopen(line.removeprefix("metrics are at "), timeout=10) as page:
+        assert b"headrace_build_info" in page.read()
+
+
+def test_a_metrics_port_in_use_is_a_failure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, line = failure("serve", *ANY_PORT, "--ephemeral", "--metrics-port", str(port), cwd=tmp_path)
+    assert status == 1
+    assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use" in line
 
 
 def test_it_stops_with_clients_connected_and_waiting(serve: Serve) -> None:

@@ -34,6 +34,7 @@ from .catalog import Catalog, Topic
 from .config import Config
 from .flusher import Flusher
 from .limits import EXPIRE_RETRY_MS, max_open_files
+from .metrics import Metrics
 from .share_partitions import SharePartitions
 from .waits import Waits
 
@@ -62,6 +63,7 @@ class Broker:
             self._remove_if_ephemeral()
             raise
         config.attach(self.catalog)
+        self.metrics = Metrics(self.catalog.topics_by_id)
         self.waits = Waits()
         self.flusher = Flusher()
         self.groups = GroupCoordinator(config)
@@ -230,7 +232,9 @@ class Broker:
         if not isinstance(appended, Refusal):
             self.flusher.appended(partition_log)
             self.waits.notify(("log", partition_log.topic_id, partition_log.partition))
-        elif appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
+            return appended
+        self.metrics.refused_produces[partition_log.topic] += 1
+        if appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
             name, reason = f"{partition_log.topic}-{partition_log.partition}", appended.message or appended.code.name
             log.warning("refused a batch for %s: %s", name, reason)
         return appended
@@ -301,12 +305,14 @@ class Broker:
         for partition, records in by_partition.items():
             partition_log = self.log(topic, partition)
             assert partition_log is not None
+            started = time.perf_counter()
             data = batch.build([coordinator.encode(record) for record in records], timestamp_ms=now_ms)
             appended = partition_log.append(data, now_ms, from_client=False)
             if isinstance(appended, Refusal):
                 raise StorageError(f"cannot append to {topic.name}-{partition}: {appended.message}")
             for offset, record in enumerate(records, appended.base_offset):
                 coordinator.replay(record, Position(partition, offset))
+            self.metrics.coordinators[topic.name].wrote(records, started)
             self.flusher.appended(partition_log)
             self.waits.notify(("log", topic.topic_id, partition))
 

@@ -32,6 +32,7 @@ class EmbeddedBroker:
         type that prints as Kafka writes it
     :param host: the address to listen on
     :param port: 0 picks a free port
+    :param metrics_port: serve metrics for Prometheus there, see :attr:`metrics_url`; 0 picks a free port
     :raises headrace.ConfigError: for an unknown name or a value out of range; then starting also raises
         :class:`headrace.DirectoryInUse` when another broker holds the data directory, :class:`headrace.CorruptLog` when
         the state of groups in it cannot be read, and OSError when the address cannot be bound
@@ -44,11 +45,14 @@ class EmbeddedBroker:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        metrics_port: int | None = None,
     ) -> None:
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._config = Config({name: _as_text(value) for name, value in (config or {}).items()})
         self._listener = Listener(host, port)
+        self._metrics_port = metrics_port
         self._address: tuple[str, int] | None = None
+        self._metrics_at: int | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -62,6 +66,16 @@ class EmbeddedBroker:
         if self._address is None:
             raise RuntimeError("the broker is not running: call start(), or use it in a with statement")
         return f"{self._address[0]}:{self._address[1]}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where the metrics are.
+
+        :raises RuntimeError: when the broker is not running, or was made without ``metrics_port``
+        """
+        if self._address is None or self._metrics_at is None:
+            raise RuntimeError("the broker serves no metrics: give metrics_port, and start it")
+        return f"http://{self._listener.host}:{self._metrics_at}/metrics"
 
     def start(self) -> EmbeddedBroker:
         """Start, and return when clients can connect."""
@@ -105,6 +119,8 @@ class EmbeddedBroker:
         try:
             broker.start()
             await server.start()
+            if self._metrics_port is not None:
+                self._metrics_at = await server.serve_metrics(self._listener.host, self._metrics_port)
             self._address = server.addresses[0]
             ready.set()
             await self._stopping.wait()

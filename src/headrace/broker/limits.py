@@ -41,6 +41,24 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 PRODUCER_ID_BLOCK = 1000
 """Producer ids are taken from the catalog by the thousand: one transaction each, at most so many lost in a crash."""
 
+MAX_METRIC_PARTITIONS = 50_000
+"""Of so many partitions, and of so many partitions of groups, there are metrics; how many are left out is one, too."""
+
+SCRAPE_SLICE_SAMPLES = 1000
+"""After so many lines of metrics the requests that have come meanwhile are served."""
+
+SCRAPE_LOADING_MS = 100
+"""How long one scrape may spend on opening logs that nobody has used since the start; the next one goes on."""
+
+MAX_SCRAPE_CONNECTIONS = 16
+"""Connections at a time to the metrics port."""
+
+MAX_SCRAPE_REQUEST_BYTES = 8192
+"""The longest request head there."""
+
+SCRAPE_TIMEOUT_S = 10
+"""How long such a connection may take to send its request, and to take the answer."""
+
 _FILES_FOR_OTHERS = 64
 """File descriptors left for the database, the listeners and the interpreter itself."""
 

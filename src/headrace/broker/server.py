@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from headrace import handlers
 from headrace.errors import ErrorCode, StorageError
@@ -26,6 +27,9 @@ from headrace.wire.versions import Adapted, adapt
 
 from .broker import Broker
 from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
+
+if TYPE_CHECKING:
+    from .metrics_server import MetricsServer
 
 log = logging.getLogger("headrace.server")
 
@@ -52,14 +56,16 @@ class Server:
 
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
+        self.metrics = broker.metrics
         self.listeners = list(listeners)
-        self.connections: set[Connection] = set()
+        self.connections = broker.metrics.connections
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connection_ids = count(1)
         self._servers: list[asyncio.Server] = []
         self._reaper: asyncio.TimerHandle | None = None
+        self._metrics_server: MetricsServer | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -89,6 +95,20 @@ class Server:
         if self.max_idle_ms > 0:
             self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
 
+    async def serve_metrics(self, host: str, port: int) -> int:
+        """Serve metrics over HTTP, too, until :meth:`close`.
+
+        :param port: 0 picks a free one
+        :returns: the port
+        :raises OSError: when the address is in use or cannot be bound
+        """
+        from .metrics_page import page  # most brokers do without, and start sooner
+        from .metrics_server import MetricsServer
+
+        self._metrics_server = MetricsServer(lambda: page(self.broker))
+        await self._metrics_server.start(host, port)
+        return self._metrics_server.port
+
     def _reap(self) -> None:
         """Close connections on which nothing has happened for ``connections.max.idle.ms``."""
         loop = asyncio.get_running_loop()
@@ -102,6 +122,8 @@ class Server:
         """Stop listening and close every connection; requests that are waiting are given up."""
         if self._reaper is not None:
             self._reaper.cancel()
+        if self._metrics_server is not None:
+            await self._metrics_server.close()
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -158,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = f"/{peer[0]}" if peer else "/"
         self.last_active = asyncio.get_running_loop().time()
         self.server.connections.add(self)
+        self.server.metrics.connections_accepted += 1
         limit = self.server.broker.config.get_int("max.connections")
         if len(self.server.connections) > limit:
             self._close("max.connections=%d is reached", limit)
@@ -169,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = asyncio.get_running_loop().time()
+        self.server.metrics.received_bytes += nbytes
         if self._frame is not None:
             self._frame_used += nbytes
             if self._frame_used < len(self._frame):
@@ -239,6 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _request(self, frame: memoryview) -> None:
+        started = perf_counter()
         try:
             header = request_header(frame)
             api = APIS.get(header.api_key)
@@ -265,9 +290,10 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             response = self._failed(error, adapted.request, header)
         if hasattr(response, "__await__"):
-            self.task = asyncio.get_running_loop().create_task(self._wait(response, adapted, header, wire))
+            self.task = asyncio.get_running_loop().create_task(self._wait(response, adapted, header, wire, started))
         else:
             self._answer(response, adapted, header, wire)
+            self.server.metrics.requests[header.api_key].answered(started, response)
 
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
         """Mostly that of the request before: the same client in the same version."""
@@ -286,13 +312,16 @@ class Connection(asyncio.BufferedProtocol):
         )
         return self._context
 
-    async def _wait(self, response: Awaitable[Any], adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
+    async def _wait(
+        self, response: Awaitable[Any], adapted: Adapted, header: RequestHeader, wire: Codec, started: float
+    ) -> None:
         try:
             answer = await response
         except Exception as error:
             answer = self._failed(error, adapted.request, header)
         self.task = None
         self._answer(answer, adapted, header, wire)
+        self.server.metrics.requests[header.api_key].answered(started, answer)
         self._serve()
 
     def _answer(self, response: Any, adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
@@ -310,6 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send what has been answered in one go: a system call for each small answer costs more than making it."""
         answers = self._answers
         if answers and self.transport is not None:
+            self.server.metrics.sent_bytes += sum(map(len, answers))
             if len(answers) == 1:
                 self.transport.write(answers[0])
             else:
@@ -319,6 +349,7 @@ class Connection(asyncio.BufferedProtocol):
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
         """The answer to a request whose handler raised: the right error everywhere in the response."""
         api = APIS[header.api_key]
+        self.server.metrics.requests[header.api_key].failures += 1
         if isinstance(error, StorageError):
             code = ErrorCode.KAFKA_STORAGE_ERROR
             log.error("%s of %s: %s", api.name, header.client_id, error)

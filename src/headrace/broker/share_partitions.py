@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -113,7 +114,7 @@ class SharePartitions:
         loaded = group.get((topic_id, partition)) if group is not None else None
         if loaded is not None:
             return loaded
-        broker = self.broker
+        broker, started = self.broker, perf_counter()
         log = broker.partition(topic_id, partition)
         if isinstance(log, ErrorCode):
             return log
@@ -129,6 +130,7 @@ class SharePartitions:
         loaded = LoadedPartition(key, str(key), state.state_epoch, machine, log, state.start_offset != UNKNOWN)
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
         self._fenced.get(group_id, set()).discard((topic_id, partition))
+        broker.metrics.share.partition_load_ms.observe((perf_counter() - started) * 1000)
         return loaded
 
     def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
@@ -178,6 +180,7 @@ class SharePartitions:
     def disconnected(self, connection_id: int) -> None:
         """End the sessions that a connection opened."""
         for session in self.sessions.disconnected(connection_id):
+            self.broker.metrics.share.session_evictions += 1
             self._release(session)
 
     def _release(self, session: ShareSession) -> None:
@@ -273,7 +276,9 @@ class SharePartitions:
                 outcome = loaded.partition.expire(now_ms, self.settings(group_id))
                 if outcome.reply:
                     self.broker.waits.notify(("share", *loaded.key))
-                self.apply(loaded, outcome)
+                if self.apply(loaded, outcome) is None:
+                    timeouts = sum(map(_changed_records, outcome.records))
+                    self.broker.metrics.share.lock_timeouts[loaded.key] += timeouts
             except StorageError as error:  # of others the locks can still end: it may be one dead-letter queue only
                 log.error("cannot end the locks of %s: %s; trying again in %d ms", loaded.key, error, EXPIRE_RETRY_MS)
                 not_before_ms = now_ms + EXPIRE_RETRY_MS
@@ -315,3 +320,9 @@ class SharePartitions:
             for loaded in list(group.values()):
                 for member_id in {lock.member_id for lock in loaded.partition.locks.spans.values}:
                     self.apply(loaded, loaded.partition.release(member_id, now_ms, settings))
+
+
+def _changed_records(update: StateUpdate) -> int:
+    """How many records an update gives back or archives."""
+    available = sum(last - first + 1 for first, last, state, _ in update.state_batches if state == AVAILABLE)
+    return available + sum(last - first + 1 for first, last, _, _ in update.archived)

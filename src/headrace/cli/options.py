@@ -60,6 +60,12 @@ def serve_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", dest="config_file", type=Path, metavar="FILE", help="a file of KEY=VALUE lines; -c wins over it"
     )
+    parser.add_argument(
+        "--metrics-port",
+        type=port_number,
+        metavar="PORT",
+        help="serve metrics for Prometheus there, on the host of the first --listen; 0 picks a free port",
+    )
 
 
 def address(text: str) -> Address:
@@ -68,9 +74,14 @@ def address(text: str) -> Address:
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not separator or not bare or (":" in bare and bare == host):
         raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
-    if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-        raise ArgumentTypeError(f"{port!r} is not a port: 0 to 65535")
-    return Address(bare, int(port))
+    return Address(bare, port_number(port))
+
+
+def port_number(text: str) -> int:
+    """A TCP port; 0 for any that is free."""
+    if not re.fullmatch("[0-9]{1,5}", text) or int(text) > 65535:
+        raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
 
 
 def setting(text: str) -> tuple[str, str]:

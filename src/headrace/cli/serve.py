@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
     watchdog.daemon = True
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(config, data_dir, listeners, watchdog))
+            runner.run(_serve(config, data_dir, listeners, options.metrics_port, watchdog))
     finally:
         watchdog.cancel()
     return 0
@@ -92,7 +92,11 @@ def _listeners(listen: Sequence[Address], advertise: Sequence[Address]) -> list[
 
 
 async def _serve(
-    config: Config, data_dir: Path | None, listeners: Sequence[Listener], watchdog: threading.Timer
+    config: Config,
+    data_dir: Path | None,
+    listeners: Sequence[Listener],
+    metrics_port: int | None,
+    watchdog: threading.Timer,
 ) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -114,13 +118,25 @@ async def _serve(
             where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
             raise Failure(f"cannot listen on {where}: {_one_line(error)}") from error
         addresses = ", ".join(str(Address(one.host, one.port)) for one in server.listeners)
+        metrics_at = None
+        if metrics_port is not None:
+            metrics_at = await _serve_metrics(server, Address(listeners[0].host, metrics_port))
         print(f"headrace is listening on {addresses}", flush=True)
+        if metrics_at is not None:
+            print(f"metrics are at http://{metrics_at}/metrics", flush=True)
         await stopping.wait()
         log.info("stopping")
         watchdog.start()
     finally:
         await server.close()
         broker.close()
+
+
+async def _serve_metrics(server: Server, at: Address) -> Address:
+    try:
+        return Address(at.host, await server.serve_metrics(at.host, at.port))
+    except OSError as error:
+        raise Failure(f"cannot serve metrics on {at}: {_one_line(error)}") from error
 
 
 def _give_up() -> None:

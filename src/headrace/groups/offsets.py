@@ -7,7 +7,7 @@ deletion of single offsets (KIP-496) will be two more commands here, which answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -47,6 +47,10 @@ class CommittedOffsets:
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._groups
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of all groups that have offsets."""
+        return iter(self._groups)
 
     def of_group(self, group_id: str) -> Mapping[str, TopicOffsets]:
         """All that a group has committed, by topic name; empty for a group that has none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +49,7 @@ class _Fetch:
     limits: FetchLimits
     settings: ShareSettings
     acknowledged: Acknowledged
+    started: float
 
 
 def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> Any:
@@ -77,7 +79,7 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         batch_size=request.batch_size,
         record_limit=request.share_acquire_mode == _RECORD_LIMIT,
     )
-    fetch = _Fetch(broker, request, context, session, limits, settings, acknowledged)
+    fetch = _Fetch(broker, request, context, session, limits, settings, acknowledged, perf_counter())
     if epoch == FINAL_EPOCH:
         share.close_session(session)
         return _answer(fetch, [])
@@ -87,6 +89,7 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
     )
     if request.is_renew_ack or limits.max_records <= 0 or limits.max_bytes <= 0:
         return _answer(fetch, [])
+    broker.metrics.share.fetch(session.partitions)
     if request.min_bytes <= 1 or has_bytes(share, session, request.min_bytes, settings):
         fetched = acquire(share, session, limits, settings)
         if _enough(session, fetched) or request.max_wait <= NO_THROTTLE:
@@ -114,14 +117,20 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
         return broker.waits.wait(keys, deadline_ms - broker.monotonic_ms())
 
     async def poll(notified: Awaitable[bool]) -> ShareFetchResponse:
-        await broker.durable()  # the acknowledgements, while waiting anyway
-        while True:
-            more = await notified
-            if not more or min_bytes <= 1 or has_bytes(broker.share, session, min_bytes, fetch.settings):
-                fetched = acquire(broker.share, session, fetch.limits, fetch.settings)
-                if not more or _enough(session, fetched):
-                    return _response(fetch, fetched)
-            notified = waiter()
+        metrics = broker.metrics.share
+        metrics.delayed_fetches += 1
+        try:
+            await broker.durable()  # the acknowledgements, while waiting anyway
+            while True:
+                more = await notified
+                if not more or min_bytes <= 1 or has_bytes(broker.share, session, min_bytes, fetch.settings):
+                    fetched = acquire(broker.share, session, fetch.limits, fetch.settings)
+                    if not more or _enough(session, fetched):
+                        metrics.expired_fetches += not more
+                        return _response(fetch, fetched)
+                notified = waiter()
+        finally:
+            metrics.delayed_fetches -= 1
 
     return poll(waiter())
 
@@ -138,6 +147,9 @@ _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
 
 def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
     """What was fetched and acknowledged, by topic. A full request (epoch 0) is told of all its partitions."""
+    if fetched:
+        session, gained = fetch.session, [(one.topic_id, one.error_code, one.acquired) for one in fetched]
+        fetch.broker.metrics.share.fetched(session.group_id, fetch.started, len(session.partitions), gained)
     acknowledged = fetch.acknowledged
     results = {(one.topic_id, one.partition): one for one in fetched}
     partitions = dict.fromkeys(results)

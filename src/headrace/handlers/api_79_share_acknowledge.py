@@ -92,6 +92,9 @@ def acknowledge(
             except StorageError as error:
                 refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
             acknowledged[topic.topic_id, partition.partition_index] = refusal
+            broker.metrics.share.acknowledge(topic.topic_id, batches, refusal)
+    if acknowledged:
+        broker.metrics.share.acknowledges({topic_id for topic_id, _ in acknowledged})
     return acknowledged
 
 

@@ -106,6 +106,11 @@ class PartitionLog:
         return self._end_offset - self._flushed_offset
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether it was used since the start: else its first use looks at the disk, and may have to recover."""
+        return self._loaded
+
+    @property
     def has_unflushed(self) -> bool:
         """Whether there is something to flush; does not load the log."""
         return self._end_offset != self._flushed_offset

@@ -19,8 +19,8 @@ class InFlightBatches:
         # First offset of each batch; it ends where the next begins. The first may begin below the start offset.
         self._firsts: list[int] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._firsts)
+    def __len__(self) -> int:
+        return len(self._firsts)
 
     def add(self, firsts: Iterable[int], end_offset: int) -> None:
         """Add batches that begin at ``firsts``, the last of them up to the new ``end_offset``."""

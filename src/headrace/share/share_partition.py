@@ -104,6 +104,11 @@ class SharePartition:
         """Records between start and end offset, finished ones among them; what ``max_record_locks`` limits."""
         return self.end_offset - self.start_offset
 
+    @property
+    def in_flight_batches(self) -> int:
+        """In how many batches those were acquired."""
+        return len(self._batches)
+
     def fetch_offset(self, settings: ShareSettings) -> int | None:
         """Where the next acquire needs the log read from; None when nothing may be acquired now."""
         available = self._available.spans.firsts

@@ -64,6 +64,10 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def partitions(self) -> int:
+        """How many partitions all sessions fetch together."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def fetch(
         self, group_id: str, member_id: str, epoch: int, connection_id: int, *, acknowledges: bool, limit: int
     ) -> ShareSession | Refusal:

@@ -1,0 +1,304 @@
+"""The metrics page after things whose numbers are known."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import kio.schema.share_group_heartbeat.v1.request as heartbeats
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.broker import metrics_walk
+from headrace.broker.metrics_page import page
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.share_group import ShareGroup
+from headrace.handlers import RequestContext, handler
+from headrace.log.partition_log import PartitionLog
+from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from tests.stories.share_stage import GROUP, Stage, stage, story
+
+OK = (ErrorCode.NONE, None)
+HERE = {"group": GROUP, "topic": "t", "partition": "0"}
+SHARE_GROUP, SHARE_PARTITION = "kafka_server_sharegroupmetrics_", "kafka_server_sharepartitionmetrics_"
+BROKER_TOPIC, SESSIONS = "kafka_server_brokertopicmetrics_", "kafka_server_sharesessioncache_"
+
+
+class Metrics:
+    """A page, read by Prometheus's own parser."""
+
+    def __init__(self, text: bytes) -> None:
+        self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+        self.families: list[str] = []
+        for family in text_string_to_metric_families(text.decode()):
+            assert family.documentation
+            assert family.type != "unknown"
+            self.families.append(family.name)
+            for sample in family.samples:
+                key = (sample.name, frozenset(sample.labels.items()))
+                assert key not in self.samples, key
+                self.samples[key] = sample.value
+        assert len(self.families) == len(set(self.families))
+
+    def __call__(self, name: str, **labels: str) -> float | None:
+        return self.samples.get((name, frozenset(labels.items())))
+
+
+async def look(s: Stage) -> Metrics:
+    return Metrics(await page(s.broker))
+
+
+async def join(s: Stage, group_id: str = GROUP) -> None:
+    """Have a member in the share group, so that the group coordinator knows the group and what it covers."""
+    request = heartbeats.ShareGroupHeartbeatRequest(
+        group_id=group_id, member_id="member-of-" + group_id, member_epoch=0, subscribed_topic_names=("t",)
+    )
+    response = handler(76)(s.broker, request, RequestContext(1, "client", "/127.0.0.1", 0, "broker.test", 9092))
+    if hasattr(response, "__await__"):
+        response = await response
+    assert response.error_code == ErrorCode.NONE
+
+
+@story
+async def test_lag_offsets_and_what_is_in_flight():
+    async with stage() as s:
+        await join(s)
+        s.produce(4, 6)
+        m = s.member()
+        await m.fetch(max_records=10, batch_size=4)
+        assert await m.ack((0, 4, (ACCEPT, REJECT, RELEASE, ACCEPT, ACCEPT))) == OK
+        now = await look(s)
+        assert now("headrace_share_group_start_offset", **HERE) == 2
+        assert now("headrace_share_group_end_offset", **HERE) == 10
+        assert now("headrace_share_group_lag", **HERE) == 6 == s.lag()
+        assert now(f"{SHARE_PARTITION}inflightmessagecount", **HERE) == 8
+        assert now(f"{SHARE_PARTITION}inflightbatchcount", **HERE) == 2
+        assert now("kafka_log_log_logendoffset", topic="t", partition="0") == 10
+        assert now("kafka_log_log_logstartoffset", topic="t", partition="0") == 0
+        log = s.broker.log(s.broker.catalog.topics["t"], 0)
+        assert log is not None
+        assert now("kafka_log_log_size", topic="t", partition="0") == log.size_bytes() > 0
+
+
+@story
+async def test_a_share_group_at_rest_still_has_a_lag_and_nothing_in_flight():
+    async with stage() as s:
+        await join(s)
+        s.produce(10)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 3, ACCEPT), epoch=-1) == OK
+        now = await look(s)
+        assert now("headrace_share_group_lag", **HERE) == 6
+        assert now(f"{SHARE_PARTITION}inflightmessagecount", **HERE) is None
+        assert now("headrace_group_members", group=GROUP, type="share") == 1
+
+
+@story
+async def test_acknowledgements_are_counted_by_record_and_type():
+    async with stage() as s:
+        s.produce(10)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 3, ACCEPT), (4, 8, (REJECT, GAP, RELEASE, RELEASE, ACCEPT))) == OK
+        assert await m.ack((9, 9, RENEW), renew=True) == OK
+        assert (await m.ack((0, 3, REJECT)))[0] == ErrorCode.NONE  # before the start offset: nothing to do
+        assert (await m.ack((6, 6, REJECT)))[0] == ErrorCode.INVALID_RECORD_STATE
+        now = await look(s)
+        counted = {kind: now(f"{SHARE_GROUP}recordacknowledgements_total", ackType=kind) for kind in _TYPES}
+        assert counted == {"Accept": 5, "Release": 2, "Reject": 1 + 4, "Renew": 1}
+        assert now(f"{BROKER_TOPIC}totalshareacknowledgementrequests_total") == 4
+        assert now(f"{BROKER_TOPIC}totalshareacknowledgementrequests_total", topic="t") == 4
+        assert now(f"{BROKER_TOPIC}failedshareacknowledgementrequests_total") == 1
+        assert now(f"{BROKER_TOPIC}failedshareacknowledgementrequests_total", topic="t") == 1
+
+
+_TYPES = ("Accept", "Release", "Reject", "Renew")
+
+
+@story
+async def test_share_fetches_their_times_and_their_batches():
+    async with stage(partitions=2) as s:
+        await join(s)
+        s.produce(3, 4)
+        m = s.member()
+        await m.share_fetch(partitions=(0, 1), batch_size=3)
+        await m.share_fetch()
+        now = await look(s)
+        assert now(f"{BROKER_TOPIC}totalsharefetchrequests_total") == 2
+        assert now(f"{BROKER_TOPIC}totalsharefetchrequests_total", topic="t") == 2
+        assert now(f"{BROKER_TOPIC}failedsharefetchrequests_total") == 0
+        times, ratio = f"{SHARE_GROUP}topicpartitionsacquiretimems", f"{SHARE_GROUP}requesttopicpartitionsfetchratio"
+        assert now(f"{times}_count", group=GROUP) == 1
+        assert now(f"{times}_bucket", group=GROUP, le="+Inf") == 1
+        assert now(f"{ratio}_sum", group=GROUP) == 50  # one of two partitions
+        assert now(f"{ratio}_bucket", group=GROUP, le="25.0") == 0
+        assert now(f"{ratio}_bucket", group=GROUP, le="50.0") == 1
+        batches = f"{SHARE_PARTITION}inflightbatchmessagecount"
+        assert now(f"{batches}_count", group=GROUP) == 2
+        assert now(f"{batches}_sum", group=GROUP) == 7
+        assert now(f"{SHARE_GROUP}partitionloadtimems_count") == 2
+
+
+@story
+async def test_a_share_fetch_of_what_there_is_not_is_counted_and_leaves_no_name_behind():
+    async with stage() as s:
+        m = s.member()
+        await m.share_fetch(topic_id=UUID(int=7))
+        now = await look(s)
+        assert now(f"{BROKER_TOPIC}failedsharefetchrequests_total") == 1
+        assert s.broker.metrics.share.topics == {}
+        assert s.broker.metrics.share.groups == {}
+
+
+@story
+async def test_share_fetches_that_wait():
+    async with stage() as s:
+        m = s.member()
+        waiting = asyncio.create_task(m.share_fetch(wait_ms=10_000))
+        await asyncio.sleep(0.01)
+        delayed = "kafka_server_delayedoperationpurgatory_numdelayedoperations"
+        expired = "kafka_server_delayedsharefetchmetrics_expires_total"
+        now = await look(s)
+        assert (now(delayed, delayedOperation="ShareFetch"), now(expired)) == (1, 0)
+        s.produce(1)
+        await waiting
+        now = await look(s)
+        assert (now(delayed, delayedOperation="ShareFetch"), now(expired)) == (0, 0)
+        await m.share_fetch(wait_ms=1)
+        now = await look(s)
+        assert (now(delayed, delayedOperation="ShareFetch"), now(expired)) == (0, 1)
+
+
+@story
+async def test_share_sessions_and_their_eviction():
+    async with stage(partitions=3) as s:
+        m, n = s.member("m"), s.member("n")
+        await m.share_fetch(partitions=(0, 1))
+        await n.share_fetch(partitions=(1, 2))
+        now = await look(s)
+        assert now(f"{SESSIONS}sharesessionscount") == 2
+        assert now(f"{SESSIONS}sharepartitionscount") == 4
+        await m.share_fetch(epoch=-1)
+        n.vanish()
+        now = await look(s)
+        assert now(f"{SESSIONS}sharesessionscount") == 0
+        assert now(f"{SESSIONS}sharesessionevictions_total") == 1  # closing is none
+
+
+@story
+async def test_locks_that_run_out():
+    async with stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000") as s:
+        await join(s)
+        s.produce(5)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
+        await m.fetch()  # offset 1 again, for the last time
+        s.broker.share.expire(s.broker.now_ms() + 1000)
+        now = await look(s)
+        assert now(f"{SHARE_PARTITION}acquisitionlocktimeout_total", **HERE) == 4
+
+
+@story
+async def test_dead_letters(monkeypatch: pytest.MonkeyPatch):
+    async with stage(errors_deadletterqueue_topic_name="dlq.t") as s:
+        s.broker.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
+        s.produce(5)
+        m = s.member()
+        await m.fetch()
+        assert await m.ack((0, 2, REJECT)) == OK
+        append = PartitionLog.append
+        refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+        with monkeypatch.context() as disk:
+            disk.setattr(
+                PartitionLog, "append", lambda log, *a, **k: refusal if log.topic == "dlq.t" else append(log, *a, **k)
+            )
+            assert (await m.ack((3, 3, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        now = await look(s)
+        prefix = f"{SHARE_GROUP}deadletterqueue"
+        assert now(f"{prefix}recordcount_total", group=GROUP) == 3
+        assert now(f"{prefix}totalproducerequests_total", group=GROUP) == 2
+        assert now(f"{prefix}failedproducerequests_total", group=GROUP) == 1
+
+
+@story
+async def test_coordinators_and_groups():
+    async with stage() as s:
+        prefix = "kafka_server_group_coordinator_metrics_"
+        before = await look(s)
+        await join(s)
+        await join(s, "h")
+        s.produce(1)
+        m = s.member()
+        await m.fetch()
+        written = (await look(s))("kafka_server_share_coordinator_metrics_write_total")
+        assert await m.ack((0, 0, ACCEPT)) == OK
+        now = await look(s)
+        assert before(f"{prefix}group_count", protocol="share") == 0
+        assert now(f"{prefix}group_count", protocol="share") == 2
+        assert now(f"{prefix}share_group_count", state="Stable") == 2
+        assert now(f"{prefix}share_group_count", state="Empty") == 0
+        assert now(f"{prefix}share_group_rebalance_total") == sum(
+            group.epoch - 1 for group in s.broker.groups.groups.values() if isinstance(group, ShareGroup)
+        )
+        assert now("kafka_server_share_coordinator_metrics_write_total") == written + 1
+        assert now("kafka_server_share_coordinator_metrics_num_partitions", state="active") == 2
+        flushes = now("kafka_server_share_coordinator_metrics_batch_flush_time_ms_count")
+        assert flushes is not None and flushes >= 2
+
+
+@story
+async def test_names_are_escaped():
+    async with stage() as s:
+        await join(s, 'a "quoted" \\ name\nof two lines')
+        now = await look(s)
+        assert now("headrace_group_members", group='a "quoted" \\ name\nof two lines', type="share") == 1
+
+
+@story
+async def test_what_goes_over_the_limit_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch):
+    async with stage(partitions=5) as s:
+        await join(s)
+        for partition in range(5):
+            s.produce(1, partition=partition)
+        monkeypatch.setattr(metrics_walk, "MAX_METRIC_PARTITIONS", 3)
+        now = await look(s)
+        assert now("headrace_scrape_left_out", what="share_partitions") == 2
+        assert sum(name == "headrace_share_group_lag" for name, _ in now.samples) <= 3
+
+
+@story
+async def test_a_page_of_thousands_lets_others_work():
+    async with stage(partitions=1) as s:
+        topic = s.broker.create_topic("wide", 3000)
+        request = heartbeats.ShareGroupHeartbeatRequest(
+            group_id="w", member_id="w", member_epoch=0, subscribed_topic_names=("wide",)
+        )
+        response: Any = handler(76)(s.broker, request, RequestContext(1, "c", "/127.0.0.1", 0, "broker.test", 9092))
+        if hasattr(response, "__await__"):
+            await response
+        turns = 0
+        made = asyncio.create_task(page(s.broker))
+        while not made.done():
+            turns += 1
+            await asyncio.sleep(0)
+        now = Metrics(made.result())
+        assert now("headrace_share_group_end_offset", group="w", topic="wide", partition="2999") == 0
+        assert turns > 30
+        assert topic.partitions == 3000
+
+
+@story
+async def test_what_was_counted_of_a_topic_is_forgotten_with_it():
+    async with stage() as s:
+        await join(s)
+        s.produce(1)
+        m = s.member()
+        await m.fetch()
+        await look(s)
+        assert set(s.broker.metrics.share.topics) == {s.topic_id}
+        s.broker.delete_topic(s.broker.catalog.topics["t"])
+        await look(s)
+        assert s.broker.metrics.share.topics == {}
