@@ -1,4 +1,4 @@
-"""The README's first example does what it says, as it stands there."""
+"""The examples of README and of the pages of docs/ do what they say, as they stand there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,31 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The code blocks of a page in their order: language and text."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def run(code: str) -> str:
+    """What a program prints; asserts that it ends well."""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 def test_the_first_queue() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == "packing b'three blue boxes'\n"
+    (example,) = [text for language, text in blocks("README.md") if language == "python"]
+    assert run(example) == "packing b'three blue boxes'\n"
+
+
+def test_administration() -> None:
+    """The Python of the page is one program; what is in the text blocks is what it prints."""
+    page = blocks("docs/admin.md")
+    program = "".join(text for language, text in page if language == "python")
+    printed = "".join(text for language, text in page if language == "text")
+    assert printed
+    assert run(program) == printed

@@ -30,7 +30,6 @@ from tests.clients.confluent import (
     share_from_earliest,
     take,
 )
-from tests.raw import connection
 from tests.support import free_port_pair, unique, wait_until
 
 
@@ -38,14 +37,6 @@ from tests.support import free_port_pair, unique, wait_until
 def admin(bootstrap_servers: str) -> Iterator[AdminClient]:
     with AdminClient({"bootstrap.servers": [bootstrap_servers], "client.id": "tests"}) as opened:
         yield opened
-
-
-@pytest.fixture
-def alter_and_delete(bootstrap_servers: str) -> None:
-    """For what needs AlterShareGroupOffsets and DeleteShareGroupOffsets."""
-    with connection(bootstrap_servers) as raw:
-        if not {91, 92} <= raw.api_versions().keys():
-            pytest.skip("the broker does not offer AlterShareGroupOffsets yet")
 
 
 def code_of(future: Future[Any]) -> int:
@@ -143,9 +134,7 @@ def test_offsets_of_several_groups_come_each_in_its_future(admin: AdminClient, t
     assert futures[stranger].result(PATIENCE_S) == {}
 
 
-def test_offsets_are_altered_where_the_topic_exists(
-    admin: AdminClient, topic_name: str, drained: str, alter_and_delete: None
-) -> None:
+def test_offsets_are_altered_where_the_topic_exists(admin: AdminClient, topic_name: str, drained: str) -> None:
     nowhere = TopicPartition(unique("missing"), 0, 1)
     futures = admin.alter_share_group_offsets(
         drained, [TopicPartition(topic_name, 0, 4), TopicPartition(topic_name, 9, 0), nowhere]
@@ -157,7 +146,7 @@ def test_offsets_are_altered_where_the_topic_exists(
     assert (info.start_offset, info.lag) == (4, 6)
 
 
-def test_deleted_offsets_are_gone(admin: AdminClient, topic_name: str, drained: str, alter_and_delete: None) -> None:
+def test_deleted_offsets_are_gone(admin: AdminClient, topic_name: str, drained: str) -> None:
     missing = unique("missing")
     futures = admin.delete_share_group_offsets(drained, [topic_name, missing])
     assert futures[topic_name].result(PATIENCE_S) is None
@@ -170,7 +159,7 @@ def test_deleted_offsets_are_gone(admin: AdminClient, topic_name: str, drained: 
 
 
 def test_a_group_with_members_is_left_alone(
-    admin: AdminClient, bootstrap_servers: str, topic_name: str, group_id: str, alter_and_delete: None
+    admin: AdminClient, bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
     create_topic(bootstrap_servers, topic_name)
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as source:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
-from .errors import BadUsage
+from .errors import BadUsage, Failure
 from .options import DEFAULT_LISTEN, properties
+
+_CONNECT_TIMEOUT_S = 10.0
 
 
 def client_options(parser: ArgumentParser) -> None:
@@ -33,4 +39,42 @@ def client_config(options: Namespace) -> dict[str, str]:
             config = properties(options.command_config.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadUsage(f"cannot read {options.command_config}: {' '.join(str(error).split())}") from error
-    return {**config, "bootstrap.servers": options.bootstrap_server}
+    return {**_from_java(config), "bootstrap.servers": options.bootstrap_server}
+
+
+def must_answer(config: Mapping[str, str]) -> None:
+    """See at once whether somebody listens at a bootstrap server; clients would go on trying until their time is up.
+
+    :raises Failure: nobody does
+    :raises BadUsage: ``bootstrap.servers`` cannot be read
+    """
+    from headrace.client.cluster import parse_bootstrap
+
+    try:
+        addresses = parse_bootstrap(config["bootstrap.servers"])
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+    problems = []
+    for host, port in addresses:
+        try:
+            socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+            problems.append(f"no broker answers at {host}:{port}: {reason}")
+    raise Failure("; ".join(problems))
+
+
+def _from_java(config: Mapping[str, str]) -> dict[str, str]:
+    """The same in librdkafka's names, where a file was written for Kafka's own tools."""
+    translated = dict(config)
+    login = translated.pop("sasl.jaas.config", "")
+    for name in ("username", "password"):
+        found = re.search(rf"\b{name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))", login)
+        if found is not None:
+            translated.setdefault(f"sasl.{name}", next(filter(None, found.groups()), ""))
+    if translated.get("ssl.truststore.type", "").upper() == "PEM":
+        del translated["ssl.truststore.type"]
+        if "ssl.truststore.location" in translated:
+            translated["ssl.ca.location"] = translated.pop("ssl.truststore.location")
+    return translated
