@@ -340,6 +340,7 @@ class SharePartition:
         start = self.start_offset
         complete = self.delivery_complete_count
         joined: list[tuple[int, int, int, int]] = []
+        end, joined_state, joined_count = -1, -1, -1  # of the last of them
         archived: list[Archived] = []
         i = 0
         for first, last, state, count, reason in changes:
@@ -352,16 +353,18 @@ class SharePartition:
                     start = last + 1
                 if reason is not None:
                     archived.append(Archived(first, last, count, reason))
-            if joined and joined[-1][1:] == (first - 1, state, count):
+            if first == end and state == joined_state and count == joined_count:
                 joined[-1] = (joined[-1][0], last, state, count)
             else:
                 joined.append((first, last, state, count))
+                joined_state, joined_count = state, count
+            end = last + 1
         while i < len(finished) and finished.firsts[i] == start:
             start = finished.lasts[i] + 1
             i += 1
         complete -= start - self.start_offset
-        kept = tuple(StateBatch(*batch) for batch in joined if batch[1] >= start)
-        return Outcome(None, (StateUpdate(start, complete, kept, tuple(archived), not_before_ms),))
+        kept = map(StateBatch._make, joined[bisect_left(joined, start, key=itemgetter(1)) :])
+        return Outcome(None, (StateUpdate(start, complete, tuple(kept), tuple(archived), not_before_ms),))
 
     def replay(self, update: StateUpdate) -> None:
         """Apply a persisted update: the way in which records finish, come back or are passed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from headrace.share.spans import Run, Spans
@@ -54,14 +55,14 @@ class TimedSpans(Generic[T]):
 
     def expired(self, now_ms: int) -> list[Run[T]]:
         """Those whose deadline has come. They stay until they are erased."""
-        spans = self.spans
-        indexes: set[int] = set()
-        for deadline_ms, first, last in self._timers:
-            if deadline_ms > now_ms:
-                break
-            indexes.update(range(bisect_left(spans.lasts, first), bisect_right(spans.firsts, last)))
-        return [
-            (spans.firsts[i], spans.lasts[i], spans.values[i])
-            for i in sorted(indexes)
-            if spans.values[i].deadline_ms <= now_ms
-        ]
+        firsts, lasts, values = self.spans.firsts, self.spans.lasts, self.spans.values
+        due = bisect_right(self._timers, now_ms, key=itemgetter(0))
+        reach = sorted((bisect_left(lasts, first), bisect_right(firsts, last)) for _, first, last in self._timers[:due])
+        expired: list[Run[T]] = []
+        seen = 0
+        for begin, end in reach:
+            for i in range(max(begin, seen), end):
+                if values[i].deadline_ms <= now_ms:
+                    expired.append((firsts[i], lasts[i], values[i]))
+            seen = max(seen, end)
+        return expired
