@@ -19,19 +19,23 @@ class Shelf:
     :param start_offset: the persisted start offset
     """
 
-    def __init__(self, start_offset: int = 0, **settings: int) -> None:
+    def __init__(self, start_offset: int = 0, **settings: int | bool) -> None:
         self.settings = ShareSettings(**settings)
         self.now_ms = 0
         self.log: list[tuple[int, int]] = []  # (base offset, last offset) of each log batch
         self.log_start = 0
+        self.aborted: list[tuple[int, int]] = []  # which of the log batches aborted transactions wrote
         self.archived: list[Archived] = []
+        self.records: list[tuple[bytes, bytes | None]] = []  # the topic of the share coordinator
         self.coordinator = ShareCoordinator(snapshot_update_records=3)
         self._submit(self.coordinator.initialize(KEY, 1, start_offset, 0, 1))
+        self.summary_before_any_write = self.coordinator.summary(KEY, 1)
         self.restart()
 
     def _submit(self, outcome):
         for record in outcome.records:
-            self.coordinator.replay(self.coordinator.decode(*self.coordinator.encode(record)))
+            self.records.append(self.coordinator.encode(record))
+            self.coordinator.replay(self.coordinator.decode(*self.records[-1]))
         return outcome.reply
 
     def apply(self, outcome):
@@ -48,7 +52,10 @@ class Shelf:
         return outcome.reply
 
     def restart(self) -> None:
-        """Load the share-partition from what the coordinator has."""
+        """Replay the coordinator's records into a new one, and load the share-partition from it."""
+        self.coordinator = ShareCoordinator(snapshot_update_records=3)
+        for key, value in self.records:
+            self.coordinator.replay(self.coordinator.decode(key, value))
         state = self._submit(self.coordinator.read(KEY, 0, self.now_ms, 1))
         assert isinstance(state, ReadState)
         self.partition = SharePartition(max(state.start_offset, 0), state.state_batches)
@@ -80,8 +87,16 @@ class Shelf:
         read = [] if offset is None else [batch for batch in self.log if batch[1] >= offset][:log_batches]
         if read and read[0][0] > offset:
             self.apply(self.partition.skip_missing(read[0][0]))
+        aborted = [batch for batch in read if batch in self.aborted] if self.settings.read_committed else ()
         acquired = self.partition.acquire(
-            member, read, max_records, batch_size, self.now_ms, self.settings, record_limit=record_limit
+            member,
+            read,
+            max_records,
+            batch_size,
+            self.now_ms,
+            self.settings,
+            record_limit=record_limit,
+            aborted=aborted,
         )
         return [tuple(run) for run in acquired]
 

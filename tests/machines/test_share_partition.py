@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
-from headrace.share.records import AVAILABLE, ArchiveReason, StateBatch
+from headrace.share.records import ARCHIVED, AVAILABLE, ArchiveReason, StateBatch
 from headrace.share.share_partition import SharePartition
 from tests.machines.share_shelf import KEY, Shelf
 
@@ -163,6 +165,17 @@ def test_isolation_of_forty_records_with_limit_ten():
 
 def test_with_limit_two_a_released_batch_is_delivered_again_whole():
     assert released_again_and_again(6, 2) == [[(0, 5, 1)], [(0, 5, 2)]]
+
+
+def test_a_lower_limit_holds_for_what_was_delivered_before():
+    s = shelf(64, delivery_count_limit=10)
+    for count in range(1, 6):
+        assert s.fetch() == [(0, 63, count)]
+        s.close()
+    s.settings = replace(s.settings, delivery_count_limit=4)
+    assert s.fetch() == [(0, 3, 6)]
+    s.close()
+    assert s.partition.start_offset == 4
 
 
 def test_a_suspect_batch_is_delivered_alone():
@@ -427,6 +440,167 @@ def test_a_hole_past_the_end_is_no_lag():
     assert (s.partition.start_offset, s.lag) == (9, 1)
     s.restart()
     assert s.fetch() == [(9, 9, 1)]
+
+
+# --- transactions (share.isolation.level=read_committed) ---
+
+
+def shelf_with_aborted_data(**settings):
+    """0-2 data, 3 marker, 4-6 aborted, 7 marker, 8-9 data."""
+    s = Shelf(read_committed=True, **settings)
+    s.produce(3, 1, 3, 1, 2)
+    s.aborted = [(4, 6)]
+    return s
+
+
+def test_aborted_data_is_archived_when_it_is_acquired():
+    s = shelf_with_aborted_data()
+    assert s.fetch() == [(0, 3, 1), (7, 9, 1)], "markers stay, for the client to report as gaps"
+    assert s.fetch() == []
+    assert s.partition.states() == [StateBatch(0, 3, 1, 1), StateBatch(4, 6, ARCHIVED, 0), StateBatch(7, 9, 1, 1)]
+    assert s.partition.delivery_complete_count == 3
+    assert s.coordinator.summary(KEY, 1) == s.summary_before_any_write, "nothing is written for it"
+    assert s.ack((4, 4, ACCEPT)) == Refusal(ErrorCode.INVALID_RECORD_STATE, OFFSET_STATE)
+
+
+def test_the_next_write_carries_the_count_of_aborted_data():
+    s = shelf_with_aborted_data()
+    s.fetch()
+    assert s.ack((7, 7, GAP)) is None
+    summary = s.coordinator.summary(KEY, 1)
+    assert (summary.start_offset, summary.delivery_complete_count, s.lag) == (0, 4, 6)
+    assert s.partition_state() == (StateBatch(7, 7, ARCHIVED, 1),), "the aborted batches are not written"
+
+
+def test_lag_example_of_aborted_data():
+    s = shelf_with_aborted_data()
+    s.fetch()
+    assert s.ack((0, 3, [ACCEPT, ACCEPT, ACCEPT, GAP])) is None
+    assert s.lag == 3
+    assert s.partition.start_offset == 7, "past the aborted ones"
+    assert s.ack((7, 9, [GAP, ACCEPT, ACCEPT])) is None
+    assert s.lag == 0
+
+
+def test_with_read_uncommitted_aborted_data_is_delivered():
+    s = shelf_with_aborted_data()
+    s.settings = replace(s.settings, read_committed=False)
+    assert s.fetch() == [(0, 9, 1)]
+
+
+def test_aborted_data_counts_as_taken():
+    s = shelf_with_aborted_data()
+    assert [s.fetch(max_records=2) for _ in range(4)] == [[(0, 2, 1)], [(3, 3, 1)], [(7, 9, 1)], []]
+    s = shelf_with_aborted_data()
+    fetches = [s.fetch(max_records=2, record_limit=True) for _ in range(6)]
+    assert fetches == [[(0, 1, 1)], [(2, 2, 1), (3, 3, 1)], [], [(7, 7, 1)], [(8, 9, 1)], []]
+
+
+def test_aborted_data_does_not_fill_the_record_locks():
+    s = Shelf(read_committed=True, max_record_locks=100)
+    s.produce(*[50] * 6, 1)
+    s.aborted = [(first, first + 49) for first in range(0, 300, 50)]
+    assert [s.fetch() for _ in range(4)] == [[], [], [], [(300, 300, 1)]]
+    assert s.ack((300, 300, GAP)) is None
+    assert s.lag == 0
+
+
+def test_a_restart_finds_aborted_data_again_in_the_log():
+    s = shelf_with_aborted_data()
+    s.fetch()
+    s.ack((8, 9, ACCEPT))
+    s.restart()
+    assert s.fetch() == [(0, 3, 1), (7, 7, 1)]
+    s.ack((7, 7, GAP))
+    assert s.lag == 4
+
+
+# --- release backoff ---
+
+
+def test_a_backoff_doubles_with_each_delivery_up_to_its_maximum():
+    s = shelf(1, release_backoff_ms=100, release_backoff_max_ms=500, delivery_count_limit=6)
+    for count, backoff in enumerate((100, 200, 400, 500, 500), start=1):
+        assert s.fetch() == [(0, 0, count)]
+        assert s.ack((0, 0, RELEASE)) is None
+        assert s.partition.states() == [StateBatch(0, 0, AVAILABLE, count)]
+        s.wait(backoff - 1)
+        assert s.fetch() == []
+        s.wait(1)
+    assert s.fetch() == [(0, 0, 6)]
+
+
+def test_the_maximum_holds_for_the_first_backoff_too():
+    s = shelf(1, release_backoff_ms=1000, release_backoff_max_ms=10)
+    s.fetch()
+    s.close()
+    s.wait(10)
+    assert s.fetch() == [(0, 0, 2)]
+
+
+def test_other_records_are_delivered_meanwhile():
+    s = shelf(5, 5, release_backoff_ms=100, lock_duration_ms=50)
+    s.fetch(max_records=5)
+    s.ack((1, 2, RELEASE), (3, 3, ACCEPT))
+    assert s.fetch("n", max_records=5) == [(5, 9, 1)]
+    s.wait(50)  # the locks run out: those records wait until 150
+    assert s.fetch() == []
+    s.wait(50)
+    assert s.fetch() == [(1, 2, 2)]
+    s.wait(50)
+    assert s.fetch() == [(0, 0, 2), (4, 4, 2), (5, 9, 2)]
+
+
+def test_records_that_wait_are_not_acquired_and_go_with_the_log():
+    s = shelf(5, 5, release_backoff_ms=100)
+    s.fetch()
+    s.ack((0, 9, RELEASE))
+    assert s.ack((0, 0, ACCEPT)) == Refusal(ErrorCode.INVALID_RECORD_STATE, BATCH_STATE)
+    s.log_start = 5
+    del s.log[0]
+    s.fetch()
+    assert (s.partition.start_offset, s.lag) == (5, 5)
+    s.wait(100)
+    assert s.fetch() == [(5, 9, 2)]
+
+
+def test_a_restart_forgets_backoffs():
+    s = shelf(5, release_backoff_ms=10_000)
+    s.fetch()
+    s.ack((0, 4, RELEASE))
+    s.restart()
+    assert s.fetch() == [(0, 4, 2)]
+    assert s.partition.next_deadline_ms() == s.now_ms + s.settings.lock_duration_ms
+
+
+def test_switching_a_backoff_off_leaves_what_waits():
+    s = shelf(1, 1, release_backoff_ms=100)
+    s.fetch(max_records=1)
+    s.ack((0, 0, RELEASE))
+    s.settings = replace(s.settings, release_backoff_ms=0)
+    assert s.fetch() == [(1, 1, 1)]
+    s.ack((1, 1, RELEASE))
+    assert s.fetch() == [(1, 1, 2)]
+    s.wait(100)
+    assert s.fetch() == [(0, 0, 2)]
+
+
+# --- cost ---
+
+
+def test_the_cost_grows_with_spans_and_not_with_records():
+    """With an object for each record this would need more memory than there is."""
+    n = 10**9
+    s = Shelf(max_record_locks=10 * n, release_backoff_ms=10)
+    s.produce(n, n)
+    assert s.fetch(max_records=2 * n, batch_size=n) == [(0, n - 1, 1), (n, 2 * n - 1, 1)]
+    assert s.ack((0, 9, ACCEPT), (10, n - 1, RELEASE), (n, 2 * n - 1, REJECT)) is None
+    s.wait(10)
+    assert s.fetch() == [(10, n - 1, 2)]
+    s.close()
+    s.log_start = n // 2
+    s.fetch()
+    assert s.lag == n // 2
 
 
 # --- restart ---

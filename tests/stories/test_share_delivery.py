@@ -12,6 +12,7 @@ from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from tests.stories.share_stage import GROUP, stage, story
 
 OK = (ErrorCode.NONE, None)
+NOT_HOSTED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 ANYONE = "Member is not the owner of batch record"
 
 
@@ -598,9 +599,13 @@ async def test_an_altered_start_offset_fences_who_held_records():
         response = await m.share_acknowledge((1, 1, ACCEPT))
         ((partition,),) = [topic.partitions for topic in response.responses]
         assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.error_message == (
+            "Error in write state RPC. "
+            "The share coordinator rejected the request because the share-group state epoch did not match."
+        )
         assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 0)
         assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [(1, "broker.test", 9092)]
-        assert await m.ack((2, 2, ACCEPT)) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        assert await m.ack((2, 2, ACCEPT)) == NOT_HOSTED
         assert await m.fetch() == [(5, 9, 1)]
 
 

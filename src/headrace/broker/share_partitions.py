@@ -22,7 +22,7 @@ from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateU
 from headrace.share.settings import ShareSettings, duration_ms
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
-from headrace.share.share_state import FENCED_STATE_EPOCH, ReadState
+from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState
 
 from .catalog import Topic
 from .dead_letters import DeadLetters
@@ -40,8 +40,7 @@ LEADER_EPOCH = 0
 
 _FIRST_GUESS_BYTES = 1024  # of a record
 
-_NOT_LOADED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_FENCED = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, FENCED_STATE_EPOCH.message)
+_FENCED = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}")
 
 # What the leader tells its clients of an error of the share coordinator; any other is UNKNOWN_SERVER_ERROR.
 _COORDINATOR_ERRORS = {
@@ -166,8 +165,10 @@ class SharePartitions:
             if (topic_id, partition) in self._fenced.get(session.group_id, ()):
                 self._fenced[session.group_id].discard((topic_id, partition))
                 return _FENCED
-            unknown = topic_id not in self.broker.catalog.topics_by_id
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_ID) if unknown else _NOT_LOADED
+            partitions = self._partitions(topic_id)
+            if partitions is None:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+            return NOT_HOSTED if 0 <= partition < partitions else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = self.broker.now_ms()
         outcome = loaded.partition.acknowledge(session.member_id, batches, now_ms, settings, renew=renew)
         return outcome.reply or self.apply(loaded, outcome)
@@ -233,7 +234,8 @@ class SharePartitions:
                 self.dead_letters.settled(key)
             if refusal is not None:
                 self.drop(key.group_id, key.topic_id, key.partition)
-                return Refusal(_COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR))
+                code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+                return Refusal(code, f"Error in write state RPC. {refusal.message}")
             moved = update.start_offset > partition.start_offset
             partition.replay(update)
             loaded.start_persisted = True

@@ -23,12 +23,12 @@ def isolate(runs: Sequence[Run[int]], size: int, delivery_count_limit: int) -> l
     :param runs: (first, last, delivery count), ascending
     """
     suspect = throttle_limit(delivery_count_limit)
-    last_attempt = delivery_count_limit - 1 if delivery_count_limit > 2 else 1 << 15
+    last_attempt = delivery_count_limit - 1 if delivery_count_limit > 2 else None
     most = 0
     total = 0
     part: list[Run[int]] = []
     for first, last, count in runs:
-        if count >= last_attempt:
+        if count == last_attempt:
             return part or [(first, first, count)]
         length = last - first + 1
         if not most and count >= suspect:
