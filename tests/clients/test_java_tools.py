@@ -5,17 +5,24 @@ A JVM takes a second or two to start, so a test walks through several commands o
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from headrace.hashing import internal_partition
+from headrace.share.records import SharePartitionKey
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_from_earliest, take
 from tests.peer import SCRIPT
-from tests.support import unique, wait_until
+from tests.stories.groups_wire import Client
+from tests.stories.share_state_wire import DONE, Desk
+from tests.support import COMMON_CONFIGS, unique, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -30,6 +37,7 @@ GROUPS = "org.apache.kafka.tools.GroupsCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+SHARE_STATE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
 Tool = Callable[..., str]
@@ -213,3 +221,66 @@ def test_segments_are_read_by_the_dump_tool(
         bootstrap=False,
     )  # fmt: skip
     assert "Found" not in checked, checked
+
+
+def json_values(text: str) -> list[dict[str, Any]]:
+    """The JSON objects that stand in `text` one after the other."""
+    found, position = [], text.find("{")
+    while position >= 0:
+        value, end = json.JSONDecoder().raw_decode(text, position)
+        found.append(value)
+        position = text.find("{", end)
+    return found
+
+
+def test_share_state_is_read_by_kafkas_tools(
+    tool: Tool, request: pytest.FixtureRequest, target: str, bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
+    with Client(bootstrap_servers) as client:
+        desk = Desk(client, client.create_topic(topic_name, 1), group_id)
+        wait_until(lambda: desk.initialize(1, 3) == DONE, PATIENCE_S, "the share coordinator to know the topic")
+        assert desk.write((3, 4, 2, 1), (6, 6, 0, 1), start=3, complete=2) == DONE
+        assert desk.read(4) == (1, 3, [(3, 4, 2, 1), (6, 6, 0, 1)])
+        assert desk.write((7, 7, 4, 5), version=0) == DONE
+        assert desk.delete() == DONE
+    key = SharePartitionKey(group_id, desk.topic_id, 0)
+    partition = internal_partition(str(key), int(COMMON_CONFIGS["share.coordinator.state.topic.num.partitions"]))
+    with consumer(bootstrap_servers, unique("group")) as source:
+        _, end = source.get_watermark_offsets(TopicPartition("__share_group_state", partition), timeout=PATIENCE_S)
+    printed = tool(
+        CONSOLE_CONSUMER, "--topic", "__share_group_state", "--partition", str(partition), "--offset", str(end - 5),
+        "--max-messages", "5", "--formatter", SHARE_STATE_FORMATTER, "--timeout-ms", "60000",
+    )  # fmt: skip
+    records = json_values(printed)
+    topic_id = str(key).split(":")[1]
+    assert {json.dumps(one["key"]["data"]) for one in records} == {
+        json.dumps({"groupId": group_id, "topicId": topic_id, "partition": 0})
+    }
+    assert [one["key"]["type"] for one in records] == [0, 1, 1, 1, 0]
+    snapshot, *updates, tombstone = (one["value"] for one in records)
+    assert tombstone is None
+    assert snapshot["version"] == 0
+    times = {name: snapshot["data"].pop(name) for name in ("createTimestamp", "writeTimestamp")}
+    assert times["createTimestamp"] == times["writeTimestamp"] > 1_700_000_000_000
+    assert snapshot["data"] == {
+        "snapshotEpoch": 0, "stateEpoch": 1, "leaderEpoch": 0, "startOffset": 3, "deliveryCompleteCount": 0,
+        "stateBatches": [],
+    }  # fmt: skip
+    batches = [
+        {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
+        for first, last, state, count in ((3, 4, 2, 1), (6, 6, 0, 1), (7, 7, 4, 5))
+    ]
+    common = {"snapshotEpoch": 0, "deliveryCompleteCount": 2, "startOffset": 3}
+    assert [one["data"] for one in updates] == [
+        {**common, "leaderEpoch": 0, "stateBatches": batches[:2]},
+        {**common, "leaderEpoch": 4, "stateBatches": []},
+        {"snapshotEpoch": 0, "leaderEpoch": 4, "startOffset": -1, "stateBatches": batches[2:]},
+    ]
+    if target != "headrace":
+        return
+    directory = request.getfixturevalue("headrace_server").data_dir / f"__share_group_state-{partition}"
+    (segment,) = directory.glob("*.log")
+    dumped = tool(DUMP_LOG, "--files", str(segment), "--share-group-state-decoder", bootstrap=False)
+    lines = [line for line in dumped.splitlines() if f'"{group_id}"' in line]
+    assert len(lines) == 5, dumped
+    assert '"startOffset":3,"deliveryCompleteCount":2' in lines[1]
