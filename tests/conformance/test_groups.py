@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from tests.conformance.world import OK, World, outcome
+from tests.conformance.world import OK, Group, World, outcome
 from tests.support import unique
 
 
@@ -87,6 +87,41 @@ def test_group_configs_are_checked(world: World) -> None:  # case 18
         "read_committed, read_uncommitted"
     )
     assert group.configure("bogus.x", "1") == "INVALID_CONFIG: Unknown group config name: bogus.x"
+
+
+def test_groups_are_listed_by_state_and_type(world: World) -> None:
+    group = world.group()
+    group.join(world.topic())
+    for found in (world.groups(states=["stable"]), world.groups(types=["Share"])):
+        assert found[group.id] == ("Stable", "share", "share")
+    for found in (world.groups(states=["Empty"]), world.groups(types=["classic"]), world.groups(types=["bogus"])):
+        assert group.id not in found
+
+
+def test_a_group_that_is_empty_can_be_deleted(world: World) -> None:
+    topic = world.topic(records=10)
+    group = world.earliest_group()
+    member = group.join(topic)
+    assert member.fetch() == "0-9 c1"
+    assert member.ack("0-4 accept", epoch=-1) == OK
+    assert group.delete() == "NON_EMPTY_GROUP"
+    member.leave()
+    assert group.delete() == OK
+    assert group.listed is None
+    assert group.topics_with_offsets == {}
+    assert group.state(topic).summary == "start -1 complete -1"
+    assert group.delete() == "GROUP_ID_NOT_FOUND"
+    assert group.join(topic).fetch() == "0-9 c1"
+
+
+def test_a_group_id_may_have_colons(world: World) -> None:
+    group = Group(world, unique("a:b"))
+    assert group.configure("share.auto.offset.reset", "earliest") == OK
+    topic = world.topic(records=3)
+    member = group.join(topic)
+    assert member.fetch() == "0-2 c1"
+    assert member.ack("0 accept") == OK
+    assert group.lag(topic) == 2
 
 
 def test_finding_the_share_coordinator(world: World) -> None:  # case 19

@@ -133,6 +133,29 @@ def test_a_lost_connection_gives_back_its_records_at_once(world: World) -> None:
     wait_until(lambda: member.share_fetch(epoch=2).error == "SHARE_SESSION_NOT_FOUND", 10, "the session to be gone")
 
 
+def test_leaving_the_group_leaves_the_session(world: World) -> None:
+    topic = world.topic(records=10)
+    member = world.earliest_group().join(topic)
+    assert member.fetch() == "0-9 c1"
+    member.leave()
+    assert member.ack("0-9 accept") == OK
+    topic.produce(1)
+    assert member.fetch() == "10-10 c1"
+
+
+def test_an_acquire_mode_that_does_not_exist(world: World) -> None:
+    member = world.earliest_group().join(world.topic(records=10))
+    assert member.fetch_nothing(max_records=0)
+    assert member.share_fetch(epoch=1, mode=9, wait_ms=BRIEFLY_MS).error == "UNKNOWN_SERVER_ERROR"
+    assert member.fetch(epoch=2) == "0-9 c1"  # the epoch has gone on
+
+
+def test_sessions_of_the_first_version(world: World) -> None:
+    member = world.earliest_group().join(world.topic(records=10))
+    assert member.fetch(version=1, max_records=1) == "0-9 c1"
+    assert member.ack("0-9 accept", version=1) == OK
+
+
 def test_a_topic_id_that_nobody_knows(world: World, differs: Callable[..., Any]) -> None:  # case 47
     topic = world.topic(records=1)
     member = world.earliest_group().join(topic)

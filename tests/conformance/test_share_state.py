@@ -14,9 +14,7 @@ AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 
 @pytest.fixture
 def topic(world: World) -> Topic:
-    made = world.topic()
-    world.group().state(made).wait_for_topic()
-    return made
+    return world.topic()
 
 
 @pytest.fixture
@@ -104,7 +102,7 @@ def test_topics_and_partitions_must_exist(world: World, topic: Topic) -> None:
 
 def test_a_state_survives_its_snapshots(small_world: World) -> None:
     """The broker snapshots after three updates."""
-    state = small_world.group().state(small_world.topic()).wait_for_topic()
+    state = small_world.group().state(small_world.topic())
     assert state.initialize(state_epoch=1, start_offset=0) == OK
     for done in range(1, 9):
         assert state.write((done - 1, done - 1, ACKNOWLEDGED, 1), state_epoch=1, leader_epoch=0, start_offset=0,

@@ -83,16 +83,16 @@ class World:
         """Have both internal topics made, which happens when someone looks for a coordinator."""
         group_key, share_key = "any", f"any:{'A' * 22}:0"
         assert [self.find_coordinator(group_key, 0)[0], self.find_coordinator(share_key, 2)[0]] == [OK, OK]
-        self.group().join(self.topic()).leave()
+        self.topic()
 
     def serves(self, api_key: int) -> bool:
         return api_key in self.connection.api_versions()
 
     # --- what cases begin with ---
 
-    def topic(self, partitions: int = 1, records: int = 0, **configs: str) -> Topic:
+    def topic(self, partitions: int = 1, records: int = 0, name: str | None = None, **configs: str) -> Topic:
         """A new topic, with one batch of `records` in its first partition."""
-        name = unique("topic")
+        name = name or unique("topic")
         (made,) = self.ask(
             19, 7,
             topics=[{
@@ -103,6 +103,10 @@ class World:
         ).topics  # fmt: skip
         assert made.error_code == 0, made
         topic = Topic(self, name, made.topic_id)
+        # The coordinators hear of a new topic a moment after its creator does.
+        probe = Group(self, f"probe-{name}")
+        wait_until(lambda: probe.alter(name, {partitions - 1: 0}) == {partitions - 1: OK}, PATIENCE_S, "the topic")
+        assert probe.delete() == OK
         if records:
             topic.produce(records)
         return topic
@@ -136,11 +140,9 @@ class World:
                 topics=[{"name": topic.name, "partitions": [partition]}],
             )  # fmt: skip
             code = response.topics[0].partitions[0].error_code
-            # A coordinator may hear of a new topic a moment after its creator does.
-            coming = code in COORDINATOR_IS_COMING or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return None if coming else outcome(code)
+            return None if code in COORDINATOR_IS_COMING else outcome(code)
 
-        return wait_until(answered, PATIENCE_S, "a coordinator that knows the topic")
+        return wait_until(answered, PATIENCE_S, "a coordinator")
 
     # --- what an administrator sees ---
 
@@ -183,16 +185,9 @@ class Topic:
             self.append(batch([b"v"] * size, timestamp_ms=timestamp_ms), partition)
 
     def append(self, records: bytes, partition: int = 0, transactional_id: str | None = None) -> None:
-        """Produce one batch as it is given, once the partition has its leader."""
-
-        def done() -> bool:
-            code, _ = self.world.connection.produce(
-                self.name, records, partition, transactional_id=transactional_id
-            )
-            assert code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER), outcome(code)
-            return code == 0
-
-        wait_until(done, PATIENCE_S, f"a leader of {self.name}-{partition}")
+        """Produce one batch as it is given."""
+        code, _ = self.world.connection.produce(self.name, records, partition, transactional_id=transactional_id)
+        assert outcome(code) == OK
 
     def end_offset(self, *, committed: bool = False) -> int:
         """ListOffsets: the high watermark of partition 0, or the last stable offset."""
@@ -325,12 +320,6 @@ class ShareState:
 
     def __init__(self, world: World, group_id: str, topic_id: UUID, partition: int) -> None:
         self.world, self.group_id, self.topic_id, self.partition = world, group_id, topic_id, partition
-
-    def wait_for_topic(self) -> ShareState:
-        """Wait until the share coordinator has heard of the topic, a moment after its creator did."""
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        wait_until(lambda: self._ask(87, 1, leader_epoch=0).error_code != missing, PATIENCE_S, "the topic to be known")
-        return self
 
     def _ask(self, api_key: int, version: int, **fields: Any) -> Any:
         topic = {"topic_id": self.topic_id, "partitions": [{"partition": self.partition, **fields}]}
