@@ -69,6 +69,14 @@ def test_acknowledging_where_nothing_is(member: Member) -> None:  # case 36
     assert (empty.error, empty.partitions) == (OK, {})
 
 
+def test_acknowledging_where_nobody_has_fetched(world: World) -> None:
+    member = world.earliest_group().join(world.topic(partitions=2, records=1))
+    assert member.fetch(partitions=[0]) == "0-0 c1"
+    assert member.ack("0 accept", partition=1) == (
+        "UNKNOWN_TOPIC_OR_PARTITION: This server does not host this topic-partition."
+    )
+
+
 def test_acknowledgements_of_a_partition_succeed_or_fail_together(world: World) -> None:  # case 37
     topic = world.topic(partitions=2)
     topic.produce(5)
