@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
+from headrace.errors import Refusal
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.share_group import ShareGroup
 from headrace.groups.share_heartbeat import LEAVE_EPOCH, ShareHeartbeat
 
 NAMESPACE = UUID(int=7)
@@ -162,7 +162,9 @@ class Desk:
         """A share heartbeat; share state that it needs is initialised before, if ``state_works``."""
         request = ShareHeartbeat(member_id, epoch, rack, names, client, "/h")
         found = self.coordinator.share_member_group(group, request)
-        if isinstance(found, ShareGroup) and epoch != LEAVE_EPOCH and self.state_works:
+        if isinstance(found, Refusal):
+            return found
+        if epoch != LEAVE_EPOCH and self.state_works:
             self.initialize(found, found.to_initialize(request, self.topics))
         return self.submit(self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms))
 

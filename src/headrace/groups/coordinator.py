@@ -164,15 +164,17 @@ class GroupCoordinator:
             group = ShareGroup(group_id, self._timers)
         if not isinstance(group, ShareGroup):
             return not_a_share_group(group_id)
-        return group.check_member(request, ShareSettings.of(self._config, group_id)) or group
+        return group.check_member(request, self._config.get_int("group.share.max.size")) or group
 
     def share_heartbeat(
         self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int
-    ) -> Outcome[GroupRecord, ShareHeartbeatReply | Refusal]:
-        """ShareGroupHeartbeat. What :meth:`ShareGroup.to_initialize` names should be initialised before."""
-        group = self.share_member_group(group_id, request)
-        if isinstance(group, Refusal):
-            return Outcome(group)
+    ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
+        """A ShareGroupHeartbeat that :meth:`share_member_group` has let in.
+
+        What :meth:`ShareGroup.to_initialize` names of it should be initialised by now.
+        """
+        group = self.groups.get(group_id) or ShareGroup(group_id, self._timers)
+        assert isinstance(group, ShareGroup)
         return group.heartbeat(request, topics, ShareSettings.of(self._config, group_id), now_ms)
 
     def share_group(self, group_id: str) -> ShareGroup | Refusal:

@@ -52,14 +52,13 @@ class ClassicSettings(NamedTuple):
 
 
 class ShareSettings(NamedTuple):
-    """Limits and times of one share group; the defaults are Kafka's.
+    """Times of one share group; the defaults are Kafka's.
 
     :param assignment_interval_ms: target assignments are computed at most this often; 0 for with every change
     """
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
-    max_size: int = 200
     assignment_interval_ms: int = 1_000
 
     @classmethod
@@ -68,6 +67,5 @@ class ShareSettings(NamedTuple):
         return cls(
             int(config.group_value(group_id, "share.session.timeout.ms")),
             int(config.group_value(group_id, "share.heartbeat.interval.ms")),
-            config.get_int("group.share.max.size"),
             int(config.group_value(group_id, "share.assignment.interval.ms")),
         )

@@ -85,7 +85,7 @@ class ShareGroup:
 
     def heartbeat(
         self, request: ShareHeartbeat, topics: Topics, settings: ShareSettings, now_ms: int
-    ) -> Outcome[GroupRecord, ShareHeartbeatReply | Refusal]:
+    ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
         """A member that :meth:`check_member` lets in joins, stays or leaves, and learns what it is to read."""
         if request.member_epoch == LEAVE_EPOCH:
             stay = (member for member_id, member in self.members.items() if member_id != request.member_id)
@@ -96,8 +96,8 @@ class ShareGroup:
         self._timers.set(SESSION, request.member_id, now_ms + settings.session_timeout_ms)
         return Outcome(step.reply(), tuple(step.records))
 
-    def check_member(self, request: ShareHeartbeat, settings: ShareSettings) -> Refusal | None:
-        """Why a heartbeat is refused."""
+    def check_member(self, request: ShareHeartbeat, max_size: int) -> Refusal | None:
+        """Why a heartbeat is refused; None when it is not."""
         known = self.current.get(request.member_id)
         if known is None:
             if request.member_epoch != JOIN_EPOCH:
@@ -105,10 +105,10 @@ class ShareGroup:
                     ErrorCode.UNKNOWN_MEMBER_ID,
                     f"Member {request.member_id} is not a member of group {self.group_id}.",
                 )
-            if len(self.members) >= settings.max_size:
+            if len(self.members) >= max_size:
                 return Refusal(
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The share group has reached its maximum capacity of {settings.max_size} members.",
+                    f"The share group has reached its maximum capacity of {max_size} members.",
                 )
             return None
         if request.member_epoch > known.member_epoch:

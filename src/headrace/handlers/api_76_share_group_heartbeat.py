@@ -40,8 +40,7 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: Request
     if heartbeat.member_epoch != LEAVE_EPOCH:
         _initialize(broker, group, group.to_initialize(heartbeat, topics))
     outcome = broker.groups.share_heartbeat(group_id, heartbeat, topics, broker.now_ms())
-    reply = broker.submit(broker.groups, group_id, outcome)
-    return _refusal(reply) if isinstance(reply, Refusal) else broker.when_durable(_response(reply))
+    return broker.when_durable(_response(broker.submit(broker.groups, group_id, outcome)))
 
 
 def _initialize(broker: Broker, group: ShareGroup, partitions: Partitions) -> None:

@@ -1,0 +1,111 @@
+"""What share groups cost that have nothing to do.
+
+    python -m bench.idle_groups                 1,000 groups on one topic
+    python -m bench.idle_groups --groups 10000
+
+Each group has one member, which has fetched all there was and holds its share session open. Measured is the CPU time
+(user and system) of the broker: while nobody sends anything; while the members send their heartbeats, each every five
+seconds; and for a produce request to their topic, next to a broker without groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+
+import psutil
+
+from tests import raw
+from tests.support import HeadraceProcess
+
+HEARTBEAT, SHARE_FETCH, CREATE_TOPICS = 76, 78, 19
+HEARTBEAT_INTERVAL_S = 5.0
+IDLE_S = 20.0
+PRODUCES = 3_000
+CONFIGS = {"group.share.session.timeout.ms": "60000", "group.share.max.share.sessions": "20000"}
+
+
+def cpu_seconds(broker: HeadraceProcess) -> float:
+    """What the broker has used so far."""
+    user, system, *_ = psutil.Process(broker.pid).cpu_times()
+    return float(user + system)
+
+
+def used(broker: HeadraceProcess, work: Callable[[], None]) -> float:
+    """CPU seconds that the broker uses while ``work`` goes on."""
+    before = cpu_seconds(broker)
+    work()
+    return cpu_seconds(broker) - before
+
+
+def heartbeat(connection: raw.Connection, group_id: str, epoch: int, names: list[str] | None = None) -> int:
+    """Send one; the member's epoch."""
+    answer = connection.ask(
+        HEARTBEAT, 1, group_id=group_id, member_id="m", member_epoch=epoch, rack_id=None, subscribed_topic_names=names
+    )
+    assert answer.error_code == 0, answer
+    return int(answer.member_epoch)
+
+
+def join(connection: raw.Connection, group_id: str, topic: str, topic_id: object) -> int:
+    """Join, open a share session and fetch what there is: nothing. The member's epoch."""
+    epoch = heartbeat(connection, group_id, 0, [topic])
+    fetched = connection.ask(
+        SHARE_FETCH, 2, group_id=group_id, member_id="m", share_session_epoch=0, max_wait=0, min_bytes=1,
+        max_bytes=1 << 20, max_records=500, batch_size=500, share_acquire_mode=0, is_renew_ack=False,
+        topics=[{"topic_id": topic_id, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}],
+        forgotten_topics_data=[],
+    )  # fmt: skip
+    assert fetched.error_code == 0, fetched
+    return epoch
+
+
+def produce(connection: raw.Connection, topic: str) -> None:
+    """Produce a record, so and so often, one after the other."""
+    records = raw.batch([b"v" * 100])
+    for _ in range(PRODUCES):
+        code, _ = connection.produce(topic, records)
+        assert code == 0
+
+
+def heartbeats(connection: raw.Connection, epochs: dict[str, int]) -> None:
+    """Every member's heartbeats, spread evenly over their interval, for as long as idleness is measured."""
+    begin, sent = time.monotonic(), 0
+    gap_s = HEARTBEAT_INTERVAL_S / len(epochs)
+    while time.monotonic() - begin < IDLE_S:
+        for group_id, epoch in epochs.items():
+            heartbeat(connection, group_id, epoch)
+            sent += 1
+            time.sleep(max(0.0, begin + sent * gap_s - time.monotonic()))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=1_000)
+    count = parser.parse_args(arguments).groups
+    with HeadraceProcess(None, CONFIGS) as broker, raw.connection(broker.bootstrap_servers) as connection:
+        topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        made = connection.ask(CREATE_TOPICS, 7, topics=[topic], timeout=5_000, validate_only=False)
+        topic_id = made.topics[0].topic_id
+        produce(connection, "t")  # warm
+        alone_s = used(broker, lambda: produce(connection, "t"))
+        began = time.perf_counter()
+        epochs = {f"g{number}": join(connection, f"g{number}", "t", topic_id) for number in range(count)}
+        joined_s = time.perf_counter() - began
+        time.sleep(1)
+        idle_s = used(broker, lambda: time.sleep(IDLE_S))
+        beating_s = used(broker, lambda: heartbeats(connection, epochs))
+        with_groups_s = used(broker, lambda: produce(connection, "t"))
+        beats = IDLE_S / HEARTBEAT_INTERVAL_S * count
+        print(f"{count:,} share groups with a member each on one topic, joined in {joined_s:.1f} s")
+        print(f"  nobody sends anything   {idle_s / IDLE_S:8.2%} of a CPU ({idle_s:.2f} s in {IDLE_S:g} s)")
+        print(f"  members send heartbeats {beating_s / IDLE_S:8.2%} of a CPU, {1e6 * beating_s / beats:.0f} µs each")
+        print(
+            f"  a produce request       {1e6 * with_groups_s / PRODUCES:8.0f} µs of CPU; "
+            f"without groups {1e6 * alone_s / PRODUCES:.0f} µs"
+        )
+
+
+if __name__ == "__main__":
+    main()
