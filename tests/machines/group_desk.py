@@ -8,6 +8,7 @@ from uuid import UUID, uuid5
 from headrace.errors import Refusal
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.records import SharedTopic
 from headrace.groups.share_heartbeat import LEAVE_EPOCH, ShareHeartbeat
 
 NAMESPACE = UUID(int=7)
@@ -59,6 +60,7 @@ class Desk:
         self.tickets = 0
         self.topics = {}
         self.state_works = True
+        self.share_state = {}  # the share coordinator: (group id, topic id, partition) -> start offset
 
     def submit(self, outcome):
         for record in outcome.records:
@@ -87,7 +89,17 @@ class Desk:
         return fresh
 
     def restart(self):
+        """Replay, and settle as broker.share_group_state does."""
         self.coordinator = self.restarted()
+        for group in self.coordinator.share_groups():
+            for topic_id in group.state_partitions.deleting:
+                self.forget_state(group, topic_id)
+            stateful = {
+                topic_id: SharedTopic(name, there)
+                for topic_id, (name, partitions) in group.stateful().items()
+                if (there := tuple(p for p in partitions if (group.group_id, topic_id, p) in self.share_state))
+            }
+            self.submit(group.settled(stateful))
         self.coordinator.loaded(self.now_ms)
 
     def add_topic(self, name, partitions, incarnation=0):
@@ -98,6 +110,7 @@ class Desk:
         topic = self.topics.pop(name)
         for _, outcome in self.coordinator.topic_deleted(topic, self.now_ms):
             self.submit(outcome)
+        self.share_state = {key: start for key, start in self.share_state.items() if key[1] != topic.topic_id}
 
     # --- classic groups ---
 
@@ -165,14 +178,47 @@ class Desk:
         if isinstance(found, Refusal):
             return found
         if epoch != LEAVE_EPOCH and self.state_works:
-            self.initialize(found, found.to_initialize(request, self.topics))
+            wanted = found.to_initialize(request, self.topics)
+            if wanted:
+                self.initialize(found, {id_: dict.fromkeys(topic.partitions, -1) for id_, topic in wanted.items()})
         return self.submit(self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms))
 
-    def initialize(self, group, partitions):
-        """Have share state begun, as the share coordinator would."""
-        self.submit(group.initializing(partitions))
-        if partitions:
+    def alter(self, starts, *, group="s", lines=3):
+        """Set offsets by topic name and partition. After so many ``lines`` of broker.share_group_state it crashes."""
+        found = self.coordinator.share_group_at_rest(group, create=True)
+        if not isinstance(found, Refusal):
+            self.initialize(found, {self.topics[name].topic_id: of for name, of in starts.items()}, lines)
+        return found
+
+    def initialize(self, group, starts, lines=3):
+        names = {topic.topic_id: topic.name for topic in self.topics.values()}
+        partitions = {topic_id: SharedTopic(names[topic_id], tuple(sorted(of))) for topic_id, of in starts.items()}
+        if lines > 0:
+            self.submit(group.initializing(partitions))
+        if lines > 1:
+            for topic_id, of in starts.items():
+                self.share_state |= {(group.group_id, topic_id, p): start for p, start in of.items()}
+        if lines > 2:
             self.submit(self.coordinator.groups[group.group_id].initialized(partitions))
+
+    def delete_offsets(self, names, *, group="s", lines=3):
+        """Delete offsets in topics. After so many ``lines`` of broker.share_group_state it crashes."""
+        found = self.coordinator.share_group_at_rest(group, create=False)
+        if isinstance(found, Refusal):
+            return found
+        topic_ids = {self.topics[name].topic_id for name in names if name in self.topics}
+        if lines > 0:
+            self.submit(found.deleting(topic_ids))
+        if lines > 1:
+            for topic_id in topic_ids:
+                self.forget_state(found, topic_id)
+        if lines > 2:
+            self.submit(found.deleted(topic_ids))
+        return found
+
+    def forget_state(self, group, topic_id):
+        of_group = (group.group_id, topic_id)
+        self.share_state = {key: start for key, start in self.share_state.items() if key[:2] != of_group}
 
 
 def durable(coordinator):

@@ -118,3 +118,45 @@ def test_every_subscribed_partition_is_assigned_to_a_subscriber(subscriptions, d
     for topic, numbers in partitions.items():
         assigned = {p for topics in target.values() for p in topics.get(topic, ())}
         assert assigned == (set(numbers) if topic in subscribed else set())
+
+
+@given(members.filter(bool), st.data())
+def test_no_fewer_could_move(now, data):
+    """Where no partition is shared, who has too much keeps its share, and everyone else all it has."""
+    partitions = list(range(data.draw(st.integers(len(now), 20))))
+    owners = data.draw(st.lists(st.none() | st.sampled_from(now), min_size=len(partitions), max_size=len(partitions)))
+    held = {m: {p for p, owner in zip(partitions, owners, strict=True) if owner == m} for m in now}
+    after = share_out(now, partitions, held)
+    kept = sum(len(held[m] & set(after[m])) for m in now)
+    least, odd = divmod(len(partitions), len(now))
+    most_loaded_first = sorted(map(len, held.values()), reverse=True)
+    assert kept == sum(min(load, least + (i < odd)) for i, load in enumerate(most_loaded_first))
+
+
+@given(st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1), min_size=1), st.data())
+def test_each_topic_is_shared_evenly_by_its_subscribers_and_then_left_alone(subscriptions, data):
+    partitions = {topic: range(data.draw(st.integers(1, 6))) for topic in "tuv"}
+    current = {m: {t: tuple(data.draw(st.sets(st.integers(0, 6)))) for t in "tuv"} for m in subscriptions}
+    target = assign_simple(subscriptions, partitions, current)
+    assert assign_simple(subscriptions, partitions, target) == target
+    if len({frozenset(topics) for topics in subscriptions.values()}) == 1:
+        assert max(loads(target)) - min(loads(target)) <= 1
+        return
+    for topic, numbers in partitions.items():
+        having = [target[m].get(topic, ()) for m, topics in subscriptions.items() if topic in topics]
+        if having:
+            sizes = [len(own) for own in having]
+            assert max(sizes) - min(sizes) <= 1
+            holders = Counter(p for own in having for p in own)
+            assert set(holders.values()) == {-(-len(having) // len(numbers))}
+
+
+@given(st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1), min_size=2), st.data())
+def test_a_change_of_one_topic_leaves_the_others_alone_when_subscriptions_differ(subscriptions, data):
+    partitions = {topic: range(data.draw(st.integers(1, 6))) for topic in "tuv"}
+    before = assign_simple(subscriptions, partitions, {})
+    if len({frozenset(topics) for topics in subscriptions.values()}) == 1:
+        return
+    after = assign_simple(subscriptions, {**partitions, "t": range(9)}, before)
+    for m in subscriptions:
+        assert {t: p for t, p in after[m].items() if t != "t"} == {t: p for t, p in before[m].items() if t != "t"}

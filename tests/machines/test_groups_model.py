@@ -161,18 +161,27 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 assert reply.protocol in ("range", "sticky")
 
 
+LINES = st.sampled_from([0, 1, 2, 3, 3, 3])
+"""After which line of a change of share state it fails; after the third it is done."""
+
+
 class ShareGroupMachine(RuleBasedStateMachine):
-    """Members of one share group, and topics that come, grow and go."""
+    """Members of one share group, topics that come, grow and go, administrators, crashes."""
 
     def __init__(self):
         super().__init__()
         self.desk = Desk(group_share_max_size=4)
         self.incarnation = 0
-        self.desk.add_topic("a", 2)
+        self.names = {}  # of all topics that ever were, by id
+        self.seen = {}  # the highest epochs so far
+        self.add_topic("a", 2)
 
     @property
     def group(self):
         return self.desk.coordinator.groups.get("s")
+
+    def add_topic(self, name, partitions, incarnation=0):
+        self.names[self.desk.add_topic(name, partitions, incarnation).topic_id] = name
 
     @rule(
         member_id=st.sampled_from("mnopq"),
@@ -181,34 +190,75 @@ class ShareGroupMachine(RuleBasedStateMachine):
     )
     def join(self, member_id, names, interval):
         self.desk.config.values["share.assignment.interval.ms"] = interval
-        self.desk.beat(member_id, 0, names)
+        full = self.group is not None and len(self.group.members) >= 4 and member_id not in self.group.members
+        reply = self.desk.beat(member_id, 0, names)
+        assert isinstance(reply, Refusal) == full
+        assert full or reply.assignment is not None
 
     @precondition(lambda self: self.group)
     @rule(member_id=st.sampled_from("mnopq"), back=st.sampled_from([0, 0, 0, 1]), names=st.none() | st.just(["a", "c"]))
     def beat(self, member_id, back, names):
         known = self.group.current.get(member_id)
+        before = known and known.assigned
         reply = self.desk.beat(member_id, max(known.member_epoch - back, 1) if known else 1, names)
-        assert isinstance(reply, Refusal) or reply.member_epoch == self.group.current[member_id].member_epoch
+        if isinstance(reply, Refusal):
+            assert known is None or back
+            return
+        now = self.group.current[member_id]
+        assert reply.member_epoch == now.member_epoch
+        assert reply.assignment == (now.assigned if names is not None or now.assigned != before else None)
 
     @precondition(lambda self: self.group)
     @rule(member_id=st.sampled_from("mnopq"))
     def leave(self, member_id):
         self.desk.beat(member_id, -1)
         assert member_id not in self.group.members
+        self.seen.pop(member_id, None)
 
     @rule(name=st.sampled_from("abc"), partitions=st.integers(1, 6))
     def create_or_grow(self, name, partitions):
         topic = self.desk.topics.get(name)
         if topic is None:
             self.incarnation += 1
-            self.desk.add_topic(name, partitions, self.incarnation)
+            self.add_topic(name, partitions, self.incarnation)
         elif partitions > topic.partitions:
-            self.desk.add_topic(name, partitions, topic.incarnation)
+            self.add_topic(name, partitions, topic.incarnation)
 
     @rule(name=st.sampled_from("abc"))
     def delete_topic(self, name):
         if name in self.desk.topics:
             self.desk.delete_topic(name)
+
+    @rule(name=st.sampled_from("abc"), start=st.integers(-1, 9), lines=LINES, crash=st.booleans())
+    def alter_offsets(self, name, start, lines, crash):
+        topic = self.desk.topics.get(name)
+        if topic is None:
+            return
+        found = self.desk.alter({name: dict.fromkeys(range(0, topic.partitions, 2), start)}, lines=lines)
+        assert isinstance(found, Refusal) == bool(self.group and self.group.members)
+        if lines < 3 and crash:
+            self.restart()
+        elif lines > 1 and not isinstance(found, Refusal):
+            assert self.desk.share_state["s", topic.topic_id, 0] == start
+
+    @rule(names=st.lists(st.sampled_from("abc"), unique=True), lines=LINES, crash=st.booleans())
+    def delete_offsets(self, names, lines, crash):
+        found = self.desk.delete_offsets(names, lines=lines)
+        if lines < 3 and crash:
+            self.restart()
+        if (lines > 1 or (lines == 1 and crash)) and not isinstance(found, Refusal):
+            gone = {self.desk.topics[name].topic_id for name in names if name in self.desk.topics}
+            assert not gone & {topic_id for _, topic_id, _ in self.desk.share_state}
+            assert not gone & self.group.stateful().keys()
+
+    @precondition(lambda self: self.group and not self.group.members)
+    @rule()
+    def delete_group(self):
+        self.desk.delete_offsets({self.names[topic_id] for topic_id in self.group.stateful()})
+        self.desk.submit(self.desk.coordinator.delete("s"))
+        assert self.group is None
+        assert not self.desk.share_state
+        self.seen.clear()
 
     @rule(works=st.booleans())
     def break_or_mend_the_state(self, works):
@@ -220,14 +270,21 @@ class ShareGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
+        before = self.group.state_partitions.initialized if self.group else {}
         self.desk.restart()
+        if self.group:
+            after = self.group.state_partitions
+            assert not after.initializing
+            assert not after.deleting
+            for topic_id, topic in before.items():
+                assert set(topic.partitions) <= set(after.initialized[topic_id].partitions)
 
     @precondition(lambda self: self.group and self.group.members)
     @rule()
     def after_some_heartbeats_everything_is_shared(self):
         self.desk.config.values["share.assignment.interval.ms"] = 0
         self.desk.state_works = True
-        for _ in range(4):
+        for _ in range(2):
             for member_id in self.group.members:
                 self.desk.beat(member_id, self.group.current[member_id].member_epoch)
         epoch = self.group.epoch
@@ -241,8 +298,6 @@ class ShareGroupMachine(RuleBasedStateMachine):
         }
         assert assigned == expected
         for member_id, current in self.group.current.items():
-            names = self.group.members[member_id].subscribed_topic_names
-            assert set(current.assigned) <= {self.desk.topics[n].topic_id for n in names if n in self.desk.topics}
             assert self.desk.beat(member_id, current.member_epoch).assignment is None
         assert self.group.epoch == epoch
 
@@ -251,12 +306,38 @@ class ShareGroupMachine(RuleBasedStateMachine):
         assert durable(self.desk.restarted()) == durable(self.desk.coordinator)
 
     @invariant()
+    def who_has_a_partition_is_subscribed_to_it(self):
+        for member_id, current in self.group.current.items() if self.group else ():
+            topics = {self.names[topic_id] for topic_id in current.assigned}
+            assert topics <= set(self.group.members[member_id].subscribed_topic_names)
+
+    @invariant()
+    def what_is_ready_has_state(self):
+        if self.group:
+            initialized = self.group.state_partitions.initialized
+            ready = {("s", topic_id, p) for topic_id, topic in initialized.items() for p in topic.partitions}
+            assert ready <= self.desk.share_state.keys()
+
+    @invariant()
     def epochs_are_in_order(self):
         if self.group:
             assert self.group.epoch >= self.group.target_epoch.epoch
             assert all(c.member_epoch <= self.group.target_epoch.epoch for c in self.group.current.values())
             assert self.group.members.keys() == self.group.current.keys()
             assert self.group.target.keys() <= self.group.members.keys()
+
+    @invariant()
+    def epochs_never_go_back(self):
+        if self.group is None:
+            return
+        now = {"the group": self.group.epoch, "the assignment": self.group.target_epoch.epoch}
+        now |= {member_id: current.member_epoch for member_id, current in self.group.current.items()}
+        assert all(epoch >= self.seen.get(name, 0) for name, epoch in now.items())
+        self.seen = now
+
+    @invariant()
+    def every_member_has_a_deadline(self):
+        assert bool(self.group and self.group.members) == (self.desk.coordinator.next_deadline_ms() is not None)
 
 
 TestClassicGroup = ClassicGroupMachine.TestCase

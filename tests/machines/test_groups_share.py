@@ -326,3 +326,83 @@ def test_deleting_a_share_group(desk):
     assert desk.coordinator.groups == desk.restarted().groups == {}
     desk.stable(1, group="s")  # the id is free for any type
     assert desk.coordinator.list()[0].type == "classic"
+
+
+def test_a_deletion_that_failed_does_no_harm_to_state_that_began_since(desk):
+    desk.alter({"t": {0: 7}})
+    desk.delete_offsets(["t"], lines=1)
+    assert desk.coordinator.groups["s"].stateful() == {}
+    desk.beat("m", 0, ["t"])
+    before = dict(desk.share_state)
+    desk.restart()
+    assert desk.share_state == before
+    assert desk.beat("m", 2).assignment is None
+
+
+def test_a_deletion_that_failed_can_be_asked_for_again(desk):
+    topic = desk.topics["t"]
+    desk.alter({"t": {0: 7}})
+    desk.delete_offsets(["t"], lines=1)
+    assert desk.share_state == {("s", topic.topic_id, 0): 7}
+    group = desk.coordinator.groups["s"]
+    assert group.state_partitions.deleting == {topic.topic_id: "t"}
+    desk.delete_offsets(["t"])
+    assert desk.share_state == {}
+    assert not group.state_partitions.deleting
+
+
+def test_altering_begins_a_group_at_epoch_one(desk):
+    desk.alter({"t": {0: 7}})
+    group = desk.coordinator.groups["s"]
+    assert (group.epoch, group.target_epoch.epoch, group.state_name) == (1, 1, "Empty")
+    assert desk.beat("m", 0, ["t"]).member_epoch == 2
+    assert desk.share_state["s", desk.topics["t"].topic_id, 0] == 7  # what was set is kept, the rest begins
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_groups_whose_offsets_may_not_be_changed(desk, create):
+    def refusal(group_id):
+        return refused(desk.coordinator.share_group_at_rest(group_id, create=create))
+
+    desk.stable(1, group="classic")
+    desk.beat("m", 0, ["t"])
+    assert refusal("") == (24, "The group id is invalid.")
+    assert refusal("classic") == (69, "Group classic is not a share group.")
+    assert refusal("s") == (68, "The group is not empty.")
+    if not create:
+        assert refusal("nope") == (69, "Group nope not found.")
+    assert desk.coordinator.groups.keys() == {"classic", "s"}
+
+
+def test_the_first_thing_that_is_wrong_is_told(desk):
+    desk.stable(1, group="classic")
+    assert refused(desk.beat("", 0, None, group="", rack=""))[1] is None
+    assert refused(desk.beat("m", -2, None, group="", rack=""))[1] == "GroupId can't be empty."
+    assert refused(desk.beat("m", -2, None, group="classic", rack=""))[1] == "RackId can't be empty."
+    assert refused(desk.beat("m", 0, [], group="classic"))[1] == "SubscribedTopicNames must be set in first request."
+    assert refused(desk.beat("m", -2, None, group="classic"))[1] == "MemberEpoch is invalid."
+    for epoch in (-1, 0, 7):
+        assert refused(desk.beat("m", epoch, ["t"], group="classic")) == (69, "Group classic is not a share group.")
+
+
+def test_a_lowered_limit_keeps_who_is_there():
+    desk = Desk(group_share_max_size=3)
+    desk.add_topic("t", 1)
+    for member_id in "mno":
+        desk.beat(member_id, 0, ["t"])
+    desk.config.values["group.share.max.size"] = 2
+    assert desk.beat("m", 0, ["t"]).member_id == "m"  # joining again is not joining
+    desk.beat("n", -1)
+    assert refused(desk.beat("p", 0, ["t"])) == (81, "The share group has reached its maximum capacity of 2 members.")
+    desk.beat("o", -1)
+    assert desk.beat("p", 0, ["t"]).member_id == "p"
+
+
+def test_session_and_heartbeat_times_hold_from_the_next_heartbeat(desk):
+    desk.beat("m", 0, ["t"])
+    desk.config.values |= {"share.session.timeout.ms": 50_000, "share.heartbeat.interval.ms": 6_000}
+    assert desk.beat("m", 2).heartbeat_interval_ms == 6_000
+    desk.pass_ms(49_999)
+    assert desk.coordinator.groups["s"].members
+    desk.pass_ms(1)
+    assert not desk.coordinator.groups["s"].members
