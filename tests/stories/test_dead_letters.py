@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -73,25 +74,25 @@ def failing(monkeypatch: pytest.MonkeyPatch, topic: str, refusal: Refusal = NO_S
 
 @story
 async def test_a_rejected_record_is_written_with_its_context():
-    async with stage(partitions=3, **QUEUE) as s:
+    async with stage(partitions=4, **QUEUE) as s:
         open_queue(s, partitions=2)
-        s.produce(3, partition=2)
+        s.produce(3, partition=3)
         m = s.member()
-        await m.share_fetch(partitions=(2,))
+        await m.share_fetch(partitions=(3,))
         before_ms = s.broker.now_ms()
-        assert await m.ack((0, 2, (ACCEPT, REJECT, RELEASE)), partition=2) == OK
-        (letter,) = records(s, partition=0)  # 2 modulo 2
+        assert await m.ack((0, 2, (ACCEPT, REJECT, RELEASE)), partition=3) == OK
+        (letter,) = records(s, partition=1)  # 3 modulo 2
         assert (letter.key, letter.value) == (None, None)
         assert letter.timestamp_ms >= before_ms
         assert letter.headers == (
             ("__dlq.errors.topic", b"t"),
-            ("__dlq.errors.partition", b"2"),
+            ("__dlq.errors.partition", b"3"),
             ("__dlq.errors.offset", b"1"),
             ("__dlq.errors.group", GROUP.encode()),
             ("__dlq.errors.delivery.count", b"1"),
             ("__dlq.errors.message", REJECTED.encode()),
         )
-        assert not records(s, partition=1)
+        assert not records(s, partition=0)
 
 
 @pytest.mark.parametrize("codec", [batch.NONE, batch.GZIP, batch.SNAPPY, batch.LZ4, batch.ZSTD])
@@ -171,6 +172,27 @@ async def test_a_group_without_a_queue_opens_no_batch(monkeypatch: pytest.Monkey
         monkeypatch.setattr(batch, "records", None)
         assert await m.ack((0, 1, REJECT)) == OK
         assert s.lag() == 0
+
+
+@story
+async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(monkeypatch: pytest.MonkeyPatch):
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        s.produce(10, 10, 10, 10)
+        m = s.member()
+        await m.fetch()
+        opened: list[int] = []
+        real = batch.records
+
+        def counting(data: bytes | memoryview) -> Iterator[batch.Record]:
+            opened.append(batch.header_at(data).base_offset)
+            return real(data)
+
+        monkeypatch.setattr(batch, "records", counting)
+        assert await m.ack((0, 9, ACCEPT), (10, 19, (REJECT, ACCEPT) * 5), (20, 29, ACCEPT), (35, 35, REJECT)) == OK
+        assert opened == [10, 30]
+        monkeypatch.undo()
+        assert [offset for offset, _, _ in letters(s)] == [10, 12, 14, 16, 18, 35]
 
 
 @story
@@ -271,6 +293,20 @@ async def test_a_letter_whose_archiving_failed_is_not_written_again(monkeypatch:
                 assert (await m.ack((0, 1, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         assert await m.ack((0, 2, REJECT)) == OK
         assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
+
+
+@story
+async def test_no_letter_is_written_of_what_the_coordinator_refuses():
+    async with stage(**QUEUE) as s:
+        open_queue(s)
+        s.produce(1)
+        m = s.member()
+        await m.fetch()
+        s.initialize(start_offset=0, state_epoch=2)  # an administrator has reset the group meanwhile
+        code, _ = await m.ack((0, 0, REJECT))
+        assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not letters(s)
+        assert s.lag() == 1
 
 
 def test_a_crash_between_the_letter_and_the_archiving_delivers_again(tmp_path, monkeypatch: pytest.MonkeyPatch):

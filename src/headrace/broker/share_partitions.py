@@ -217,8 +217,6 @@ class SharePartitions:
         """
         for update in outcome.records:
             broker, partition, key = self.broker, loaded.partition, loaded.key
-            if update.archived:
-                self.dead_letters.write(key, loaded.log, update.archived)
             write = broker.share_state.write(
                 key,
                 loaded.state_epoch,
@@ -229,6 +227,8 @@ class SharePartitions:
                 broker.now_ms(),
                 self._partitions(key.topic_id),
             )
+            if update.archived and write.reply is None:
+                self.dead_letters.write(key, loaded.log, update.archived)
             refusal = broker.submit(broker.share_state, loaded.coordinator_key, write)
             if update.archived:
                 self.dead_letters.settled(key)
