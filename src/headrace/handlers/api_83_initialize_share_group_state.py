@@ -28,7 +28,7 @@ def handle(broker: Broker, request: InitializeShareGroupStateRequest, context: R
         outcome = broker.share_state.initialize(key, asked.state_epoch, asked.start_offset, broker.now_ms(), partitions)
         refusal = broker.submit(broker.share_state, str(key), outcome) or Refusal(ErrorCode.NONE)
         if refusal.code == ErrorCode.NONE:
-            broker.share.drop(*key)
+            broker.share.fence(*key)
         return PartitionResult(partition=key.partition, error_code=refusal.code, error_message=refusal.message)
 
     results = each_share_partition(broker, request, initialize)

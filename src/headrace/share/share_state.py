@@ -43,7 +43,7 @@ FENCED_STATE_EPOCH = Refusal(
 COLD_SNAPSHOTS_AT_ONCE = 500
 """So many are written of each partition of the internal topic before others have their turn."""
 
-SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 50_000, 20
+SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 20_000, 20
 """After so many records in all, and so many for each share-partition, the log is shortened without waiting for time to
 pass: what a restart has to read stays bounded."""
 
