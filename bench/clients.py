@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.peer import SCRIPT
+from tests.peer import SCRIPT, jars
 
 HERE = Path(__file__).parent
 TOOLS = "org.apache.kafka.tools"
@@ -23,6 +23,12 @@ MIB = 1 << 20
 
 class ClientError(RuntimeError):
     """A client did not do its work; the text is what it printed."""
+
+
+def java() -> list[str]:
+    """How to run a Java program that consists of one source file, with Kafka's classes."""
+    quiet = f"-Dlog4j2.configurationFile={SCRIPT.parent / 'log4j2.yaml'}"
+    return ["java", "-Xmx512m", "-cp", f"{jars()}/*", quiet]
 
 
 def _run(command: Sequence[str | Path], timeout_s: float = 600) -> str:
@@ -72,18 +78,20 @@ def java_consume(bootstrap: str, topic: str, records: int) -> float:
     return float(row["fetch.MB.sec"])
 
 
-def java_share_consume(bootstrap: str, topic: str, group: str, records: int, threads: int) -> float:
-    """ShareConsumerPerformance: MiB/s of `threads` share consumers over the time in which they fetched."""
-    row = _table_row(
-        _run(
-            [
-                SCRIPT, "run", f"{TOOLS}.ShareConsumerPerformance", "--bootstrap-server", bootstrap,
-                "--topic", topic, "--num-records", str(records), "--group", group, "--threads", str(threads),
-                "--timeout", "60000",
-            ]
-        )
-    )  # fmt: skip
-    return float(row["MB.sec"])
+def java_share_consume(
+    bootstrap: str, topic: str, group: str, records: int, consumers: int, explicit: bool
+) -> tuple[float, float]:
+    """`java/ShareConsume.java`: MiB/s and records/s accepted by share consumers in one group, once they run steadily.
+
+    :param explicit: with an acknowledgement for each record, of which every second is released once
+    """
+    mode = "explicit" if explicit else "implicit"
+    program = [*java(), HERE / "java" / "ShareConsume.java"]
+    out = _run([*program, bootstrap, topic, group, str(records), str(consumers), mode])
+    words = out.split()
+    seen = {name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+    seconds = seen["nanoseconds"] / 1e9
+    return seen["bytes"] / MIB / seconds, seen["records"] / seconds
 
 
 def librdkafka_consume(bootstrap: str, topic: str, records: int) -> float:

@@ -37,6 +37,7 @@ class Scale:
 
     large_records: int = 400_000
     small_records: int = 2_000_000
+    explicit_records: int = 200_000
     latency_s: float = 15
     connections: int = 5_000
     partitions: int = 10_000
@@ -45,7 +46,7 @@ class Scale:
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that everything works; the numbers mean little."""
-        return cls(20_000, 50_000, 2, 200, 200, 2)
+        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +125,23 @@ def consume_java(broker: Broker, scale: Scale) -> tuple[float, ...]:
     return (clients.java_consume(broker.bootstrap_servers, name, scale.large_records),)
 
 
-def share_consume(broker: Broker, scale: Scale, threads: int) -> tuple[float, ...]:
+def _share_consume(broker: Broker, records: int, consumers: int, explicit: bool) -> tuple[float, float]:
     group = unique("bench-share")
     resource = ConfigResource(ResourceType.GROUP, group)
     resource.add_incremental_config(
         ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     )
     admin(broker.bootstrap_servers).incremental_alter_configs([resource])[resource].result(60)
-    name = filled_topic(broker.bootstrap_servers, scale.large_records)
-    return (clients.java_share_consume(broker.bootstrap_servers, name, group, scale.large_records, threads),)
+    name = filled_topic(broker.bootstrap_servers, records)
+    return clients.java_share_consume(broker.bootstrap_servers, name, group, records, consumers, explicit)
+
+
+def share_consume(broker: Broker, scale: Scale, consumers: int) -> tuple[float, ...]:
+    return _share_consume(broker, scale.large_records, consumers, explicit=False)[:1]
+
+
+def share_explicit(broker: Broker, scale: Scale, consumers: int) -> tuple[float, ...]:
+    return _share_consume(broker, scale.explicit_records, consumers, explicit=True)[1:]
 
 
 def latency(broker: Broker, scale: Scale) -> tuple[float, ...]:
@@ -147,10 +156,20 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "consume-librdkafka": Measurement((Metric("consume, librdkafka, 1 KiB", "MiB/s", 1.0),), consume_librdkafka),
     "consume-java": Measurement((Metric("consume, Java, 1 KiB", "MiB/s", 1.0),), consume_java),
     "share-1": Measurement(
-        (Metric("share-consume, Java, 1 consumer", "MiB/s", 1.0),), functools.partial(share_consume, threads=1)
+        (Metric("share-consume, Java, 1 consumer", "MiB/s", 1.2),), functools.partial(share_consume, consumers=1)
     ),
     "share-4": Measurement(
-        (Metric("share-consume, Java, 4 consumers", "MiB/s"),), functools.partial(share_consume, threads=4)
+        (Metric("share-consume, Java, 4 consumers", "MiB/s", 1.0),), functools.partial(share_consume, consumers=4)
+    ),
+    "share-8": Measurement(
+        (Metric("share-consume, Java, 8 consumers", "MiB/s", 1.0),), functools.partial(share_consume, consumers=8)
+    ),
+    "share-explicit": Measurement(
+        (Metric("share-consume, Java, accept and release record by record in turns", "records/s", 1.0),),
+        functools.partial(share_explicit, consumers=1),
+    ),
+    "share-explicit-8": Measurement(
+        (Metric("the same, 8 consumers", "records/s", 1.0),), functools.partial(share_explicit, consumers=8)
     ),
     "latency": Measurement(
         (
