@@ -91,8 +91,8 @@ class Connection:
         except ssl.SSLError as error:
             raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
-            raise ConnectionFailed(f"no broker answers at {address}: {reason}") from None
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise ConnectionFailed(f"no broker answers at {address}: {reason or 'it hung up when TLS began'}") from None
         connection = cls(reader, writer, address, client_id)
         try:
             await connection._negotiate(timeout_ms)
@@ -182,7 +182,9 @@ class Connection:
         answer = await self.request(handshake, timeout_ms=timeout_ms)
         if answer.error_code:
             offered = ", ".join(answer.mechanisms) or "nothing"
-            raise AuthenticationFailed(f"{self.address} offers {offered} to log in with, but not {sasl.mechanism}")
+            raise AuthenticationFailed(
+                f"{self.address} does not let clients log in with {sasl.mechanism}: it offers {offered}"
+            )
         messages = self.messages("sasl_authenticate")
         dialogue = conversation(sasl)
         said = next(dialogue)

@@ -1,0 +1,112 @@
+"""What our own connections take from a librdkafka configuration, and what they refuse."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.admin import AdminClient
+from headrace.admin.settings import UnsupportedSetting, librdkafka_config, settings
+from headrace.admin.translation import kafka_error
+from headrace.client import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
+from headrace.client.security import PLAINTEXT, Sasl
+
+HERE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9092"}
+
+
+def test_defaults_are_those_of_librdkafka() -> None:
+    found = settings(HERE)
+    assert (found.bootstrap_servers, found.client_id, found.security) == ("127.0.0.1:9092", "rdkafka", PLAINTEXT)
+    assert (found.request_timeout_ms, found.connect_timeout_ms) == (60_000, 30_000)
+
+
+def test_what_is_configured_is_honoured() -> None:
+    config = {**HERE, "client.id": "me", "socket.timeout.ms": "1500", "socket.connection.setup.timeout.ms": 1000}
+    found = settings(config)
+    assert (found.client_id, found.request_timeout_ms, found.connect_timeout_ms) == ("me", 1500, 1000)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["a:1", "b:2"], "a:1,b:2"),
+        ("a, b:2", "a:9092,b:2"),
+        ("PLAINTEXT://a:1,[::1]:2,[::1]", "a:1,[::1]:2,[::1]:9092"),
+    ],
+)
+def test_bootstrap_servers_may_be_written_in_many_ways(given: Any, read: str) -> None:
+    assert settings(librdkafka_config({"bootstrap.servers": given})).bootstrap_servers == read
+
+
+def test_logins_are_read() -> None:
+    login = {"sasl.username": "ann", "sasl.password": "s3cret"}
+    config = {**HERE, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "scram-sha-512", **login}
+    security = settings(config).security
+    assert security.sasl == Sasl("SCRAM-SHA-512", "ann", "s3cret")
+    assert security.tls is None
+
+
+def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
+    strict = settings({**HERE, "security.protocol": "ssl"}).security.tls
+    assert strict is not None
+    assert (strict.check_hostname, strict.verify_mode) == (True, ssl.CERT_REQUIRED)
+    nameless = settings({**HERE, "security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"})
+    assert nameless.security.tls is not None
+    assert (nameless.security.tls.check_hostname, nameless.security.tls.verify_mode) == (False, ssl.CERT_REQUIRED)
+    blind = settings({**HERE, "security.protocol": "ssl", "enable.ssl.certificate.verification": False})
+    assert blind.security.tls is not None
+    assert blind.security.tls.verify_mode == ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"security.protocol": "quic"}, "security.protocol is 'quic'"),
+        ({"security.protocol": "sasl_plaintext"}, "sasl.mechanism GSSAPI is not supported"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not supported"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password must be set"),
+        ({"security.protocol": "ssl", "ssl.keystore.location": "/x.p12"}, "ssl.keystore.location is not supported"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/missing.pem"}, "the TLS settings cannot be used: No such"),
+        ({"bootstrap.servers": ""}, "no broker given"),
+    ],
+)
+def test_what_is_not_supported_is_refused(config: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UnsupportedSetting, match=complaint) as refused:
+        settings({**HERE, **config})
+    assert "\n" not in str(refused.value)
+
+
+def test_unsupported_security_fails_the_calls_that_need_it_and_not_the_client() -> None:
+    oauth = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER", "log_level": 0}
+    with AdminClient({"bootstrap.servers": "127.0.0.1:1", **oauth}) as admin:
+        with pytest.raises(KafkaException) as refused:
+            admin.list_share_groups()
+        assert refused.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
+        assert "OAUTHBEARER" in refused.value.args[0].str()
+
+
+def test_new_credentials_are_used_by_our_connections_too() -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "old", "log_level": 0}
+    with AdminClient({"bootstrap.servers": "127.0.0.1:1", "security.protocol": "sasl_plaintext", **login}) as admin:
+        admin.set_sasl_credentials("bob", "new")
+        assert admin._link is not None
+        assert admin._link.cluster.security.sasl == Sasl("PLAIN", "bob", "new")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (RequestRefused("x", 69, "Group g not found."), KafkaError.GROUP_ID_NOT_FOUND, "Group g not found."),
+        (RequestRefused("x", 68), KafkaError.NON_EMPTY_GROUP, "The group is not empty"),
+        (ConnectionFailed("gone"), KafkaError._TRANSPORT, "gone"),
+        (AuthenticationFailed("no"), KafkaError._AUTHENTICATION, "no"),
+        (ApiMissing("old"), KafkaError.UNSUPPORTED_VERSION, "old"),
+        (ClientError("other"), KafkaError._FAIL, "other"),
+    ],
+)
+def test_errors_keep_their_code_and_text(error: ClientError, code: int, text: str) -> None:
+    translated = kafka_error(error)
+    assert (translated.code(), translated.str()) == (code, text)

@@ -1,0 +1,148 @@
+"""Asking coordinators that move, load, hang up and forget to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.client import ClientError, ConnectionFailed, RequestRefused
+from headrace.client.coordinators import Coordinators
+from headrace.errors import ErrorCode
+
+Answers = Mapping[str, Any]
+
+
+class Brokers:
+    """A cluster of which it is said who coordinates what; look-ups are counted."""
+
+    def __init__(self, coordinators: dict[str, int], refusals: Mapping[str, ErrorCode] | None = None) -> None:
+        self.coordinators = coordinators
+        self.refusals = refusals or {}
+        self.look_ups: list[tuple[str, ...]] = []
+        self.learnt: dict[int, tuple[str, int]] = {}
+        self.down: set[int] = set()
+
+    async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Any:
+        if node_id in self.down:
+            raise ConnectionFailed(f"broker {node_id} is down")
+        messages = SimpleNamespace(FindCoordinatorRequest=SimpleNamespace)
+        return SimpleNamespace(
+            address=f"broker-{node_id}", node_id=node_id, messages=lambda _: messages, request=self._find
+        )
+
+    def learn(self, node_id: int, host: str, port: int) -> None:
+        self.learnt[node_id] = (host, port)
+
+    async def _find(self, request: Any, *, timeout_ms: int) -> Any:
+        self.look_ups.append(request.coordinator_keys)
+        return SimpleNamespace(coordinators=[self._found(key) for key in request.coordinator_keys])
+
+    def _found(self, key: str) -> Any:
+        code, node_id = self.refusals.get(key, ErrorCode.NONE), self.coordinators.get(key, -1)
+        return SimpleNamespace(
+            key=key, error_code=code, error_message=None, node_id=node_id, host=f"host-{node_id}", port=9092
+        )
+
+
+def ask(
+    brokers: Brokers,
+    group_ids: Sequence[str],
+    answer: Callable[[int, Sequence[str]], Answers],
+    *,
+    coordinators: Coordinators | None = None,
+    timeout_ms: int = 200,
+) -> dict[str, Any]:
+    async def send(connection: Any, ids: Sequence[str], timeout_ms: int) -> Answers:
+        return answer(connection.node_id, ids)
+
+    asking: Awaitable[dict[str, Any]] = (coordinators or Coordinators(brokers)).ask(group_ids, send, timeout_ms)
+    return asyncio.run(asking)  # type: ignore[arg-type]
+
+
+def test_each_coordinator_is_asked_once_for_all_its_groups() -> None:
+    brokers = Brokers({"a": 1, "b": 2, "c": 1})
+    asked: list[tuple[int, Sequence[str]]] = []
+
+    def answer(node_id: int, ids: Sequence[str]) -> Answers:
+        asked.append((node_id, ids))
+        return {group_id: f"{group_id}@{node_id}" for group_id in ids}
+
+    assert ask(brokers, ["a", "b", "c", "a"], answer) == {"a": "a@1", "b": "b@2", "c": "c@1"}
+    assert sorted(asked) == [(1, ["a", "c"]), (2, ["b"])]
+    assert brokers.look_ups == [("a", "b", "c")]
+    assert brokers.learnt == {1: ("host-1", 9092), 2: ("host-2", 9092)}
+
+
+def test_a_group_that_has_moved_is_looked_up_again_and_no_other() -> None:
+    brokers = Brokers({"a": 1, "b": 1})
+
+    def answer(node_id: int, ids: Sequence[str]) -> Answers:
+        if node_id == 1 and "b" in ids:
+            brokers.coordinators["b"] = 2
+        return {
+            group_id: RequestRefused("x", ErrorCode.NOT_COORDINATOR) if (group_id, node_id) == ("b", 1) else node_id
+            for group_id in ids
+        }
+
+    assert ask(brokers, ["a", "b"], answer) == {"a": 1, "b": 2}
+    assert brokers.look_ups == [("a", "b"), ("b",)]
+
+
+def test_a_coordinator_that_is_loading_is_asked_again_without_a_look_up() -> None:
+    brokers = Brokers({"a": 1})
+    tries = 0
+
+    def answer(_: int, ids: Sequence[str]) -> Answers:
+        nonlocal tries
+        tries += 1
+        return {"a": RequestRefused("x", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if tries < 3 else "done"}
+
+    assert ask(brokers, ["a"], answer) == {"a": "done"}
+    assert (tries, len(brokers.look_ups)) == (3, 1)
+
+
+def test_a_broker_that_is_down_is_forgotten() -> None:
+    brokers = Brokers({"a": 1})
+    coordinators = Coordinators(brokers)
+    answer = lambda node_id, ids: dict.fromkeys(ids, node_id)  # noqa: E731
+    assert ask(brokers, ["a"], answer, coordinators=coordinators) == {"a": 1}
+    brokers.down.add(1)
+    brokers.coordinators["a"] = 2
+    assert ask(brokers, ["a"], answer, coordinators=coordinators) == {"a": 2}
+
+
+def test_a_refusal_is_an_answer_and_is_not_repeated() -> None:
+    brokers = Brokers({"a": 1}, {"b": ErrorCode.GROUP_AUTHORIZATION_FAILED})
+    asked = []
+
+    def answer(_: int, ids: Sequence[str]) -> Answers:
+        asked.append(ids)
+        return {"a": RequestRefused("x", ErrorCode.GROUP_ID_NOT_FOUND)}
+
+    answers = ask(brokers, ["a", "b"], answer)
+    assert answers["a"].code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert answers["b"].code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert asked == [["a"]]
+
+
+def test_what_gets_no_answer_in_time_fails_and_the_rest_does_not() -> None:
+    brokers = Brokers({"a": 1, "b": 2, "c": 1})
+    brokers.down.add(2)
+    answers = ask(brokers, ["a", "b", "c"], lambda _, ids: {"a": "done"}, timeout_ms=60)
+    assert answers["a"] == "done"
+    assert isinstance(answers["b"], ConnectionFailed) and "broker 2 is down" in str(answers["b"])
+    assert isinstance(answers["c"], ConnectionFailed) and "does not mention it" in str(answers["c"])
+
+
+def test_an_error_of_another_kind_is_not_repeated() -> None:
+    tries = 0
+
+    def answer(_: int, ids: Sequence[str]) -> Answers:
+        nonlocal tries
+        tries += 1
+        raise ClientError("the API is missing")
+
+    answers = ask(Brokers({"a": 1}), ["a"], answer)
+    assert (str(answers["a"]), tries) == ("the API is missing", 1)
