@@ -146,7 +146,8 @@ def test_a_full_group_takes_no_more():
     desk.beat("m", 0, ["t"])
     desk.beat("n", 0, ["t"])
     message = "The share group has reached its maximum capacity of 2 members."
-    assert refused(desk.beat("o", 0, ["t"])) == (81, message)
+    assert refused(desk.beat("o", 0, ["t"])) == refused(desk.beat("o", 5)) == (81, message)
+    assert refused(desk.beat("o", -1)) == (25, "Member o is not a member of group s.")
     assert desk.beat("n", 0, ["t"]).member_id == "n"
 
 

@@ -100,15 +100,15 @@ class ShareGroup:
         """Why a heartbeat is refused; None when it is not."""
         known = self.current.get(request.member_id)
         if known is None:
+            if request.member_epoch != LEAVE_EPOCH and len(self.members) >= max_size:
+                return Refusal(
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
+                    f"The share group has reached its maximum capacity of {max_size} members.",
+                )
             if request.member_epoch != JOIN_EPOCH:
                 return Refusal(
                     ErrorCode.UNKNOWN_MEMBER_ID,
                     f"Member {request.member_id} is not a member of group {self.group_id}.",
-                )
-            if len(self.members) >= max_size:
-                return Refusal(
-                    ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The share group has reached its maximum capacity of {max_size} members.",
                 )
             return None
         if request.member_epoch > known.member_epoch:
