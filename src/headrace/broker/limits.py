@@ -50,7 +50,7 @@ SCRAPE_SLICE_SAMPLES = 1000
 SCRAPE_LOADING_MS = 100
 """How long one scrape may spend on opening logs that nobody has used since the start; the next one goes on."""
 
-MAX_SCRAPE_CONNECTIONS = 16
+MAX_SCRAPE_CONNECTIONS = 8
 """Connections at a time to the metrics port."""
 
 MAX_SCRAPE_REQUEST_BYTES = 8192

@@ -267,6 +267,7 @@ class SharePartitions:
 
     def expire(self, now_ms: int) -> None:
         """Give back what was not acknowledged in time, and end release backoffs."""
+        failures: list[tuple[SharePartitionKey, StorageError]] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             armed_ms, _, loaded = heappop(self._deadlines)
             group_id = loaded.key.group_id
@@ -282,7 +283,7 @@ class SharePartitions:
                     timeouts = sum(map(_changed_records, outcome.records))
                     self.broker.metrics.share.lock_timeouts[loaded.key] += timeouts
             except StorageError as error:  # of others the locks can still end: it may be one dead-letter queue only
-                log.error("cannot end the locks of %s: %s; trying again in %d ms", loaded.key, error, EXPIRE_RETRY_MS)
+                failures.append((loaded.key, error))
                 not_before_ms = now_ms + EXPIRE_RETRY_MS
             finally:
                 deadline_ms = loaded.partition.next_deadline_ms()
@@ -290,6 +291,9 @@ class SharePartitions:
                     self.arm(loaded, max(deadline_ms, not_before_ms))
             if not self.sessions.in_group(group_id):
                 self._rest(group_id)
+        if failures:
+            message = "cannot end the locks of %d share-partitions; trying again in %d ms; the first is %s: %s"
+            log.error(message, len(failures), EXPIRE_RETRY_MS, *failures[0])
 
     # The end of things -----------------------------------------------------------------------------------------------
 
