@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import select
 import socket
 import struct
 import typing
@@ -155,6 +156,11 @@ class Connection:
             body.write(b"\0")
         entity_writer(request_class)(body, message(request_class, **fields))
         return api_key, api_version, self.send_request(api_key, api_version, body.getvalue())
+
+    def has_response(self, within_s: float) -> bool:
+        """Whether something to receive comes within this time."""
+        readable, _, _ = select.select([self.socket], [], [], within_s)
+        return bool(readable)
 
     def receive_message(self, sent: tuple[int, int, int]) -> Any:
         """The response to a request that was sent: they come in the order of the requests."""

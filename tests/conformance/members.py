@@ -201,6 +201,10 @@ class Member:
             fields |= {"share_acquire_mode": int(record_limit) if mode is None else mode, "is_renew_ack": renew}
         return epoch, self.connection.send_message(78, version, **fields)
 
+    def has_answer(self, within_s: float) -> bool:
+        """Whether the answer to what was sent comes within this time; it stays to be read."""
+        return self.connection.has_response(within_s)
+
     def finish_fetch(self, started: Any) -> Fetched:
         """The answer to a ShareFetch that was sent."""
         epoch, sent = started

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from headrace.hashing import internal_partition
 from tests.conformance.members import Member
-from tests.conformance.world import OK, Group, Topic, World
+from tests.conformance.world import EARLIEST, LATEST, OK, Group, Topic, World
 from tests.peer import SCRIPT
+from tests.support import COMMON_CONFIGS
 
 pytestmark = pytest.mark.java
 
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 SHARE_PERF = "org.apache.kafka.tools.ShareConsumerPerformance"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+STATE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
+STATE_PARTITIONS = int(COMMON_CONFIGS["share.coordinator.state.topic.num.partitions"])
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A tool lives for a second: what it would gain later it pays for at its start."""
 
@@ -75,6 +83,11 @@ def member(topic: Topic, group: Group) -> Member:
     assert joined.ack("0-3 accept") == OK
     assert joined.ack("4 reject") == OK
     return joined
+
+
+def kafka_id(topic: Topic) -> str:
+    """A topic id as Kafka writes it."""
+    return base64.urlsafe_b64encode(topic.id.bytes).decode().rstrip("=")
 
 
 def test_describing_offsets(tool: Tool, member: Member, topic: Topic, group: Group) -> None:  # case 70
@@ -169,6 +182,39 @@ def test_deleting_groups(tool: Tool, topic: Topic, group: Group) -> None:  # cas
         f"These share groups were deleted successfully: '{group.id}'",
     ]
     assert group.listed is None
+
+
+def test_printing_share_state(tool: Tool, world: World, topic: Topic, group: Group) -> None:
+    state = group.state(topic)
+    assert state.initialize(state_epoch=1, start_offset=0) == OK
+    assert state.write((0, 3, 2, 1), state_epoch=1, leader_epoch=0, start_offset=0, delivery_complete_count=4) == OK
+    assert state.delete() == OK
+    key = {"groupId": group.id, "topicId": kafka_id(topic), "partition": 0}
+    shard = internal_partition(f"{group.id}:{kafka_id(topic)}:0", STATE_PARTITIONS)
+    states = Topic(world, "__share_group_state", UUID(int=0))
+    count = states.list_offset(LATEST, shard) - states.list_offset(EARLIEST, shard)
+    done = tool(
+        CONSOLE_CONSUMER, "--topic", states.name, "--partition", str(shard), "--offset", "earliest",
+        "--max-messages", str(count), "--formatter", STATE_FORMATTER, "--timeout-ms", "60000",
+    )  # fmt: skip
+    printed, rest, decoder = [], done.stdout.strip(), json.JSONDecoder()
+    while rest:
+        one, end = decoder.raw_decode(rest)
+        printed.append(one)
+        rest = rest[end:].lstrip()
+    (first, snapshot), (second, update), tombstone = (
+        (one["key"]["type"], one["value"] and one["value"]["data"]) for one in printed if one["key"]["data"] == key
+    )
+    assert (first, second, tombstone) == (0, 1, (0, None))
+    assert snapshot.pop("createTimestamp") == snapshot.pop("writeTimestamp")
+    assert snapshot == {
+        "snapshotEpoch": 0, "stateEpoch": 1, "leaderEpoch": 0, "startOffset": 0, "deliveryCompleteCount": 0,
+        "stateBatches": [],
+    }  # fmt: skip
+    assert update == {
+        "snapshotEpoch": 0, "leaderEpoch": 0, "startOffset": 0, "deliveryCompleteCount": 4,
+        "stateBatches": [{"firstOffset": 0, "lastOffset": 3, "deliveryState": 2, "deliveryCount": 1}],
+    }  # fmt: skip
 
 
 def test_measuring_a_share_consumer(tool: Tool, world: World, group: Group) -> None:  # case 74

@@ -36,7 +36,8 @@ COORDINATOR_IS_COMING = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-GROUP_RESOURCE, SET, LATEST = 32, 0, -1
+GROUP_RESOURCE, SET = 32, 0
+EARLIEST, LATEST = -2, -1
 
 
 def outcome(code: int, message: str | None = None) -> str:
@@ -190,8 +191,12 @@ class Topic:
         assert outcome(code) == OK
 
     def end_offset(self, *, committed: bool = False) -> int:
-        """ListOffsets: the high watermark of partition 0, or the last stable offset."""
-        asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": LATEST}
+        """The high watermark of partition 0, or the last stable offset."""
+        return self.list_offset(LATEST, committed=committed)
+
+    def list_offset(self, timestamp: int, partition: int = 0, *, committed: bool = False) -> int:
+        """ListOffsets of one partition at a time, or `EARLIEST` or `LATEST`."""
+        asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
         (topic,) = self.world.ask(
             2, 7, replica_id=-1, isolation_level=int(committed),
             topics=[{"name": self.name, "partitions": [asked]}],

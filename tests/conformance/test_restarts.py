@@ -1,0 +1,81 @@
+"""What a share group remembers when its broker goes away and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.members import BRIEFLY_MS, Member
+from tests.conformance.world import OK, Group, Topic, World
+from tests.peer import KafkaPeer
+from tests.support import HeadraceProcess
+
+
+class Restarted:
+    """The same broker before and after."""
+
+    def __init__(self, server: HeadraceProcess | KafkaPeer, target: str) -> None:
+        self.server, self.target = server, target
+        self.world = World(server.bootstrap_servers, target)
+
+    def again(self, *, cleanly: bool) -> World:
+        """Stop the broker, cleanly or with SIGKILL, and start it again."""
+        self.world.close()
+        if cleanly:
+            self.server.stop()
+        else:
+            self.server.kill()
+        self.server.start()
+        self.world = World(self.server.bootstrap_servers, self.target)
+        self.world.warm_up()
+        return self.world
+
+
+@pytest.fixture
+def broker(small_server: HeadraceProcess | KafkaPeer, target: str) -> Iterator[Restarted]:
+    restarted = Restarted(small_server, target)
+    yield restarted
+    restarted.world.close()
+
+
+def half_done(world: World) -> tuple[Topic, Group]:
+    """A group without members that has acknowledged some of twenty records, released some, and holds the others."""
+    topic = world.topic(records=20)
+    group = world.earliest_group()
+    member = group.join(topic)
+    assert member.fetch() == "0-19 c1"
+    for step in ("3-5 accept", "7 reject", "12-14 release"):
+        assert member.ack(step) == OK
+    member.leave()  # which does not end the session
+    assert group.lag(topic) == 16
+    return topic, group
+
+
+def deliveries(member: Member) -> dict[int, int]:
+    """Everything that can be acquired: offset → delivery count."""
+    counts: dict[int, int] = {}
+    while runs := member.fetch(wait_ms=BRIEFLY_MS):
+        for run in runs.split(", "):
+            offsets, count = run.split(" c")
+            first, last = offsets.split("-")
+            counts |= dict.fromkeys(range(int(first), int(last) + 1), int(count))
+    return counts
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_what_is_not_acknowledged_comes_again(broker: Restarted, cleanly: bool) -> None:
+    """A broker that stops releases what is held; one that is killed has forgotten who held what, and that attempt."""
+    topic, group = half_done(broker.world)
+    world = broker.again(cleanly=cleanly)
+    group, topic = Group(world, group.id), Topic(world, topic.name, topic.id)
+    assert group.listed == ("Empty", "share", "share")
+    assert group.lag(topic) == 16
+    member = group.join(topic)
+    held = [0, 1, 2, 6, 8, 9, 10, 11, *range(15, 20)]
+    released = [12, 13, 14]
+    assert deliveries(member) == {**dict.fromkeys(held, 2 if cleanly else 1), **dict.fromkeys(released, 2)}
+    assert member.ack("0-2 accept") == OK
+    assert group.lag(topic) == 13
+    member.close_session()
+    member.leave()
