@@ -12,7 +12,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,17 +43,26 @@ log = logging.getLogger("headrace.broker")
 R = TypeVar("R")
 
 
+def wall_clock_ms() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
 class Broker:
     """One node: topics, logs, coordinators. Use it through :class:`headrace.Broker` or ``headrace serve``.
 
     :param config: broker configuration, with Kafka's names
     :param data_dir: where state lives; None for a temporary directory that goes with the broker
+    :param clock_ms: epoch milliseconds now; how long requests wait is measured by the event loop
     """
 
     node_id = 1
 
-    def __init__(self, config: Config, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, config: Config, data_dir: Path | None = None, *, clock_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
         self.config = config
+        self.now_ms = clock_ms
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
         try:
@@ -83,10 +92,6 @@ class Broker:
         self._retention: asyncio.Task[None] | None = None
 
     # Time ------------------------------------------------------------------------------------------------------------
-
-    def now_ms(self) -> int:
-        """Wall-clock time in epoch milliseconds: what machines are given as ``now_ms``."""
-        return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
         """The event loop's clock, for how long requests may wait."""

@@ -14,7 +14,8 @@ class Waits:
     """The waiting requests of one broker. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, set[asyncio.Future[bool]]] = {}
+        # The waiters of a key in the order in which they came: the first may get what the others then do not.
+        self._waiting: dict[Hashable, dict[asyncio.Future[bool], None]] = {}
 
     def wait(self, keys: Iterable[Hashable], timeout_ms: float) -> asyncio.Future[bool]:
         """A future that becomes True at the first notification of any key, or False when ``timeout_ms`` have passed.
@@ -25,7 +26,7 @@ class Waits:
         future: asyncio.Future[bool] = loop.create_future()
         keys = tuple(keys)
         for key in keys:
-            self._waiting.setdefault(key, set()).add(future)
+            self._waiting.setdefault(key, {})[future] = None
         timer = loop.call_later(max(timeout_ms, 0) / 1000, _settle, future, False)
 
         def forget(_: asyncio.Future[bool]) -> None:
@@ -33,7 +34,7 @@ class Waits:
             for key in keys:
                 waiters = self._waiting.get(key)
                 if waiters is not None:
-                    waiters.discard(future)
+                    waiters.pop(future, None)
                     if not waiters:
                         del self._waiting[key]
 
@@ -41,7 +42,7 @@ class Waits:
         return future
 
     def notify(self, key: Hashable) -> None:
-        """Wake all who wait for ``key``."""
+        """Wake all who wait for ``key``, first come first served."""
         waiters = self._waiting.get(key)
         if waiters:
             for future in waiters:
