@@ -5,13 +5,14 @@
 #   make test             everything that CI runs
 #   make demo [ROWS=n]    the main job: flights through a share group into Parquet
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
+#   make soak             faults with new seeds, all rounds: SOAK_MINUTES=5 of simulation, 20 kills
 #   make conformance-kafka   the same suites of behaviour and clients against a real Apache Kafka
 #   make clean            remove what the targets made, but not .venv
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test test-quick demo bench conformance-kafka java jars clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka java jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,9 +20,11 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 ROWS ?=
 BENCH ?=
+SOAK_MINUTES ?= 5
+SOAK_KILLS ?= 20
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 setup: $(STAMP)
 
@@ -48,6 +51,10 @@ check: lint
 
 test: lint jars
 	$(PYTEST) tests
+
+soak: $(STAMP)
+	$(BIN)/python -m tests.simulation --minutes $(SOAK_MINUTES)
+	HEADRACE_TEST_KILLS=$(SOAK_KILLS) $(PYTEST) -rP tests/faults
 
 demo: $(STAMP) java
 	$(BIN)/python -m headrace.demo $(if $(ROWS),--rows $(ROWS))

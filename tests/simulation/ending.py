@@ -1,0 +1,104 @@
+"""How every run ends: luck is good, everything is finished, and then nothing is missing and nothing is left over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import ErrorCode
+from headrace.log import batch as log_batch
+
+from .clients import Member
+from .witness import Violation
+from .world import World
+
+DRAIN_ROUNDS = 400
+"""So many fetches of each member must be enough."""
+
+
+def drain(world: World) -> None:
+    """Luck is good from now on: members that accept everything finish every record."""
+    world.power.restore()
+    world.faults = dict.fromkeys(world.faults, 0)
+    world.network.cut_all()
+    world.end_step()
+    world.machine.loop.advance(world.session_ms + world.lock_ms)
+    world.end_step()
+    members = [Member(world.network, world.name("drainer"), group, world.topic_names) for group in world.groups * 2]
+    for _ in range(DRAIN_ROUNDS):
+        for member in members:
+            if member.next_heartbeat_ms <= world.machine.loop.now_ms:
+                member.heartbeat(world.machine.loop.now_ms)
+                world.end_step()
+            member.fetch(world.rng)
+            world.end_step()
+            member.accept_all()
+            world.end_step()
+        world.machine.loop.advance(500)
+        world.end_step()
+        if not undone(world):
+            break
+    else:
+        raise Violation(f"cannot be drained: {undone(world)}")
+    world.stop_and_start()
+    world.end_step()
+    left = undone(world)
+    if left:
+        raise Violation(f"was drained, and is not after a restart: {left}")
+    _check_records(world)
+    _check_leftovers(world)
+
+
+def undone(world: World) -> list[str]:
+    """The partitions that groups have not finished, as described."""
+    left = []
+    for group_id in world.groups:
+        answer = world.admin.describe_offsets(group_id, [(topic.name, topic.partitions) for topic in world.topics])
+        for topic in answer.groups[0].topics:
+            for one in topic.partitions:
+                where = (topic.topic_id, one.partition_index)
+                is_empty = world.witness.end_offset(where) == world.witness.log_starts.get(where, 0)
+                if one.lag != 0 and not (one.lag == -1 and is_empty):
+                    name = f"{group_id}:{topic.topic_name}-{where[1]}"
+                    left.append(f"{name} from {one.start_offset}: lag {one.lag}")
+    return left
+
+
+def _check_records(world: World) -> None:
+    """What was acknowledged to producers is there, and finished."""
+    for where in world.partitions:
+        log = world.machine.broker.partition(*where)
+        assert not isinstance(log, ErrorCode)
+        stored, offset = {}, log.log_start_offset
+        while offset < log.end_offset:
+            data = log.read(offset, 1 << 20)
+            assert isinstance(data, bytes), data
+            for position, header in log_batch.headers(data):
+                records = log_batch.records(memoryview(data)[position:])
+                stored.update(enumerate((record.value for record in records), header.base_offset))
+                offset = header.last_offset + 1
+        if len(set(stored.values())) < len(stored):
+            raise Violation(f"a record is twice in {where}, in spite of idempotence")
+        if not world.witness.sent.get(where, set()).issuperset(stored.values()):
+            raise Violation(f"{where} has records that nobody sent there")
+        for offset, value in world.witness.produced.get(where, {}).items():
+            if offset >= log.log_start_offset and stored.get(offset) != value:
+                raise Violation(f"record {offset} of {where} was acknowledged, and is {stored.get(offset)!r}")
+        for shelf in world.witness.shelves.values():
+            if shelf.key[1:] == where:
+                for offset in range(log.log_start_offset, log.end_offset):
+                    if not shelf.is_done(offset):
+                        raise Violation(f"record {offset} of {shelf} was never finished")
+
+
+def _check_leftovers(world: World) -> None:
+    """Nothing is kept of topics that are gone."""
+    broker = world.machine.broker
+    kept = set(broker.share_state.topic_ids()) - set(broker.catalog.topics_by_id)
+    if kept:
+        raise Violation(f"share state is kept of {len(kept)} deleted topics")
+    for group_id in world.groups:
+        group: Any = broker.groups.groups.get(group_id)
+        if group is not None:
+            kept = set(group.stateful()) - set(broker.catalog.topics_by_id)
+            if kept:
+                raise Violation(f"group {group_id} keeps partitions of {len(kept)} deleted topics")

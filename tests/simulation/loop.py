@@ -1,0 +1,114 @@
+"""An event loop with a clock of its own: nothing waits, time is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+EPOCH_MS = 1_750_000_000_000
+"""When every simulation begins."""
+
+MAX_CALLBACKS = 100_000
+"""With so many in one go, whatever is running runs in circles."""
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """Runs callbacks when :meth:`settle` or :meth:`advance` is called; `now_ms` counts whole milliseconds.
+
+    :param is_alive: nothing runs any more when this answers False
+    :ivar failures: what went wrong in callbacks and tasks, as asyncio describes it
+    """
+
+    def __init__(self, now_ms: int, is_alive: Callable[[], bool]) -> None:
+        self.now_ms = now_ms
+        self._is_alive = is_alive
+        self.failures: list[dict[str, Any]] = []
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._serial = count()
+
+    # What the simulation calls
+
+    def settle(self) -> None:
+        """Run everything that is ready, and what that makes ready."""
+        self.advance(0)
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` milliseconds pass, timer by timer."""
+        end_ms = self.now_ms + ms
+        left = MAX_CALLBACKS
+        while self._is_alive():
+            while self._ready and self._is_alive():
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+                left -= 1
+                assert left, f"this never comes to rest: {handle}"
+            if not self._timers or self._timers[0][0] > end_ms:
+                break
+            when_ms, _, timer = heapq.heappop(self._timers)
+            self.now_ms = max(self.now_ms, when_ms)
+            self._ready.append(timer)
+        self.now_ms = max(self.now_ms, end_ms)
+
+    def kill(self) -> None:
+        """Nothing that is planned will ever happen."""
+        self._ready.clear()
+        self._timers.clear()
+        self.call_exception_handler = lambda context: None  # type: ignore[method-assign]
+
+    # What asyncio and the broker call
+
+    def time(self) -> float:
+        return self.now_ms / 1000
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (math.ceil(when * 1000 - 1e-3), next(self._serial), handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        return asyncio.Task(coro, loop=self, **options)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.failures.append(context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are dropped when their time comes."""

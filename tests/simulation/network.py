@@ -1,0 +1,201 @@
+"""Between clients and broker: frames without sockets, and what can go wrong with them."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from kio.index import load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from headrace.broker.server import Connection
+from headrace.wire.frames import SIZE
+
+from .power import Machine, Power, PowerCut
+
+GOOD, LOST_REQUEST, LOST_ANSWER, DOUBLED = "good", "lost request", "lost answer", "doubled"
+"""What becomes of a request. What is lost looks the same to its sender: no answer."""
+
+Answered = Callable[[Any], None]
+"""Is given the answer, or None when there will be none."""
+
+
+class Observer(Protocol):
+    """Sees all that passes between clients and broker."""
+
+    def arrived(self, connection_id: int, request: Any) -> object:
+        """The broker is about to serve a request. What this returns is handed to :meth:`answered`."""
+
+    def answered(self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes) -> None:
+        """The broker's answer has left it, which makes it true, whether or not it gets anywhere."""
+
+    def disconnected(self, connection_id: int) -> None:
+        """The broker has dealt with the end of a connection."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    request: Any
+    on_answer: Answered | None
+    is_answered: bool = True
+    foreseen: Any = None
+
+
+class Network:
+    """All connections to a machine."""
+
+    def __init__(self, machine: Machine, power: Power, observer: Observer) -> None:
+        self.machine, self.power, self.observer = machine, power, observer
+        self.wires: list[Wire] = []
+
+    def connect(self, client_id: str) -> Wire:
+        """A new connection."""
+        wire = Wire(self, client_id)
+        self.wires.append(wire)
+        return wire
+
+    def down(self) -> None:
+        """The broker is gone without a word."""
+        for wire in self.wires:
+            wire.lose()
+        self.wires.clear()
+
+    def cut_all(self) -> None:
+        """The broker sees every connection end."""
+        for wire in list(self.wires):
+            wire.cut()
+
+
+class Wire:
+    """One connection, and its transport to the broker, who gets a request when the one before is answered."""
+
+    def __init__(self, network: Network, client_id: str) -> None:
+        self.client_id = client_id
+        self.is_open = True
+        self._network = network
+        self._queue: deque[_Sent] = deque()
+        self._serving: _Sent | None = None
+        self._connection = Connection(network.machine.server, network.machine.server.listeners[0])
+        self._connection.connection_made(self)
+
+    # The client's end
+
+    def send(self, request: Any, on_answer: Answered, fate: str = GOOD) -> None:
+        """Send one of kio's requests."""
+        if fate == LOST_REQUEST or not self.is_open:
+            on_answer(None)
+            return
+        self._queue.append(_Sent(request, on_answer, is_answered=fate != LOST_ANSWER))
+        if fate == DOUBLED:
+            self._queue.append(_Sent(request, None))
+        self._pump()
+
+    def cut(self) -> None:
+        """Break the connection; both ends notice."""
+        if self.is_open:
+            self.lose()
+            self._network.wires.remove(self)
+            self._lost()
+
+    def lose(self) -> None:
+        """Break the connection; only the client notices."""
+        self.is_open = False
+        unanswered = [*([self._serving] if self._serving else []), *self._queue]
+        self._serving = None
+        self._queue.clear()
+        for sent in unanswered:
+            if sent.on_answer:
+                sent.on_answer(None)
+
+    # Transport
+
+    def _pump(self) -> None:
+        if self._serving is not None or not self._queue or self._network.power.is_off:
+            return
+        sent = self._serving = self._queue.popleft()
+        connection = self._connection
+        sent.foreseen = self._network.observer.arrived(connection.connection_id, sent.request)
+        frame = encode(sent.request, self.client_id)
+        connection.get_buffer(-1)[: len(frame)] = frame
+        try:
+            connection.buffer_updated(len(frame))
+        except PowerCut:
+            pass
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.writelines([data])
+
+    def writelines(self, pieces: list[bytes | memoryview]) -> None:
+        if self._network.power.is_off or not self.is_open:
+            return
+        sent, self._serving = self._serving, None
+        assert sent is not None, "an answer that nobody asked for"
+        frame = b"".join(pieces)
+        answer = decode(sent.request, frame)
+        self._network.observer.answered(self._connection.connection_id, sent.request, sent.foreseen, answer, frame)
+        if sent.on_answer:
+            sent.on_answer(answer if sent.is_answered else None)
+        if self._queue:
+            self._network.machine.loop.call_soon(self._pump)
+
+    def close(self) -> None:
+        raise AssertionError("the broker closes the connection of a client that did nothing wrong")
+
+    abort = close
+
+    def _lost(self) -> None:
+        try:
+            self._connection.connection_lost(None)
+        except PowerCut:
+            return
+        if not self._network.power.is_off:
+            self._network.observer.disconnected(self._connection.connection_id)
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("client", 1)
+
+    def pause_reading(self) -> None:
+        raise AssertionError("one request at a time is no flood")
+
+    resume_reading = pause_reading
+
+
+@cache
+def _request_writer(request_type: Any) -> tuple[Any, Any, Any]:
+    header_type = request_type.__header_schema__
+    return header_type, entity_writer(header_type), entity_writer(request_type)
+
+
+def encode(request: Any, client_id: str) -> bytes:
+    """The frame of a request."""
+    header_type, write_header, write_request = _request_writer(type(request))
+    header = header_type(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=0,
+        client_id=client_id,
+    )
+    sink = io.BytesIO()
+    write_header(sink, header)
+    write_request(sink, request)
+    body = sink.getvalue()
+    return SIZE.pack(len(body)) + body
+
+
+@cache
+def _response_reader(api_key: int, version: int) -> tuple[Any, Any]:
+    response_type = load_response_schema(api_key, version)
+    return entity_reader(response_type.__header_schema__), entity_reader(response_type)
+
+
+def decode(request: Any, frame: bytes) -> Any:
+    """The answer to a request."""
+    read_header, read_response = _response_reader(request.__api_key__, request.__version__)
+    payload = frame[SIZE.size :]
+    _, header_size = read_header(payload, 0)
+    answer, _ = read_response(payload, header_size)
+    return answer

@@ -1,0 +1,100 @@
+"""A run from its seed to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+from uuid import UUID
+
+from headrace.broker import catalog
+
+from .ending import drain
+from .power import Power
+from .witness import Violation
+from .world import World
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run that held: how many steps, what happened how often, and a digest of all frames that the broker sent."""
+
+    seed: int
+    steps: int
+    counts: dict[str, int]
+    digest: str
+
+
+class Failure(AssertionError):
+    """A run that did not hold; the text says how to repeat it."""
+
+
+class _Errors(logging.Handler):
+    """What the broker logs as errors: nothing is to go wrong that it cannot explain."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    """In memory where there is such a place: the simulation writes much, and keeps none of it."""
+    path = Path(tempfile.mkdtemp(prefix="headrace-simulation-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def simulate(seed: int, steps: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run.
+
+    :param say: is told every step as it happens
+    :raises Failure: something happened that must not; it says how to repeat the run
+    """
+    ids = random.Random(f"ids of {seed}")
+    errors, power = _Errors(), Power()
+    logger = logging.getLogger("headrace")
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(errors)
+    logger.propagate = False
+    world: World | None = None
+    try:
+        with (
+            _directory() as data_dir,
+            power.wired(),
+            mock.patch.object(catalog, "uuid4", side_effect=lambda: UUID(int=ids.getrandbits(128), version=4)),
+        ):
+            world = World(seed, data_dir, power, say)
+            world.run(steps)
+            drain(world)
+            for record in errors.records:
+                raise Violation(f"the broker logged: {record.getMessage()}")
+            world.machine.stop()
+            return Result(seed, steps, dict(world.witness.counts), world.digest)
+    except Exception as error:
+        step = world.step if world is not None else 0
+        tail = "\n".join(world.tail if world is not None else ())
+        logged = "\n".join(f"the broker logged: {record.getMessage()}" for record in errors.records[-5:])
+        raise Failure(
+            f"seed {seed}, step {step}: {type(error).__name__}: {error}\n{tail}\n{logged}\n"
+            f"repeat it: python -m tests.simulation --seed {seed} --steps {steps}"
+        ) from error
+    finally:
+        asyncio._set_running_loop(None)
+        logger.removeHandler(errors)
+        logger.setLevel(level)
+        logger.propagate = propagate

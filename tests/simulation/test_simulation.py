@@ -1,0 +1,50 @@
+"""Runs whose seeds are always the same, runs whose seeds are new every time, and the same run twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import ROOT
+
+from .run import Failure, simulate
+
+STEPS = 1000
+FRESH = random.SystemRandom().randrange(1 << 32)
+
+
+@pytest.mark.parametrize("seed", range(1, 16))
+def test_share_groups_survive_bad_luck(seed: int) -> None:
+    assert simulate(seed, STEPS).counts["accepted"]
+
+
+@pytest.mark.parametrize("seed", [FRESH + i for i in range(5)])
+def test_share_groups_survive_bad_luck_that_nobody_has_seen_before(seed: int) -> None:
+    print(f"python -m tests.simulation --seed {seed} --steps {STEPS}")
+    simulate(seed, STEPS)
+
+
+def test_everything_that_may_happen_happens() -> None:
+    happened: set[str] = set()
+    for seed in range(101, 105):
+        happened |= simulate(seed, STEPS).counts.keys()
+    expected = ["accepted", "rejected", "released", "renewed", "gaps", "starts", "resets"]
+    assert happened.issuperset([*expected, "timed out", "archived at the limit"])
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_a_run_by_seed_is_always_the_same(hash_seed: str) -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "7", "--steps", "500"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=ROOT, check=True)
+    assert simulate(7, 500).digest in done.stdout
+
+
+def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.witness.Witness.end_offset", lambda witness, where: 1 << 40)
+    with pytest.raises(Failure, match=r"(?s)seed 3, step \d+: .*python -m tests.simulation --seed 3 --steps 300$"):
+        simulate(3, 300)

@@ -1,0 +1,476 @@
+"""What has become of every record, worked out from requests and answers alone, and what must never happen.
+
+The witness foresees what a request does when the broker is about to serve it, and compares that with the answer. A
+power cut leaves open whether the last things that were begun have happened: the disk then says which, and may say
+nothing else.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from headrace.broker.share_partitions import LEADER_EPOCH
+from headrace.errors import ErrorCode
+from headrace.log import batch as log_batch
+from headrace.share.acknowledgement import ACCEPT, AVAILABLE, GAP, REJECT, RELEASE, RENEW
+from headrace.share.records import SharePartitionKey
+from headrace.share.share_state import ReadState
+
+from .power import Machine
+
+ACQUIRED, DONE = "acquired", "done"
+UNKNOWN = -1
+Partition = tuple[UUID, int]
+
+
+class Violation(AssertionError):
+    """Something that must never happen has happened."""
+
+
+class Persisted(NamedTuple):
+    """What a restart must find of a record."""
+
+    is_done: bool
+    delivery_count: int
+
+    def __str__(self) -> str:
+        return "finished" if self.is_done else f"available with delivery count {self.delivery_count}"
+
+
+class Record:
+    """One record as seen by one group.
+
+    :ivar persisted: what a restart would find
+    :ivar holder: the member that holds it, None for nobody
+    :ivar held_count: its delivery count while it is held
+    :ivar options: after a power cut: what a restart may find
+    """
+
+    __slots__ = ("deadline_ms", "held_count", "holder", "options", "persisted")
+
+    def __init__(self) -> None:
+        self.persisted = _NEW
+        self.holder: str | None = None
+        self.held_count = 0
+        self.deadline_ms = 0
+        self.options: set[Persisted] = set()
+
+    @property
+    def is_done(self) -> bool:
+        return self.persisted.is_done
+
+
+_NEW = Persisted(False, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Shelf:
+    """A share-partition as seen from outside.
+
+    :ivar start_offset: as last described, UNKNOWN before the first time
+    :ivar resetting: the start offset that an administrator is setting, None while nobody is
+    """
+
+    key: SharePartitionKey
+    start_offset: int = UNKNOWN
+    resetting: int | None = None
+    records: dict[int, Record] = field(default_factory=dict)
+
+    def record(self, offset: int) -> Record:
+        found = self.records.get(offset)
+        if found is None:
+            found = self.records[offset] = Record()
+        return found
+
+    def is_done(self, offset: int) -> bool:
+        found = self.records.get(offset)
+        return offset < self.start_offset or (found is not None and found.is_done)
+
+    def reset(self, start_offset: int) -> None:
+        """An administrator has it begin anew."""
+        self.start_offset, self.resetting = start_offset, None
+        for record in self.records.values():
+            record.holder = None  # whose lock timer may still be there
+        self.records.clear()
+
+    def __str__(self) -> str:
+        return f"{self.key.group_id}:{str(self.key.topic_id)[:4]}-{self.key.partition}"
+
+
+@dataclass(slots=True)
+class Foreseen:
+    """What a share request will do.
+
+    :ivar error: its top-level error
+    :ivar accepted: for each partition whether its acknowledgements are taken
+    :ivar before: the records that it changes, as they were
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    accepted: dict[Partition, bool] = field(default_factory=dict)
+    before: list[tuple[Record, Persisted]] = field(default_factory=list)
+
+
+class Witness:
+    """Sees everything; raises :class:`Violation`."""
+
+    def __init__(self, machine: Machine, lock_ms: int, delivery_limit: int) -> None:
+        self.machine = machine
+        self.lock_ms, self.delivery_limit = lock_ms, delivery_limit
+        self.shelves: dict[SharePartitionKey, Shelf] = {}
+        self.log_starts: dict[Partition, int] = {}
+        self.sent: dict[Partition, set[bytes]] = {}
+        self.produced: dict[Partition, dict[int, bytes]] = {}
+        self.counts: Counter[str] = Counter()
+        self._sessions: dict[tuple[str, str], list[int]] = {}  # connection, next epoch
+        self._timers: list[tuple[int, int, list[Record]]] = []
+        self._serial = count()
+        self._unanswered: list[Foreseen] = []
+        self._unsettled: list[tuple[Record, Persisted]] = []
+
+    # Requests
+
+    def arrived(self, connection_id: int, request: Any) -> Foreseen | None:
+        kind = type(request).__name__
+        if kind == "ShareFetchRequest":
+            foreseen = self._share_request(connection_id, request, request.is_renew_ack, may_open=True)
+        elif kind == "ShareAcknowledgeRequest":
+            foreseen = self._share_request(connection_id, request, request.is_renew_ack, may_open=False)
+        else:
+            return None
+        self._unanswered.append(foreseen)
+        return foreseen
+
+    def answered(self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes) -> None:
+        self.expire()
+        kind = type(request).__name__
+        if foreseen is not None:
+            self._unanswered = [one for one in self._unanswered if one is not foreseen]
+            if int(answer.error_code) != foreseen.error:
+                error = ErrorCode(int(answer.error_code))
+                raise Violation(f"{kind} is answered with {error.name} instead of {foreseen.error.name}")
+        if kind == "ShareFetchRequest":
+            self._share_fetched(request, foreseen, answer)
+        elif kind == "ShareAcknowledgeRequest":
+            for topic in answer.responses:
+                for partition in topic.partitions:
+                    self._acknowledged(request, foreseen, topic.topic_id, partition, int(partition.error_code))
+        elif kind == "DescribeShareGroupOffsetsRequest":
+            self._described(answer)
+        elif kind in ("AlterShareGroupOffsetsRequest", "DeleteShareGroupOffsetsRequest"):
+            self._reset(int(answer.error_code) == 0)
+        elif kind == "DeleteGroupsRequest":
+            self._reset(int(answer.results[0].error_code) == 0)
+
+    def disconnected(self, connection_id: int) -> None:
+        self.expire()
+        for (group_id, member_id), (opened_by, _) in list(self._sessions.items()):
+            if opened_by == connection_id:
+                del self._sessions[group_id, member_id]
+                for record in self._held_by(group_id, member_id):
+                    self._give_back(record)
+
+    # Sessions and acknowledgements
+
+    def _share_request(self, connection_id: int, request: Any, renew: bool, may_open: bool) -> Foreseen:
+        foreseen = Foreseen()
+        member = (request.group_id, request.member_id)
+        epoch = request.share_session_epoch
+        if epoch == 0 and may_open:
+            self._sessions[member] = [connection_id, 1]
+            return foreseen
+        session = self._sessions.get(member)
+        if session is None:
+            foreseen.error = ErrorCode.SHARE_SESSION_NOT_FOUND
+            return foreseen
+        if epoch not in (-1, session[1]):
+            foreseen.error = ErrorCode.INVALID_SHARE_SESSION_EPOCH
+            return foreseen
+        session[1] += 1
+        for topic in request.topics:
+            for partition in topic.partitions:
+                if partition.acknowledgement_batches:
+                    where = (topic.topic_id, partition.partition_index)
+                    self._foresee(request, where, partition.acknowledgement_batches, foreseen)
+        if epoch == -1:
+            del self._sessions[member]
+            for record in self._held_by(*member):
+                foreseen.before.append((record, record.persisted))
+                self._give_back(record)
+        return foreseen
+
+    def _foresee(self, request: Any, where: Partition, batches: Iterable[Any], foreseen: Foreseen) -> None:
+        if not self.exists(where):
+            foreseen.accepted[where] = False
+            return
+        shelf = self.shelf(SharePartitionKey(request.group_id, *where))
+        changes: list[tuple[Record, int]] = []
+        # What DeleteRecords took is over when a fetch has noticed it; until then only the broker knows.
+        loaded = self.machine.broker.share.loaded(*shelf.key)
+        accepted = loaded is not None
+        for offset, acknowledge_type in _each(batches):
+            record = shelf.records.get(offset)
+            if record is not None and record.holder == request.member_id:
+                changes.append((record, acknowledge_type))
+            elif loaded is not None and offset >= loaded.partition.start_offset:
+                accepted = False
+        foreseen.accepted[where] = accepted
+        if accepted:
+            self._apply(changes, foreseen)
+
+    def _apply(self, changes: list[tuple[Record, int]], foreseen: Foreseen) -> None:
+        renewed = []
+        for record, acknowledge_type in changes:
+            if acknowledge_type == RENEW:
+                renewed.append(record)
+                continue
+            foreseen.before.append((record, record.persisted))
+            if acknowledge_type == RELEASE:
+                self._give_back(record)
+            else:
+                record.persisted, record.holder = Persisted(True, 0), None
+            self.counts[_TYPE_NAMES[acknowledge_type]] += 1
+        if renewed:
+            self.counts["renewed"] += len(renewed)
+            self._lock(renewed)
+
+    def _acknowledged(self, request: Any, foreseen: Foreseen, topic_id: UUID, partition: Any, error_code: int) -> None:
+        where = (topic_id, partition.partition_index)
+        if where not in foreseen.accepted:
+            return
+        code = ErrorCode(error_code)
+        if foreseen.accepted[where] == bool(code):
+            what = "refused with " + code.name if code else "taken"
+            raise Violation(f"acknowledgements of {request.member_id} are {what}, and must not be: {where[1]}")
+
+    # Deliveries
+
+    def _share_fetched(self, request: Any, foreseen: Foreseen, answer: Any) -> None:
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                where = (topic.topic_id, partition.partition_index)
+                self._acknowledged(request, foreseen, topic.topic_id, partition, int(partition.acknowledge_error_code))
+                code = ErrorCode(int(partition.error_code))
+                if code:
+                    key = SharePartitionKey(request.group_id, *where)
+                    if self.exists(where) and self.machine.broker.share_state.knows(key):
+                        raise Violation(f"a fetch of {where} is answered with {code.name}")
+                    continue
+                if partition.acquired_records:
+                    self._delivered(request, where, partition)
+
+    def _delivered(self, request: Any, where: Partition, partition: Any) -> None:
+        shelf = self.shelf(SharePartitionKey(request.group_id, *where))
+        covered = [(h.base_offset, h.last_offset) for _, h in log_batch.headers(partition.records or b"")]
+        taken: list[Record] = []
+        for run in partition.acquired_records:
+            for offset in range(run.first_offset, run.last_offset + 1):
+                if not any(first <= offset <= last for first, last in covered):
+                    raise Violation(f"offset {offset} of {shelf} is acquired, and its record is not there")
+                taken.append(self._take(shelf, offset, run.delivery_count, request.member_id))
+        self.counts["delivered"] += len(taken)
+        self._lock(taken)
+
+    def _take(self, shelf: Shelf, offset: int, delivery_count: int, member_id: str) -> Record:
+        record = shelf.record(offset)
+        if record.is_done:
+            raise Violation(f"offset {offset} of {shelf} is delivered to {member_id} after it was finished")
+        if record.holder is not None:
+            raise Violation(f"offset {offset} of {shelf} is held by {record.holder}, and delivered to {member_id} too")
+        if offset < shelf.start_offset:
+            raise Violation(f"offset {offset} of {shelf} is delivered, before the start offset {shelf.start_offset}")
+        if delivery_count > self.delivery_limit:
+            raise Violation(f"offset {offset} of {shelf} has delivery count {delivery_count} > {self.delivery_limit}")
+        expected = record.persisted.delivery_count + 1
+        if delivery_count != expected:
+            raise Violation(f"offset {offset} of {shelf} has delivery count {delivery_count}, not {expected}")
+        record.holder, record.held_count = member_id, delivery_count
+        return record
+
+    # Locks
+
+    def _lock(self, records: list[Record]) -> None:
+        deadline_ms = self.machine.loop.now_ms + self.lock_ms
+        for record in records:
+            record.deadline_ms = deadline_ms
+        heapq.heappush(self._timers, (deadline_ms, next(self._serial), records))
+
+    def expire(self) -> None:
+        """Take note of the locks that have run out."""
+        now_ms = self.machine.loop.now_ms
+        while self._timers and self._timers[0][0] <= now_ms:
+            deadline_ms, _, records = heapq.heappop(self._timers)
+            for record in records:
+                if record.holder is not None and record.deadline_ms == deadline_ms:
+                    self._unsettled.append((record, record.persisted))
+                    self._give_back(record)
+                    self.counts["timed out"] += 1
+
+    def _give_back(self, record: Record) -> None:
+        is_done = record.held_count >= self.delivery_limit
+        self.counts["archived at the limit"] += is_done
+        record.persisted, record.holder = Persisted(is_done, 0 if is_done else record.held_count), None
+
+    def _held_by(self, group_id: str, member_id: str) -> Iterator[Record]:
+        for key, shelf in self.shelves.items():
+            if key.group_id == group_id:
+                yield from (record for record in shelf.records.values() if record.holder == member_id)
+
+    # Topics and offsets
+
+    def shelf(self, key: SharePartitionKey) -> Shelf:
+        found = self.shelves.get(key)
+        if found is None:
+            found = self.shelves[key] = Shelf(key)
+        return found
+
+    def exists(self, where: Partition) -> bool:
+        topic = self.machine.broker.catalog.topics_by_id.get(where[0])
+        return topic is not None and 0 <= where[1] < topic.partitions
+
+    def end_offset(self, where: Partition) -> int:
+        log = self.machine.broker.partition(*where)
+        assert not isinstance(log, ErrorCode), where
+        return log.end_offset
+
+    def _reset(self, is_done: bool) -> None:
+        """What an administrator asked for is done, or refused."""
+        self.counts["resets" if is_done else "refused resets"] += 1
+        for shelf in self.shelves.values():
+            if shelf.resetting is not None:
+                if is_done:
+                    shelf.reset(shelf.resetting)
+                shelf.resetting = None
+
+    def _described(self, answer: Any) -> None:
+        for group in answer.groups:
+            for topic in group.topics:
+                for partition in topic.partitions:
+                    if topic.topic_id is None or not self.exists((topic.topic_id, partition.partition_index)):
+                        continue
+                    shelf = self.shelf(SharePartitionKey(group.group_id, topic.topic_id, partition.partition_index))
+                    if partition.error_code:
+                        raise Violation(f"describing {shelf} is answered with {ErrorCode(int(partition.error_code))}")
+                    self._check_start(shelf, partition.start_offset)
+                    self._check_lag(shelf, partition.lag)
+                    self.audit(shelf)
+
+    def _check_start(self, shelf: Shelf, start_offset: int) -> None:
+        known, where = shelf.start_offset, shelf.key[1:]
+        if start_offset == known:
+            if known != UNKNOWN and shelf.is_done(known):
+                raise Violation(f"{shelf} starts at {known}, which is finished")
+            return
+        if start_offset < known:
+            raise Violation(f"the start offset of {shelf} goes back from {known} to {start_offset}")
+        log_start = self.log_starts.get(where, 0)
+        for offset in range(max(known, log_start, 0), start_offset):
+            if not shelf.is_done(offset):
+                raise Violation(f"the start offset of {shelf} is {start_offset}, and {offset} is not finished")
+        if shelf.is_done(start_offset):
+            raise Violation(f"{shelf} starts at {start_offset}, which is finished")
+        shelf.start_offset = start_offset
+
+    def _check_lag(self, shelf: Shelf, lag: int) -> None:
+        start = shelf.start_offset
+        if start == UNKNOWN:
+            if any(record.persisted != _NEW for record in shelf.records.values()):
+                raise Violation(f"{shelf} has no start offset in spite of what it has been through")
+            expected = UNKNOWN
+        else:
+            expected = sum(not shelf.is_done(offset) for offset in range(start, self.end_offset(shelf.key[1:])))
+        if lag != expected:
+            raise Violation(f"the lag of {shelf} is {lag}, and {expected} records are not finished")
+
+    # Steps and power cuts
+
+    def settled(self) -> None:
+        """A step is over, and the power is on."""
+        self.expire()
+        self._unsettled.clear()
+        share_state, topics = self.machine.broker.share_state, self.machine.broker.catalog.topics_by_id
+        for key, shelf in self.shelves.items():
+            topic = topics.get(key.topic_id)
+            if topic is not None:
+                summary = share_state.summary(key, topic.partitions)
+                self._check_start(shelf, summary.start_offset)  # type: ignore[union-attr]
+
+    def power_cut(self) -> None:
+        """What was begun may have happened or not, and what was held is free."""
+        self._sessions.clear()
+        self._timers.clear()
+        for record, before in [*self._unsettled, *(change for one in self._unanswered for change in one.before)]:
+            record.options |= {before, record.persisted}
+        for shelf in self.shelves.values():
+            for record in shelf.records.values():
+                if record.holder is not None:  # a disconnect, or time, may just have ended this
+                    record.options.add(record.persisted)
+                    self._give_back(record)
+                    record.options.add(record.persisted)
+        self._unanswered.clear()
+        self._unsettled.clear()
+
+    def stopped(self) -> None:
+        """The broker has stopped in order: what was held is given back."""
+        self._sessions.clear()
+        self._timers.clear()
+        for shelf in self.shelves.values():
+            for record in shelf.records.values():
+                if record.holder is not None:
+                    self._give_back(record)
+
+    def restarted(self) -> None:
+        """Compare with what the disk has kept."""
+        for key, shelf in list(self.shelves.items()):
+            if self.exists(key[1:]):
+                self.audit(shelf)
+            else:
+                del self.shelves[key]
+
+    def audit(self, shelf: Shelf) -> None:
+        """Compare what a restart would find, or has found, with what it may find."""
+        key, broker = shelf.key, self.machine.broker
+        topic = broker.catalog.topics_by_id[key.topic_id]
+        state = broker.share_state.read(key, LEADER_EPOCH, broker.now_ms(), topic.partitions).reply
+        resetting, shelf.resetting = shelf.resetting, None
+        if resetting is not None:  # interrupted: it has happened or not
+            there = (state.start_offset, state.state_batches) if isinstance(state, ReadState) else (UNKNOWN, ())
+            if there == (resetting, ()):
+                shelf.reset(resetting)
+        if not isinstance(state, ReadState):
+            if shelf.records:
+                raise Violation(f"the state of {shelf} is lost")
+            return
+        found = {
+            offset: Persisted(kind != AVAILABLE, delivery_count if kind == AVAILABLE else 0)
+            for first, last, kind, delivery_count in state.state_batches
+            for offset in range(first, last + 1)
+        }
+        log_start = self.log_starts.get(key[1:], 0)
+        for offset, record in shelf.records.items():
+            kept = Persisted(True, 0) if offset < state.start_offset else found.pop(offset, _NEW)
+            if offset >= log_start and kept not in (record.options or (record.persisted,)):
+                raise Violation(f"offset {offset} of {shelf} is stored as {kept}, not as {record.persisted}")
+            if record.options:
+                record.persisted = kept
+                record.options.clear()
+        for offset, kept in found.items():
+            if kept != _NEW and offset >= log_start:
+                raise Violation(f"offset {offset} of {shelf} is stored as {kept} without a reason")
+
+
+def _each(batches: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """(offset, acknowledge type) of the records of a request."""
+    for one in batches:
+        types = one.acknowledge_types
+        for offset in range(one.first_offset, one.last_offset + 1):
+            yield offset, types[0] if len(types) == 1 else types[offset - one.first_offset]
+
+
+_TYPE_NAMES = {GAP: "gaps", ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}
