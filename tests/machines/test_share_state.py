@@ -22,6 +22,7 @@ from headrace.share.records import (
     encode,
 )
 from headrace.share.share_state import COLD_SNAPSHOTS_AT_ONCE, ReadState, ShareCoordinator, StateSummary
+from headrace.share.snapshots import Snapshots
 
 TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")
 KEY = SharePartitionKey("snap1", TOPIC, 0)
@@ -378,6 +379,20 @@ def test_many_cold_share_partitions_are_snapshotted_in_several_steps():
     assert topic.start_offset == 2 * many
     assert len(topic.log) == 3 * many
     assert state_of(topic.replayed()) == state_of(topic.coordinator)
+
+
+def test_the_limit_of_a_step_holds_for_all_partitions_of_the_internal_topic_together():
+    snapshots = Snapshots()
+    for partition in range(3):
+        for number in range(4):
+            snapshots.written(key_of(10 * partition + number), Position(partition, number), NOW)
+        snapshots.updated(Position(partition, 99))
+    snapshots.begin_sweep(NOW)
+    assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [["g0", "g1", "g2", "g3"], ["g10", "g11"]]
+    for partition in range(3):
+        for number in range(3):
+            snapshots.written(key_of(10 * partition + number), Position(partition, 100 + number), NOW + 1)
+    assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [["g3"], ["g13"], ["g23"]]
 
 
 def test_a_long_log_is_shortened_without_waiting_for_time(monkeypatch):

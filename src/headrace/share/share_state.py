@@ -40,8 +40,8 @@ FENCED_STATE_EPOCH = Refusal(
     ErrorCode.FENCED_STATE_EPOCH,
     "The share coordinator rejected the request because the share-group state epoch did not match.",
 )
-COLD_SNAPSHOTS_AT_ONCE = 500
-"""So many are written of each partition of the internal topic before others have their turn."""
+COLD_SNAPSHOTS_AT_ONCE = 200
+"""So many are written before others have their turn."""
 
 SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 20_000, 20
 """After so many records in all, and so many for each share-partition, the log is shortened without waiting for time to

@@ -93,6 +93,11 @@ class Snapshots:
                 shard.cold_before_ms = cold_before_ms
 
     def sweep(self, limit: int) -> list[tuple[SharePartitionKey, ...]]:
-        """The next to write snapshots of, at most ``limit`` for each partition of the internal topic."""
-        found = (tuple(islice(shard.cold(), limit)) for shard in self._shards.values())
-        return [keys for keys in found if keys]
+        """The next to write snapshots of, at most ``limit``, by partition of the internal topic."""
+        found = []
+        for shard in self._shards.values():
+            keys = tuple(islice(shard.cold(), limit))
+            if keys:
+                found.append(keys)
+                limit -= len(keys)
+        return found
