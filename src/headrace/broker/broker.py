@@ -33,7 +33,7 @@ from . import share_group_state
 from .catalog import Catalog, Topic
 from .config import Config
 from .flusher import Flusher
-from .limits import EXPIRE_RETRY_MS, max_open_files
+from .limits import EXPIRE_RETRY_MS, PRUNED_LOG_BYTES, max_open_files
 from .metrics import Metrics
 from .share_partitions import SharePartitions
 from .waits import Waits
@@ -332,6 +332,14 @@ class Broker:
                 pruned = partition_log.delete_records(offset, sync=False)
                 if isinstance(pruned, Refusal):
                     log.warning("cannot prune %s-%d: %s", topic.name, partition, pruned.message)
+                elif partition_log.size_bytes() > PRUNED_LOG_BYTES:
+                    self._roll(partition_log)
+
+    def _roll(self, partition_log: PartitionLog) -> None:
+        try:
+            partition_log.roll(self.now_ms())
+        except OSError as error:
+            log.warning("cannot begin a new segment of %s: %s", partition_log.path, error)
 
     def park(self) -> tuple[int, asyncio.Future[Any]]:
         """A ticket to hand to a machine with a request that has to wait, and the future of its answer."""

@@ -26,6 +26,10 @@ COPY_READ_BYTES = 1024 * 1024
 DEAD_LETTER_COMPLAINT_MS = 60_000
 """How often at most a group's dead-letter queue that cannot be used is reported."""
 
+PRUNED_LOG_BYTES = 1024 * 1024
+"""An internal log larger than this begins a new file when it is pruned: the old one can go the sooner, and a start
+after a crash has less to check."""
+
 EXPIRE_RETRY_MS = 1000
 """How long to wait before acting again on a timeout that could not be acted on."""
 

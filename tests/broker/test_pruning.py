@@ -1,0 +1,56 @@
+"""What the broker does with the parts of an internal log that no longer matter."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.broker import broker as broker_module
+from headrace.broker.broker import Broker
+from headrace.broker.config import Config
+from headrace.share.records import SharePartitionKey
+from headrace.share.share_state import ShareCoordinator
+
+CONFIG = {
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.prune.interval.ms": "20",
+    "share.coordinator.snapshot.update.records.per.snapshot": "10",
+    "log.retention.check.interval.ms": "20",
+}
+
+
+def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "PRUNED_LOG_BYTES", 5000)
+    directory = tmp_path / f"{ShareCoordinator.topic}-0"
+
+    async def work() -> int:
+        broker = Broker(Config(CONFIG), tmp_path)
+        broker.start()
+        state = broker.share_state
+        key = SharePartitionKey("g", broker.create_topic("t", 1).topic_id, 0)
+        broker.submit(state, str(key), state.initialize(key, 1, 0, broker.now_ms(), 1))
+        written = 0
+        while written == 0 or (directory / f"{0:020}.log").exists():
+            for _ in range(20):
+                written += 1
+                broker.submit(state, str(key), state.write(key, 1, 0, written, 0, (), broker.now_ms(), 1))
+            await asyncio.sleep(0.01)
+        log = broker.log(broker.catalog.topics[state.topic], 0)
+        assert log is not None
+        assert log.log_start_offset > 0
+        broker.close()
+        return written
+
+    async def read() -> int:
+        broker = Broker(Config(CONFIG), tmp_path)
+        broker.start()
+        (topic,) = (topic for topic in broker.catalog.topics.values() if topic.name == "t")
+        summary = broker.share_state.summary(SharePartitionKey("g", topic.topic_id, 0), 1)
+        broker.close()
+        return summary.start_offset
+
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == asyncio.run(read())
