@@ -14,7 +14,7 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 
 from headrace.admin import AdminClient
 from headrace.cli.main import main
-from tests.clients.confluent import PATIENCE_S
+from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 from tests.conftest import JAVA_MISSING
 from tests.peer import KafkaPeer
 from tests.support import free_port_pair, wait_until
@@ -156,14 +156,27 @@ def test_a_broker_that_nobody_vouches_for_is_not_spoken_to(kafka: SecureKafka) -
     assert _listing(kafka.sasl_tls, **ann, ssl_ca_location=str(kafka.folder / "ca.pem")) is None
 
 
-def test_a_file_for_kafkas_own_tools_is_understood(
-    kafka: SecureKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def command_config(kafka: SecureKafka, tmp_path: Path) -> Path:
+    """A properties file as Kafka's own tools want it, for the listener with TLS and login."""
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
         f'sasl.jaas.config={LOGIN}.plain.PlainLoginModule required \\\n  username="ann" password="s3cret";\n'
         f"ssl.truststore.type=PEM\nssl.truststore.location={kafka.folder / 'ca.pem'}\n"
     )
-    command = ["share-groups", "list", "--bootstrap-server", kafka.sasl_tls, "--command-config", str(file)]
-    assert main(command) == 0, capsys.readouterr()
+    return file
+
+
+def test_commands_understand_a_file_for_kafkas_own_tools(
+    kafka: SecureKafka, command_config: Path, group_id: str, topic_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kafka.peer.bootstrap_servers, topic_name)
+    share_from_earliest(kafka.peer.bootstrap_servers, group_id)
+    produce(kafka.peer.bootstrap_servers, topic_name, [b"over TLS"])
+    secure = ["--bootstrap-server", kafka.sasl_tls, "--command-config", str(command_config)]
+    console = ["console-share-consumer", "--topic", topic_name, "--group", group_id, "--max-messages", "1", *secure]
+    assert main(console) == 0, capsys.readouterr()
+    assert capsys.readouterr().out == "over TLS\n"
+    assert main(["share-groups", "list", *secure]) == 0, capsys.readouterr()
+    assert group_id in capsys.readouterr().out.split()

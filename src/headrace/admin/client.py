@@ -17,11 +17,11 @@ from confluent_kafka import (
 from confluent_kafka import admin as confluent
 
 from headrace.client import ClientError, Cluster
+from headrace.client.settings import Settings, UnsupportedSetting, librdkafka_config, settings
 
 from . import share_groups
 from .link import Link
 from .results import ListShareGroupsResult, ShareGroupDescription, SharePartitionOffsetInfo
-from .settings import Settings, UnsupportedSetting, librdkafka_config, settings
 from .translation import kafka_exception
 
 K = TypeVar("K", bound=Hashable)
@@ -227,8 +227,9 @@ class AdminClient(confluent.AdminClient):
             future.set_running_or_notify_cancel()  # as in confluent-kafka: what is under way cannot be cancelled
 
         def settle(done: Future[Mapping[K, V | ClientError | None]]) -> None:
+            results: dict[K, V | ClientError | None] = dict.fromkeys(futures, ClientError("there is no answer"))
             try:
-                results = done.result()
+                results.update(done.result())
             except CancelledError:
                 results = dict.fromkeys(futures, ClientError("the admin client was closed"))
             except BaseException as error:

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from headrace.client import Cluster
-
-from .settings import Settings
+from headrace.client.settings import Settings
 
 T = TypeVar("T")
 
@@ -22,13 +21,7 @@ class Link:
     """Connections to a cluster for callers in any thread. Loop, thread and connections are made when first needed."""
 
     def __init__(self, settings: Settings) -> None:
-        self.cluster = Cluster(
-            settings.bootstrap_servers,
-            client_id=settings.client_id,
-            timeout_ms=settings.request_timeout_ms,
-            connect_timeout_ms=settings.connect_timeout_ms,
-            security=settings.security,
-        )
+        self.cluster = settings.cluster()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

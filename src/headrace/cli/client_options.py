@@ -8,9 +8,13 @@ import socket
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import BadUsage, Failure
 from .options import DEFAULT_LISTEN, properties
+
+if TYPE_CHECKING:
+    from headrace.client.settings import Settings
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -40,6 +44,19 @@ def client_config(options: Namespace) -> dict[str, str]:
         except (OSError, ValueError) as error:
             raise BadUsage(f"cannot read {options.command_config}: {' '.join(str(error).split())}") from error
     return {**_from_java(config), "bootstrap.servers": options.bootstrap_server}
+
+
+def connection_settings(config: Mapping[str, str]) -> Settings:
+    """How our own connections are made with a configuration of :func:`client_config`.
+
+    :raises BadUsage: it asks for security of which they are not capable
+    """
+    from headrace.client.settings import UnsupportedSetting, settings
+
+    try:
+        return settings(config)
+    except UnsupportedSetting as error:
+        raise BadUsage(str(error)) from error
 
 
 def must_answer(config: Mapping[str, str]) -> None:

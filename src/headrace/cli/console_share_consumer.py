@@ -26,7 +26,7 @@ from headrace.client.cluster import parse_bootstrap
 from headrace.client.spans import Span, normalize, subtract
 from headrace.log.batch import CorruptBatch, headers, records
 
-from .client_options import client_config, client_options
+from .client_options import client_config, client_options, connection_settings
 from .errors import BadUsage, Failure
 from .message_formatter import Delivered, MessageFormatter, Undecodable
 from .options import properties, setting
@@ -37,6 +37,7 @@ DEFAULT_GROUP = "console-share-consumer"
 _MAX_WAIT_MS = 500
 _ENDED_BY_SIGNAL = 128
 _TAKEN_CONFIGS = ("bootstrap.servers", "client.id", "client.rack", "fetch.max.bytes", "max.poll.records")
+_SECURITY_CONFIGS = ("security.protocol", "sasl.", "ssl.", "enable.ssl.certificate.verification")
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -79,7 +80,7 @@ def declare(parser: ArgumentParser) -> None:
         default=[],
         type=setting,
         metavar="NAME=VALUE",
-        help=f"client configs: {', '.join(_TAKEN_CONFIGS[1:])}; may be repeated",
+        help=f"client configs: {', '.join(_TAKEN_CONFIGS[1:])}, and of TLS and SASL; may be repeated",
     )
 
 
@@ -128,8 +129,10 @@ def _formatter(options: Namespace) -> MessageFormatter:
 
 def _configs(options: Namespace) -> dict[str, str]:
     configs = {**client_config(options), **dict(options.command_property)}
-    if unknown := sorted(configs.keys() - set(_TAKEN_CONFIGS)):
-        raise BadUsage(f"the client config {unknown[0]} is not supported here; these are: {', '.join(_TAKEN_CONFIGS)}")
+    for name in sorted(configs.keys() - set(_TAKEN_CONFIGS)):
+        if not name.startswith(_SECURITY_CONFIGS):
+            taken = ", ".join(_TAKEN_CONFIGS)
+            raise BadUsage(f"the client config {name} is not supported here; these are: {taken}, and of TLS and SASL")
     return configs
 
 
@@ -149,6 +152,7 @@ class Console:
         elif options.release:
             self._type = AcknowledgeType.RELEASE
         self._servers = configs["bootstrap.servers"]
+        self._security = connection_settings(configs).security
         self._client_id = configs.get("client.id", DEFAULT_GROUP)
         self._rack = configs.get("client.rack")
         self._max_bytes = int(configs.get("fetch.max.bytes", 50 * 1024 * 1024))
@@ -163,7 +167,12 @@ class Console:
             loop.add_signal_handler(number, self._told, number)
         await self._tell_start()
         async with ShareConsumer(
-            self._servers, self._options.group, [self._options.topic], client_id=self._client_id, rack_id=self._rack
+            self._servers,
+            self._options.group,
+            [self._options.topic],
+            client_id=self._client_id,
+            rack_id=self._rack,
+            security=self._security,
         ) as consumer:
             await self._consume(consumer)
         return 0 if self._stopped_by is None else _ENDED_BY_SIGNAL + self._stopped_by
@@ -173,7 +182,7 @@ class Console:
         self._stop.set()
 
     async def _tell_start(self) -> None:
-        cluster = Cluster(self._servers, client_id=self._client_id)
+        cluster = Cluster(self._servers, client_id=self._client_id, security=self._security)
         try:
             problem = await starting_point(cluster, self._servers, self._options.group, self._options.topic)
         finally:

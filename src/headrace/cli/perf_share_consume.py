@@ -12,13 +12,15 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from confluent_kafka import KafkaException, ShareConsumer
 
-from headrace.client import ClientError, Cluster
+from headrace.client import ClientError
+from headrace.client.settings import UnsupportedSetting, settings
 
 from .errors import BadUsage, Failure
 from .librdkafka import librdkafka_config, librdkafka_options, one_line, partitions
@@ -144,7 +146,7 @@ def run(options: Namespace) -> int:
     if options.socket_buffer_size is not None:
         config["socket.receive.buffer.bytes"] = options.socket_buffer_size
     partitions({k: v for k, v in config.items() if k != "group.id"}, options.topic)
-    asyncio.run(_tell_start(options))
+    asyncio.run(_tell_start(options, config))
     stopping = threading.Event()
     try:
         members = [
@@ -156,11 +158,14 @@ def run(options: Namespace) -> int:
     return ShareConsumeTest(options, members, stopping).run()
 
 
-async def _tell_start(options: Namespace) -> None:
-    cluster = Cluster(options.bootstrap_server)
+async def _tell_start(options: Namespace, config: Mapping[str, Any]) -> None:
+    try:
+        cluster = settings(config).cluster()
+    except UnsupportedSetting:  # only a hint: librdkafka knows more kinds of security
+        return
     try:
         hint = await starting_point(cluster, options.bootstrap_server, options.group, options.topic)
-    except ClientError:  # only a hint: brokers that want TLS or SASL do not give it to this client
+    except ClientError:
         hint = None
     finally:
         await cluster.close()

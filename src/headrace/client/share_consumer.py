@@ -15,6 +15,7 @@ from headrace.errors import ErrorCode
 from .cluster import Cluster, TopicMetadata
 from .connection import Connection
 from .errors import ClientError, ConnectionFailed, RequestRefused, error_name
+from .security import PLAINTEXT, Security
 from .share_node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
 from .share_session import ShareMembership, TopicIdPartition, TopicPartition
 from .share_types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode, FetchLimits
@@ -45,6 +46,7 @@ class ShareConsumer:
     :param topics: the topic names subscribed to
     :param rack_id: this member's rack, or None
     :param timeout_ms: how long one request may take, retries included
+    :param security: TLS and login
     """
 
     def __init__(
@@ -56,10 +58,11 @@ class ShareConsumer:
         client_id: str = "headrace",
         rack_id: str | None = None,
         timeout_ms: int = 30_000,
+        security: Security = PLAINTEXT,
     ) -> None:
         self.group_id = group_id
         self.member_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
-        self.cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms)
+        self.cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security)
         self._rack_id = rack_id
         self._timeout_ms = timeout_ms
         self._membership = ShareMembership(self.member_id, tuple(sorted(set(topics))))

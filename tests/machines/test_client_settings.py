@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.admin import AdminClient
-from headrace.admin.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.admin.translation import kafka_error
 from headrace.client import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
 from headrace.client.security import PLAINTEXT, Sasl
+from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 
 HERE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9092"}
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.client.cluster import parse_bootstrap
-from headrace.client.security import SASL_MECHANISMS, Sasl, Security
+from .cluster import Cluster, parse_bootstrap
+from .security import SASL_MECHANISMS, Sasl, Security
 
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _UNSUPPORTED = (
@@ -38,6 +38,16 @@ class Settings:
     request_timeout_ms: int
     connect_timeout_ms: int
     security: Security
+
+    def cluster(self) -> Cluster:
+        """A cluster to be reached like that; nothing is connected yet."""
+        return Cluster(
+            self.bootstrap_servers,
+            client_id=self.client_id,
+            timeout_ms=self.request_timeout_ms,
+            connect_timeout_ms=self.connect_timeout_ms,
+            security=self.security,
+        )
 
 
 def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +99,7 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
     mechanism = str(config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "GSSAPI").upper()
     if mechanism not in SASL_MECHANISMS:
         offered = ", ".join(SASL_MECHANISMS)
-        raise UnsupportedSetting(f"sasl.mechanism {mechanism} is not supported for share groups, but {offered} are")
+        raise UnsupportedSetting(f"sasl.mechanism {mechanism} is not supported here, but {offered} are")
     missing = [key for key in ("sasl.username", "sasl.password") if key not in config]
     if missing:
         raise UnsupportedSetting(f"{' and '.join(missing)} must be set for sasl.mechanism {mechanism}")
@@ -99,9 +109,7 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     unsupported = [key for key in _UNSUPPORTED if config.get(key)]
     if unsupported:
-        raise UnsupportedSetting(
-            f"{unsupported[0]} is not supported for share groups: give PEM files with ssl.*.location"
-        )
+        raise UnsupportedSetting(f"{unsupported[0]} is not supported here: give PEM files with ssl.*.location")
     try:
         context = ssl.create_default_context()
         authority = config.get("ssl.ca.location")
