@@ -315,7 +315,16 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def held_by(self, member):
         return [o for o, r in self.naive.records.items() if r.state == ACQUIRED and r.owner == member]
 
-    @initialize(limit=st.sampled_from([2, 3, 5, 5, 10]), backoff=st.sampled_from([0, 0, 20]), committed=st.booleans())
+    def somebody_who_holds_records(self, member):
+        """``member``, or another; after a fetch if nobody holds any."""
+        holder = next((m for m in (member, "m1", "m2", "m3") if self.held_by(m)), None)
+        if holder is None:
+            if self.naive.fetch_offset() in (None, self.shelf.end):
+                self.shelf.produce(4, 3)
+            self.fetch(member, 5, batch_size=4, record_limit=False, log_batches=4)
+        return holder or member
+
+    @initialize(limit=st.sampled_from([2, 3, 5, 5, 10]), backoff=st.sampled_from([0, 20, 60]), committed=st.booleans())
     def begin(self, limit, backoff, committed):
         self.configure(
             replace(LIMITS, delivery_count_limit=limit, release_backoff_ms=backoff, read_committed=committed)
@@ -327,6 +336,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 {"delivery_count_limit": 3},
                 {"delivery_count_limit": 5},
                 {"lock_duration_ms": 40},
+                {"lock_duration_ms": 100},
                 {"max_record_locks": 12},
                 {"max_record_locks": 40},
                 {"renew_enabled": False},
@@ -357,7 +367,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(
         member=MEMBERS,
-        max_records=st.integers(0, 25),
+        max_records=st.sampled_from([0, 1, 3, 8, 25, 25]),
         batch_size=st.integers(1, 12),
         record_limit=st.booleans(),
         log_batches=st.integers(1, 6),
@@ -396,6 +406,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), member=MEMBERS, renew=st.booleans())
     def acknowledge(self, data, member, renew):
+        member = self.somebody_who_holds_records(member)
         batches = self.draw_batches(data, member)
         refusal = self.shelf.ack(*batches, member=member, renew=renew)
         assert (refusal and refusal.code) == self.naive.acknowledge(member, batches, renew)
@@ -409,16 +420,46 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert self.naive.acknowledge(member, batches, renew=True) == ErrorCode.INVALID_REQUEST
         assert self.shelf.ack(*batches, member=member, renew=True).code == ErrorCode.INVALID_REQUEST
 
-    @rule(data=st.data(), member=MEMBERS, kind=st.sampled_from([ACCEPT, RELEASE, RELEASE, REJECT]))
-    def acknowledge_something_held(self, data, member, kind):
+    @rule(
+        data=st.data(),
+        member=MEMBERS,
+        kind=st.sampled_from([ACCEPT, RELEASE, RELEASE, REJECT, RENEW, RENEW]),
+        again=st.sampled_from([None, None, None, ACCEPT, RELEASE, RENEW]),
+    )
+    def acknowledge_something_held(self, data, member, kind, again):
+        member = self.somebody_who_holds_records(member)
         held = self.held_by(member)
         if held:
-            first = data.draw(st.sampled_from(held))
+            first = data.draw(st.sampled_from(held), "first")
             last = first
             while last + 1 in held and last - first < 12:
                 last += 1
-            assert self.shelf.ack((first, last, kind), member=member) is None
-            assert self.naive.acknowledge(member, [(first, last, [kind])], renew=False) is None
+            last = data.draw(st.integers(first, last), "last")
+            batches = [(first, last, [kind])]
+            if again is not None:
+                batches.append((last, last, [again]))
+            refusal = self.shelf.ack(*batches, member=member, renew=True)
+            assert (refusal and refusal.code) == self.naive.acknowledge(member, batches, renew=True)
+
+    @rule(
+        member=MEMBERS,
+        times=st.sampled_from([1, 1, 2, 3, 9]),
+        max_records=st.sampled_from([4, 25]),
+        how=st.sampled_from(["release", "close", "timeout"]),
+    )
+    def nobody_can_process_it(self, member, times, max_records, how):
+        """Delivered and given back again and again, until it is suspect, alone, and given up."""
+        for _ in range(times):
+            self.fetch(member, max_records, batch_size=6, record_limit=False, log_batches=6)
+            if how == "release":
+                for offset in self.held_by(member):
+                    assert self.shelf.ack((offset, offset, RELEASE), member=member) is None
+                    assert self.naive.acknowledge(member, [(offset, offset, [RELEASE])], renew=False) is None
+            elif how == "close":
+                self.close(member)
+            else:
+                self.time_passes(self.naive.settings.lock_duration_ms)
+            self.time_passes(self.naive.settings.release_backoff_ms)
 
     @rule(member=MEMBERS, kind=st.sampled_from([ACCEPT, RELEASE, REJECT]))
     def what_is_decided_and_not_written_changes_nothing(self, member, kind):
@@ -446,11 +487,13 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.shelf.log) > 1)
     @rule(data=st.data())
     def log_start_moves(self, data):
-        """Retention and DeleteRecords; a fetch notices."""
+        """Retention and DeleteRecords."""
         shelf = self.shelf
         shelf.log_start = data.draw(st.integers(shelf.log_start, min(shelf.end, shelf.log_start + 15)))
         while shelf.log[0][1] < shelf.log_start and len(shelf.log) > 1:
             del shelf.log[0]
+        if data.draw(st.booleans(), "a fetch notices"):
+            self.fetch("m1", 3, batch_size=12, record_limit=False, log_batches=2)
 
     @precondition(lambda self: len(self.shelf.log) > 3)
     @rule(data=st.data())
