@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -482,3 +483,32 @@ def test_snapshots_do_not_change_what_is_read(commands):
         run(often, name, (key, *args), NOW)
         run(never, name, (key, *args), NOW)
         assert often.coordinator.read(key, 99, NOW, 1).reply == never.coordinator.read(key, 99, NOW, 1).reply
+
+
+@given(st.lists(st.tuples(st.integers(-1, 20), BATCHES)), st.integers(0, 3))
+def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
+    """Of an offset the highest delivery count counts, and at that the greatest state; below the start nothing does."""
+    topic = Topic(ShareCoordinator(updates))
+    begin(topic, 0)
+    offsets, start = {}, 0
+    for start_offset, batches in writes:
+        stored = combined(batches, start_offset)
+        topic.submit(topic.coordinator.write(key_of(0), 1, 0, start_offset, 0, stored, NOW, 1))
+        start = start if start_offset == -1 else start_offset
+        for batch in batches:
+            for offset in range(batch.first_offset, batch.last_offset + 1):
+                offsets[offset] = max(offsets.get(offset, (0, 0)), (batch.delivery_count, batch.delivery_state))
+        offsets = {offset: value for offset, value in offsets.items() if offset >= start}
+        found = topic.coordinator.read(key_of(0), -1, NOW, 1).reply
+        assert found.start_offset == start
+        assert {
+            offset: (count, state)
+            for first, last, state, count in found.state_batches
+            for offset in range(first, last + 1)
+        } == offsets
+        ends = [(first, last) for first, last, _, _ in found.state_batches]
+        assert ends == sorted(ends)
+        assert all(
+            one[1] + 1 < other[0] or (one[1] < other[0] and one[2:] != other[2:])
+            for one, other in pairwise(found.state_batches)
+        ), "neighbours that are alike are one batch"

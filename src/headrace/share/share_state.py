@@ -40,6 +40,7 @@ FENCED_STATE_EPOCH = Refusal(
     ErrorCode.FENCED_STATE_EPOCH,
     "The share coordinator rejected the request because the share-group state epoch did not match.",
 )
+
 COLD_SNAPSHOTS_AT_ONCE = 200
 """So many are written before others have their turn."""
 

@@ -57,9 +57,6 @@ class Snapshots:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshots) and self._shards == other._shards
 
-    def __len__(self) -> int:
-        return sum(len(shard.latest) for shard in self._shards.values())
-
     def updated(self, at: Position) -> None:
         """An update stands at ``at``."""
         self._shard(at)
