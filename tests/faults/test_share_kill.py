@@ -1,0 +1,206 @@
+"""`kill -9` while share consumers accept, release and reject: what was confirmed stays, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from headrace.admin import AdminClient
+from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
+from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
+
+ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "4"))
+CONSUMERS, PARTITIONS, RECORDS_A_ROUND = 4, 3, 600
+LIMIT = 10
+ACCEPT, RELEASE, REJECT = "1", "2", "3"
+CONFIGS = {
+    **COMMON_CONFIGS,
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.min.heartbeat.interval.ms": "200",
+    "group.share.delivery.count.limit": str(LIMIT),
+    "share.coordinator.snapshot.update.records.per.snapshot": "20",
+    "share.coordinator.state.topic.segment.bytes": "1048576",
+}
+
+
+class Workers:
+    """A process with share consumers, and what they have told."""
+
+    def __init__(
+        self, witness: Witness, bootstrap_servers: str, topic: str, group: str, number: int, seed: str
+    ) -> None:
+        script = ROOT / "tests" / "faults" / "share_load.py"
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), bootstrap_servers, topic, group, str(number), seed],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=HeadraceProcess.environment(),
+        )
+        self._witness = witness
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):
+                self._witness.note(*line.split())
+
+    def kill(self) -> None:
+        """End it at once, and wait for the last line."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(PATIENCE_S)
+
+
+class Witness:
+    """What consumers were told, over all rounds."""
+
+    def __init__(self) -> None:
+        self.finished: set[tuple[str, str]] = set()
+        self.in_doubt: set[tuple[str, str]] = set()
+        self.delivered: dict[tuple[str, str], int] = {}
+        self.counts: Counter[str] = Counter()
+        self.broken: list[str] = []
+
+    def note(self, kind: str, partition: str, offset: str, detail: str) -> None:
+        where = partition, offset
+        if kind == "D":
+            self.counts["delivered"] += 1
+            self.delivered[where] = int(detail)
+            if where in self.finished:
+                self.broken.append(f"{offset} of partition {partition} is delivered after it was finished")
+            if int(detail) > LIMIT:
+                self.broken.append(f"{offset} of partition {partition} is delivered for the {detail}th time")
+        elif kind == "S" and detail in (ACCEPT, REJECT):
+            self.in_doubt.add(where)
+        elif kind == "A":
+            self.counts[{ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}[detail]] += 1
+            if detail != RELEASE:
+                self.finished.add(where)
+
+    @contextmanager
+    def working(self, server: HeadraceProcess, topic: str, group: str, number: int, seed: str) -> Iterator[None]:
+        """Consumers work on `server` meanwhile."""
+        workers = Workers(self, server.bootstrap_servers, topic, group, number, seed)
+        try:
+            yield
+        finally:
+            workers.kill()
+
+    def check(self, produced: dict[int, int]) -> None:
+        """Nothing is delivered that must not be, and nothing is lost."""
+        assert not self.broken, self.broken[:5]
+        for partition, end in produced.items():
+            for offset in range(end):
+                where = str(partition), str(offset)
+                assert where in self.delivered, f"record {offset} of partition {partition} was never delivered"
+                ended = where in self.finished or where in self.in_doubt or self.delivered[where] == LIMIT
+                assert ended, f"record {offset} of partition {partition} was never finished, and is not there"
+
+
+def lags(server: HeadraceProcess, topic: str, group: str, partitions: int = PARTITIONS) -> list[int | None]:
+    """The lag of each partition."""
+    asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+    with AdminClient({"bootstrap.servers": server.bootstrap_servers}) as client:
+        described = client.list_share_group_offsets([group])[group].result(PATIENCE_S)
+        return [described[partition].lag for partition in asked]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_was_confirmed_stays_and_nothing_is_lost(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"HEADRACE_TEST_SEED={seed}")
+    rng = random.Random(seed)
+    witness, topic, group = Witness(), unique("topic"), unique("group")
+    produced = dict.fromkeys(range(PARTITIONS), 0)
+    server = HeadraceProcess(tmp_path / "data", CONFIGS).start()
+    try:
+        create_topic(server.bootstrap_servers, topic, partitions=PARTITIONS)
+        share_from_earliest(server.bootstrap_servers, group)
+        for number in range(ROUNDS):
+            for partition in produced:
+                values = [b"record"] * (RECORDS_A_ROUND // PARTITIONS)
+                produce(server.bootstrap_servers, topic, values, partition, batch_size=rng.choice((200, 2000)))
+                produced[partition] += len(values)
+            before = witness.counts.copy()
+            with witness.working(server, topic, group, CONSUMERS, f"{seed}-{number}"):
+                words = ("accepted", "released", "rejected")
+                wait_until(lambda: all(witness.counts[w] > before[w] for w in words), PATIENCE_S, "all kinds of work")  # noqa: B023
+                time.sleep(rng.uniform(0, 0.5))
+                server.kill()
+            for _ in range(rng.choice((0, 0, 1, 2))):  # the start is a bad moment too
+                server.spawn()
+                time.sleep(rng.uniform(0, 0.6))
+                server.kill()
+            server.start()
+            assert not witness.broken, witness.broken[:5]
+        with witness.working(server, topic, group, CONSUMERS, "-"):
+            wait_until(lambda: lags(server, topic, group) == [0] * PARTITIONS, PATIENCE_S, "a lag of 0", 0.2)
+        witness.check(produced)
+        server.kill()
+        server.start()
+        assert lags(server, topic, group) == [0] * PARTITIONS
+        print(f"{ROUNDS} kills: {dict(witness.counts)}, {len(witness.in_doubt - witness.finished)} in doubt")
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_a_dead_client_holds_comes_back(tmp_path: Path, how: signal.Signals) -> None:
+    """At once from one that was killed, whose lock would last for hours; from a frozen one when the lock runs out."""
+    lock_ms = 3_600_000 if how is signal.SIGKILL else 1000
+    configs = {
+        **CONFIGS,
+        "group.share.record.lock.duration.ms": str(lock_ms),
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.max.record.lock.duration.ms": "3600000",
+    }
+    with HeadraceProcess(tmp_path / "data", configs) as server:
+        topic = create_topic(server.bootstrap_servers, unique("topic"))
+        group = share_from_earliest(server.bootstrap_servers, unique("group"))
+        produce(server.bootstrap_servers, topic, [b"record"] * 20, 0)
+        first = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "tests" / "faults" / "share_holder.py"),
+                server.bootstrap_servers,
+                topic,
+                group,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=HeadraceProcess.environment(),
+        )
+        assert first.stdin is not None and first.stdout is not None
+        try:
+            assert first.stdout.readline() == "holds 20 delivered 1 times\n"
+            first.send_signal(how)
+            witness = Witness()
+            with witness.working(server, topic, group, 1, "-"):
+                wait_until(lambda: witness.counts["accepted"] == 20, PATIENCE_S, "20 acceptances")
+            assert set(witness.delivered.values()) == {2}
+            if how is signal.SIGSTOP:
+                first.send_signal(signal.SIGCONT)
+                first.stdin.write("accept\n")
+                first.stdin.flush()
+                assert first.stdout.readline().startswith("accepted ")  # too late, of records that are finished
+            assert lags(server, topic, group, 1) == [0]
+        finally:
+            first.kill()
+            first.wait()
