@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -232,6 +233,18 @@ def test_a_broker_that_is_not_there_is_reported_in_time() -> None:
         future = admin.describe_share_groups(["g"], request_timeout=0.3)["g"]
         assert code_of(future) == KafkaError._TRANSPORT
         assert code_of(admin.list_share_groups(request_timeout=0.3)) == KafkaError._TRANSPORT
+
+
+def test_a_broker_that_does_not_answer_is_reported_in_time() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        patient = {"socket.connection.setup.timeout.ms": int(5000 * PATIENCE_S), "log_level": 0}
+        with AdminClient({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}", **patient}) as admin:
+            described = admin.describe_share_groups(["g"], request_timeout=0.2)["g"]
+            listed = admin.list_share_groups(request_timeout=0.2)
+            assert code_of(described) == KafkaError._TRANSPORT
+            assert code_of(listed) == KafkaError._TRANSPORT
 
 
 def test_its_thread_ends_with_it(bootstrap_servers: str, group_id: str) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupState, Node, TopicPartition
 from confluent_kafka.admin import AclOperation, MemberAssignment
 
 from headrace.client import ClientError, Cluster, Connection, ConnectionFailed, RequestRefused
-from headrace.client.coordinators import MOVED, backing_off
+from headrace.client.coordinators import MOVED, backing_off, in_time
 from headrace.errors import ErrorCode
 
 from .results import ShareGroupDescription, ShareGroupListing, ShareMemberDescription, SharePartitionOffsetInfo
@@ -204,11 +204,12 @@ async def _ask_for_one(
 async def _eventually(call: Callable[[], Any], timeout_ms: int) -> Any:
     """What ``call`` gives, tried again while brokers cannot be reached or coordinators are loading."""
     problem = ClientError("not tried")
+    deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
 
     async def attempt() -> tuple[Any] | None:
         nonlocal problem
         try:
-            return (await call(),)
+            return (await in_time(call(), deadline_s, "the cluster"),)
         except RequestRefused as refusal:
             if refusal.code not in MOVED:
                 raise

@@ -20,6 +20,7 @@ from .share_session import TopicPartition
 
 _GROUP_RESOURCE_TYPE = 32
 _SET_OPERATION = 0
+_MIN_CONNECT_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +116,21 @@ class Cluster:
         if node_id is not None:
             if node_id not in self._nodes:
                 raise ConnectionFailed(f"broker {node_id} is not known (any more)")
-            return await self._connect(*self._nodes[node_id])
+            return await self._connect(*self._nodes[node_id], self._connect_timeout_ms)
         failures = []
-        for host, port in [*self._bootstrap, *self._nodes.values()]:
-            try:
-                return await self._connect(host, port)
+        candidates = list(dict.fromkeys([*self._bootstrap, *self._nodes.values()]))
+        for host, port in candidates:
+            try:  # one that is silent leaves time for the others
+                return await self._connect(
+                    host, port, max(_MIN_CONNECT_MS, self._connect_timeout_ms // len(candidates))
+                )
             except ConnectionFailed as failure:
                 failures.append(str(failure))
         raise ConnectionFailed("; ".join(dict.fromkeys(failures)))
 
-    async def _connect(self, host: str, port: int) -> Connection:
+    async def _connect(self, host: str, port: int, timeout_ms: int) -> Connection:
         return await Connection.open(
-            host, port, client_id=self._client_id, timeout_ms=self._connect_timeout_ms, security=self.security
+            host, port, client_id=self._client_id, timeout_ms=timeout_ms, security=self.security
         )
 
     async def close(self) -> None:

@@ -37,6 +37,23 @@ class Brokers(Protocol):
         """Remember where a broker is."""
 
 
+async def in_time(awaited: Awaitable[T], deadline_s: float, what: str) -> T:
+    """Wait for ``awaited`` until the event loop's clock shows ``deadline_s``.
+
+    :raises ConnectionFailed: it takes longer
+    """
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            return await awaited
+    except TimeoutError:
+        raise ConnectionFailed(f"{what} does not answer in time") from None
+
+
+def left_ms(deadline_s: float) -> int:
+    """Milliseconds until the event loop's clock shows ``deadline_s``; at least 1."""
+    return max(1, int((deadline_s - asyncio.get_running_loop().time()) * 1000))
+
+
 async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: int) -> T | None:
     """Call ``attempt`` with growing pauses until it gives something; None when ``timeout_ms`` have passed without."""
     loop = asyncio.get_running_loop()
@@ -72,8 +89,7 @@ class Coordinators:
         deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
 
         async def attempt() -> bool | None:
-            left_ms = max(1, int((deadline_s - asyncio.get_running_loop().time()) * 1000))
-            for group_id, answer in (await self._attempt(pending, ask, left_ms)).items():
+            for group_id, answer in (await self._attempt(pending, ask, deadline_s)).items():
                 if isinstance(answer, ClientError) and _is_passing(answer):
                     problems[group_id] = answer
                     if not isinstance(answer, RequestRefused) or answer.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -89,9 +105,9 @@ class Coordinators:
             answers[group_id] = ConnectionFailed(reason)
         return answers
 
-    async def _attempt(self, group_ids: Sequence[str], ask: Ask[T], timeout_ms: int) -> dict[str, T | ClientError]:
+    async def _attempt(self, group_ids: Sequence[str], ask: Ask[T], deadline_s: float) -> dict[str, T | ClientError]:
         try:
-            answers: dict[str, T | ClientError] = dict(await self._look_up(group_ids, timeout_ms))
+            answers: dict[str, T | ClientError] = dict(await self._look_up(group_ids, deadline_s))
         except ClientError as error:
             return dict.fromkeys(group_ids, error)
         led: dict[int, list[str]] = {}
@@ -101,10 +117,11 @@ class Coordinators:
 
         async def ask_one(node_id: int, group_ids: Sequence[str]) -> None:
             try:
-                connection = await self._brokers.connection(node_id, "coordinator")
+                opening = self._brokers.connection(node_id, "coordinator")
+                connection = await in_time(opening, deadline_s, f"broker {node_id}")
                 unmentioned = ConnectionFailed(f"the answer of {connection.address} does not mention it")
                 answers.update(
-                    {**dict.fromkeys(group_ids, unmentioned), **await ask(connection, group_ids, timeout_ms)}
+                    {**dict.fromkeys(group_ids, unmentioned), **await ask(connection, group_ids, left_ms(deadline_s))}
                 )
             except ClientError as error:
                 answers.update(dict.fromkeys(group_ids, error))
@@ -112,15 +129,15 @@ class Coordinators:
         await asyncio.gather(*(ask_one(node_id, group_ids) for node_id, group_ids in led.items()))
         return answers
 
-    async def _look_up(self, group_ids: Sequence[str], timeout_ms: int) -> dict[str, RequestRefused]:
+    async def _look_up(self, group_ids: Sequence[str], deadline_s: float) -> dict[str, RequestRefused]:
         """Find the coordinators not yet known; returns the refusals."""
         unknown = tuple(group_id for group_id in group_ids if group_id not in self._node_of)
         if not unknown:
             return {}
-        connection = await self._brokers.connection()
+        connection = await in_time(self._brokers.connection(), deadline_s, "the cluster")
         messages = connection.messages("find_coordinator")
         request = messages.FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=unknown)
-        response: Any = await connection.request(request, timeout_ms=timeout_ms)
+        response: Any = await connection.request(request, timeout_ms=left_ms(deadline_s))
         refused = {}
         for found in response.coordinators:
             group_id = str(found.key)
