@@ -632,6 +632,8 @@ async def test_offsets_that_an_administrator_sets_are_read_from_at_once():
         s.alter({0: 1000})
         m.vanish()  # what it held is not the share-partition's any more
         assert (s.summary().start_offset, s.summary().delivery_complete_count) == (1000, 0)
+        s.alter({0: -5})
+        assert await s.member("o").fetch() == [(0, 9, 1)]
 
 
 @story
