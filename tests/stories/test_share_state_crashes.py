@@ -12,7 +12,7 @@ from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_share_group_offsets.v0 import request as deletes
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
-from headrace.broker.broker import Broker
+from headrace.broker.broker import Broker, StorageError
 from headrace.broker.config import Config
 from headrace.handlers import RequestContext, handler
 from headrace.log.partition_log import PartitionLog
@@ -111,19 +111,19 @@ def check_settled(broker):
 @pytest.fixture
 def crash(monkeypatch):
     """Have the n-th append to an internal topic from now on fail, as if the process had ended there; 0 for none."""
-    real, left = PartitionLog.append, [0]
+    real, left = PartitionLog.append, [0, Crash]
 
     def append(self, *args, **kwargs):
         if self.topic.startswith("__") and left[0]:
             left[0] -= 1
             if left[0] == 0:
-                raise Crash
+                raise left[1]
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(PartitionLog, "append", append)
 
-    def arm(appends):
-        left[0] = appends
+    def arm(appends, error=Crash):
+        left[:] = appends, error
 
     return arm
 
@@ -180,6 +180,26 @@ def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole)
         while not await tried(appends):
             appends += 1
         assert appends > 1  # at least one append was hit
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(tmp_path, crash, caplog):
+    async def story():
+        broker = begun(tmp_path)
+        altered_after_leaving(broker)
+        crash(2, StorageError)
+        with pytest.raises(StorageError):
+            delete_offsets(broker)
+        broker.close()
+        crash(1, StorageError)
+        after = begun(tmp_path)
+        assert "cannot finish what was interrupted" in caplog.text
+        assert starts(after) == ALTERED
+        delete_offsets(after)
+        check_settled(after)
+        assert starts(after) == {}
+        after.close()
 
     asyncio.run(story())
 

@@ -108,7 +108,10 @@ class Broker:
             topic = self.catalog.topics.get(coordinator.topic)
             if topic is not None:
                 self._replay(coordinator, topic)
-        share_group_state.settle(self)
+        try:
+            share_group_state.settle(self)
+        except StorageError as error:  # what is served does not depend on it
+            log.error("cannot finish what was interrupted: %s; the next start will try again", error)
         for group_id in self.catalog.configured("group"):
             for capped in self.config.capped_group_configs(group_id):
                 log.warning("%s", capped)

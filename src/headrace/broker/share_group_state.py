@@ -17,6 +17,7 @@ A state epoch is never used twice for a share-partition, so that a leader from b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -27,6 +28,8 @@ from headrace.share.records import SharePartitionKey, ShareRecord
 
 if TYPE_CHECKING:
     from .broker import Broker
+
+log = logging.getLogger("headrace.broker")
 
 _MAX_EPOCH = 2**31 - 1
 
@@ -84,7 +87,10 @@ def _forget_state(broker: Broker, group_id: str, topic_ids: Collection[UUID]) ->
 
 
 def settle(broker: Broker) -> None:
-    """At start: finish what a crash interrupted. Writes nothing when nothing was."""
+    """At start: finish what a crash interrupted. Writes nothing when nothing was.
+
+    :raises StorageError: when the disk refuses; the next heartbeats and the administrator's requests still do right
+    """
     state, topics = broker.share_state, broker.catalog.topics_by_id
     for topic_id in [topic_id for topic_id in state.topic_ids() if topic_id not in topics]:
         for key, tombstones in state.topic_deleted(topic_id):
@@ -96,4 +102,7 @@ def settle(broker: Broker) -> None:
             for topic_id, (name, partitions) in group.stateful().items()
             if (there := tuple(p for p in partitions if state.knows(SharePartitionKey(group.group_id, topic_id, p))))
         }
-        broker.submit(broker.groups, group.group_id, group.settled(stateful))
+        settled = group.settled(stateful)
+        if settled.records:
+            log.warning("a change of the offsets of share group %s was interrupted: settled", group.group_id)
+            broker.submit(broker.groups, group.group_id, settled)
