@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from headrace.log.batch import (
     HEADER_BYTES,
-    LZ4,
-    SNAPPY,
     CorruptBatch,
     build,
     has_right_crc,
@@ -20,6 +18,7 @@ from headrace.log.batch import (
     seal,
     whole_batches,
 )
+from headrace.log.compression import LZ4, SNAPPY
 
 small_bytes = st.none() | st.binary(max_size=40)
 record = st.tuples(

@@ -266,7 +266,7 @@ WRITER = """
 import sys, uuid
 from headrace.log.batch import build
 from headrace.log.log_directory import LogDirectory
-from headrace.log.partition_log import LogConfig
+from headrace.log.log_config import LogConfig
 
 home = LogDirectory(sys.argv[1], 8)
 logs = [home.open("t", uuid.UUID(int=77), n, LogConfig(segment_bytes=100_000)) for n in range(3)]

@@ -10,6 +10,7 @@ import pytest
 from headrace.broker.dead_letters import DeadLetterCounts
 from headrace.errors import ErrorCode, Refusal
 from headrace.log import batch
+from headrace.log.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.log.partition_log import PartitionLog
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from tests.stories.share_stage import GROUP, Stage, stage, story
@@ -49,7 +50,7 @@ def letters(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[tuple[in
     return [(int(one["offset"]), int(one["delivery.count"]), one["message"]) for one in found]
 
 
-def append_with_everything(s: Stage, codec: int = batch.NONE) -> None:
+def append_with_everything(s: Stage, codec: int = NONE) -> None:
     """Three records with keys, values and headers in one batch."""
     log = s.broker.log(s.broker.catalog.topics["t"], 0)
     assert log is not None
@@ -95,7 +96,7 @@ async def test_a_rejected_record_is_written_with_its_context():
         assert not records(s, partition=0)
 
 
-@pytest.mark.parametrize("codec", [batch.NONE, batch.GZIP, batch.SNAPPY, batch.LZ4, batch.ZSTD])
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
 @story
 async def test_a_copy_has_what_the_original_had_and_then_the_context(codec: int):
     async with stage(**COPYING) as s:

@@ -10,11 +10,13 @@ the broker may set base offset and leader epoch without touching it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import cramjam
 from crc32c import crc32c
+
+from headrace.log.compression import COMPRESS, DECOMPRESS, NONE
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer
@@ -29,7 +31,6 @@ CRC_START = 21
 EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
 """Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is found among garbage."""
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -38,7 +39,9 @@ NO_SEQUENCE = -1
 _LENGTH = struct.Struct(">i")
 _RANGE = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PREFIX = struct.Struct(">qii")
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_ABORT, _COMMIT = 0, 1
 
 Header = tuple[str, bytes | None]
 
@@ -110,6 +113,13 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as a control batch says it."""
+
+    commit: bool
+    coordinator_epoch: int
 
 
 def header_at(data: bytes | memoryview, position: int = 0) -> BatchHeader:
@@ -207,7 +217,7 @@ def build(
         count += 1
     if not count:
         raise ValueError("a batch holds at least one record")
-    payload = _COMPRESS[codec](bytes(body)) if codec else bytes(body)
+    payload = COMPRESS[codec](bytes(body)) if codec else bytes(body)
     max_timestamp = max(timestamps_ms) if timestamps_ms else timestamp_ms
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(payload)
     return seal(
@@ -217,6 +227,30 @@ def build(
         ),
         payload,
     ) + payload  # fmt: skip
+
+
+def end_transaction_marker(producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int) -> bytes:
+    """The control batch that ends a producer's transaction in a partition (KIP-98)."""
+    return build(
+        [(_MARKER_KEY.pack(0, marker.commit), _MARKER_VALUE.pack(0, marker.coordinator_epoch))],
+        timestamp_ms=timestamp_ms,
+        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def marker_in(batch: bytes | memoryview) -> Marker | None:
+    """What a control batch says of its producer's transaction; None when it is about something else.
+
+    :raises CorruptBatch: when it cannot be read
+    """
+    for record in records(batch):
+        if record.key is not None and record.value is not None:
+            _, kind = _MARKER_KEY.unpack_from(record.key)
+            if kind in (_ABORT, _COMMIT):
+                return Marker(kind == _COMMIT, _MARKER_VALUE.unpack_from(record.value)[1])
+    return None
 
 
 def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
@@ -263,7 +297,7 @@ def records(batch: bytes | memoryview) -> Iterator[Record]:
     try:
         body = bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
         if header.codec:
-            body = _DECOMPRESS[header.codec](body)
+            body = DECOMPRESS[header.codec](body)
         position = 0
         for _ in range(header.record_count):
             length, position = _varint(body, position)
@@ -329,45 +363,3 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
     else:
         _put_varint(out, len(value))
         out += value
-
-
-def _snappy(data: bytes) -> bytes:
-    """Snappy blocks as the Java clients frame them (xerial), or one bare block as others send it."""
-    if not data.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
-    out, position = bytearray(), 16
-    while position < len(data):
-        length = _LENGTH.unpack_from(data, position)[0]
-        position += 4
-        out += bytes(cramjam.snappy.decompress_raw(data[position : position + length]))
-        position += length
-    return bytes(out)
-
-
-def _xerial(data: bytes) -> bytes:
-    out = bytearray(_XERIAL_MAGIC + struct.pack(">ii", 1, 1))
-    for start in range(0, len(data), 32768):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + 32768]))
-        out += _LENGTH.pack(len(block)) + block
-    return bytes(out)
-
-
-def _lz4(data: bytes) -> bytes:
-    """An lz4 frame of independent blocks: the Java clients read no others."""
-    compressor = cramjam.lz4.Compressor(block_linked=False)
-    compressor.compress(data)
-    return bytes(compressor.finish())
-
-
-_COMPRESS: dict[int, Callable[[bytes], bytes]] = {
-    GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
-    SNAPPY: _xerial,
-    LZ4: _lz4,
-    ZSTD: lambda data: bytes(cramjam.zstd.compress(data)),
-}
-_DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {
-    GZIP: lambda data: bytes(cramjam.gzip.decompress(data)),
-    SNAPPY: _snappy,
-    LZ4: lambda data: bytes(cramjam.lz4.decompress(data)),
-    ZSTD: lambda data: bytes(cramjam.zstd.decompress(data)),
-}

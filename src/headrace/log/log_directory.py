@@ -13,7 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace.log.files import OpenFiles, fsync_path, replace_file
-from headrace.log.partition_log import LogConfig, PartitionLog
+from headrace.log.log_config import LogConfig
+from headrace.log.partition_log import PartitionLog
 
 logger = logging.getLogger("headrace.log")
 

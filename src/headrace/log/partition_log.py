@@ -10,44 +10,43 @@ import contextlib
 import logging
 import os
 import uuid
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log import recovery, timestamps
+from headrace.log import aborted_transactions, recovery, timestamps
+from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransactions
 from headrace.log.batch import (
     LENGTH_OVERHEAD,
     NO_PRODUCER_ID,
     BatchHeader,
+    Marker,
+    end_transaction_marker,
+    header_at,
     headers,
     place,
 )
-from headrace.log.files import fsync_path, replace_file
+from headrace.log.files import fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
 from headrace.log.retention import SegmentAge, segments_to_delete
 from headrace.log.segment import Segment
+from headrace.log.segment_list import SegmentList
 from headrace.log.validation import check_client_batch
 
 if TYPE_CHECKING:
     from headrace.log.log_directory import LogDirectory
 
-__all__ = ["Appended", "LogConfig", "PartitionLog"]
-
 logger = logging.getLogger("headrace.log")
 
 LEADER_EPOCH = 0
 """There is one node and so one epoch."""
-POSITIONS_KEPT = 64
-"""Of so many readers per log we know where they go on, without asking an index."""
 
 
 class Appended(NamedTuple):
     """What an append answers; offsets are inclusive.
 
-    ``log_append_time_ms`` is -1 for CreateTime. Of a ``duplicate`` the offsets are those of the first time, and the
-    time is the batch's largest timestamp, as in Kafka.
+    ``log_append_time_ms`` is -1 for CreateTime. A ``duplicate`` has its first offsets and its largest timestamp.
     """
 
     base_offset: int
@@ -70,10 +69,9 @@ class PartitionLog:
         self._loaded = False
         self._deleted = False
         self._full = False
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
-        self._positions: dict[int, tuple[Segment, int]] = {}
+        self._segments = SegmentList()
         self._producers = ProducerState()
+        self._aborted = AbortedTransactions()
         self._log_start_offset = 0
         self._end_offset = 0
         self._flushed_offset = 0
@@ -96,9 +94,23 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop. Without transactions: the end. With them this becomes the first offset of
-        the oldest open one, and the list of aborted transactions in a range of offsets belongs beside it."""
-        return self.end_offset
+        """Where read_committed readers stop: at the first record of the oldest open transaction, or at the end."""
+        end = self.end_offset
+        first_open = self._producers.first_open_offset
+        return end if first_open is None else max(first_open, self._log_start_offset)
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is known of the producers that write here."""
+        if not self._loaded:
+            self._load()
+        return self._producers
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those with records in ``first_offset <= offset < end_offset``, which read_committed readers pass over."""
+        if not self._loaded:
+            self._load()
+        return self._aborted.overlapping(first_offset, end_offset)
 
     @property
     def unflushed_records(self) -> int:
@@ -131,8 +143,9 @@ class PartitionLog:
             if recovery.belongs_to(self.path, self.topic_id):
                 crashed = self._home.needs_recovery(name)
                 loaded = recovery.load(self.path, self._home.files, crashed=crashed, whole=self.config.internal)
-                self._segments, self._producers, self._log_start_offset, self._end_offset = loaded
-                self._bases = [segment.base_offset for segment in self._segments]
+                self._segments, self._producers = SegmentList(loaded.segments), loaded.producers
+                self._aborted = loaded.aborted
+                self._log_start_offset, self._end_offset = loaded.log_start_offset, loaded.end_offset
                 self._flushed_offset = self._end_offset
             else:
                 logger.warning("%s belongs to a deleted topic of the same name: removing it", self.path)
@@ -210,6 +223,21 @@ class PartitionLog:
         self._end_offset = offset
         return Appended(base_offset, offset - 1, append_time, self._log_start_offset)
 
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, now_ms: int) -> Appended | Refusal:
+        """End a producer's transaction here with a control batch: commit or abort (KIP-98).
+
+        :return: as :meth:`append`; when the disk refuses, the transaction is still open
+        """
+        data = end_transaction_marker(producer_id, producer_epoch, marker, now_ms)
+        appended = self.append(data, now_ms, from_client=False)
+        if isinstance(appended, Refusal):
+            return appended
+        header = header_at(data)._replace(base_offset=appended.base_offset)
+        aborted = self._producers.complete(header, marker)
+        if aborted is not None:
+            self._aborted.add(aborted, self._segments[-1].path(aborted_transactions.SUFFIX))
+        return appended
+
     def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
         """The active segment, a new one where Kafka would roll."""
         if not self._segments:
@@ -224,9 +252,7 @@ class PartitionLog:
     def _add_segment(self, now_ms: int) -> Segment:
         segment = Segment(self._home.files, self.path, self._end_offset, 0, now_ms)
         segment.open()
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self._positions.clear()
+        self._segments.add(segment)
         return segment
 
     def roll(self, now_ms: int) -> Segment:
@@ -237,12 +263,12 @@ class PartitionLog:
         full = self._segments[-1]
         full.save_indexes()
         segment = self._add_segment(now_ms)
-        point, snapshot = self._end_offset, self._producers.snapshot()
+        point, snapshot, aborted_saved = self._end_offset, self._producers.snapshot(), self._aborted.saved
 
         def make_durable() -> None:
             if self._home.sync:
                 full.fsync()
-            if not self._deleted:
+            if aborted_saved and not self._deleted:
                 recovery.write_snapshot(self.path, point, snapshot, sync=self._home.sync)
 
         self._home.in_background(make_durable)
@@ -269,37 +295,17 @@ class PartitionLog:
         if offset == end or (up_to is not None and offset >= up_to):
             return b""
         try:
-            segment, position = self._positions.get(offset) or self._find(offset)
+            segment, position = self._segments.find(offset)
             limit = segment.size_bytes
             if up_to is not None and up_to < end:
                 limit = segment.locate(up_to)
             data = segment.read_batches(position, limit, max_bytes, minimum_one=minimum_one)
             if data:
-                self._remember(segment, position + len(data))
+                self._segments.remember(segment, position + len(data), end)
             return data
         except OSError as error:
             logger.error("Cannot read offset %d of %s: %s", offset, self.path, error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
-
-    def _find(self, offset: int) -> tuple[Segment, int]:
-        number = bisect_right(self._bases, offset) - 1
-        segment = self._segments[number]
-        position = segment.locate(offset)
-        if position >= segment.size_bytes:  # compaction may leave a gap at the end of a segment
-            return self._segments[number + 1], 0
-        return segment, position
-
-    def _remember(self, segment: Segment, position: int) -> None:
-        """Note where the batch after those just read starts, since their reader asks for it next."""
-        if position < segment.size_bytes:
-            following = int.from_bytes(segment.read(position, 8), "big")
-        elif segment is self._segments[-1]:
-            following = self._end_offset
-        else:
-            return
-        if len(self._positions) >= POSITIONS_KEPT:
-            del self._positions[next(iter(self._positions))]
-        self._positions[following] = (segment, position)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """``(offset, timestamp, leader epoch)`` of the first record at or after a time, as ListOffsets asks for it."""
@@ -312,9 +318,7 @@ class PartitionLog:
 
     def live_segments(self) -> list[Segment]:
         """The segments that hold offsets not deleted."""
-        start = self.log_start_offset
-        ends = [*self._bases[1:], self._end_offset]
-        return [segment for segment, end in zip(self._segments, ends, strict=False) if end > start]
+        return self._segments.live(self.log_start_offset, self._end_offset)
 
     # ------------------------------------------------------------------ forgetting
 
@@ -331,8 +335,7 @@ class PartitionLog:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if target > self._log_start_offset:
             try:
-                path = f"{self.path}/{recovery.LOG_START_FILE}"
-                replace_file(path, b"%d\n" % target, sync=sync and self._home.sync)
+                recovery.write_log_start(self.path, target, sync=sync and self._home.sync)
             except OSError as error:
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write the log start offset: {error.strerror}")
             self._log_start_offset = target
@@ -356,11 +359,10 @@ class PartitionLog:
         if count == len(self._segments):
             self.roll(now_ms)
             recovery.write_snapshot(self.path, self._end_offset, self._producers.snapshot(), sync=False)
-        self._positions.clear()
         for _ in range(count):
-            self._log_start_offset = max(self._log_start_offset, self._bases[1])
-            self._segments[0].delete()
-            del self._segments[0], self._bases[0]
+            self._log_start_offset = max(self._log_start_offset, self._segments[1].base_offset)
+            self._segments.delete_oldest()
+        self._aborted.drop_below(self._log_start_offset)
         logger.info("Deleted %d old segments of %s, which starts at %d now", count, self.path, self._log_start_offset)
         return count
 
@@ -371,7 +373,7 @@ class PartitionLog:
 
         :raises OSError: when the disk fails
         """
-        end, segments = self._end_offset, self._segments[:]
+        end, segments = self._end_offset, list(self._segments)
         if end == self._flushed_offset:
             return
         for number, segment in enumerate(segments):
@@ -386,7 +388,7 @@ class PartitionLog:
             return
         for segment in self._segments:
             segment.release()
-        if self._segments:
+        if self._segments and self._aborted.saved:
             try:
                 if not os.path.exists(recovery.snapshot_path(self.path, self._end_offset)):
                     recovery.write_snapshot(self.path, self._end_offset, self._producers.snapshot(), sync=False)
@@ -398,8 +400,7 @@ class PartitionLog:
         self._deleted = True
         for segment in self._segments:
             segment.delete()
-        self._segments, self._bases, self._loaded = [], [], True
+        self._segments, self._loaded = SegmentList(), True
         self._log_start_offset = self._end_offset = self._flushed_offset = 0
-        self._positions.clear()
         with contextlib.suppress(FileNotFoundError):
             self._home.remove(self.path)

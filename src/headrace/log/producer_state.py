@@ -1,20 +1,23 @@
-"""What a log remembers of idempotent producers, so that a batch sent again is not written again (KIP-98).
+"""What a log remembers of producers, so that a batch sent again is not written again and a transaction ends (KIP-98).
 
-Of each producer id: its epoch, and the sequence ranges of its last five batches, as many as a client keeps in flight.
-A snapshot file keeps this over restarts, in Apache Kafka's format. Where Kafka stores the last batch of a producer, we
-store one entry for each of the five, in order; a reader that knows of one keeps the last, which is right.
+Of each producer id: its epoch, the sequence ranges of its last five batches, as many as a client keeps in flight, and
+where its open transaction began. A snapshot file keeps this over restarts, in Apache Kafka's format. Where Kafka
+stores the last batch of a producer, we store one entry for each of the five, in order; a reader that knows of one
+keeps the last, which is right.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import NO_PRODUCER_ID, BatchHeader
+from headrace.log.aborted_transactions import AbortedTransaction
+from headrace.log.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, Marker
 
 BATCHES_KEPT = 5
 MAX_SEQUENCE = 2**31 - 1
@@ -23,6 +26,7 @@ _SNAPSHOT_HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
+_NO_BATCH_KNOWN = (NO_SEQUENCE, -1, 0)  # last sequence, last offset, offset delta
 
 
 class AppendedBatch(NamedTuple):
@@ -36,49 +40,74 @@ class AppendedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id."""
+    """One producer id.
 
-    __slots__ = ("batches", "epoch")
+    :ivar timestamp: of the last batch or marker, -1 for an unknown one
+    :ivar coordinator_epoch: of the last marker, -1 before the first
+    """
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: list[AppendedBatch] = []
+        self.timestamp = -1
+        self.coordinator_epoch = -1
 
-    def add(self, epoch: int, batch: AppendedBatch) -> None:
-        """A batch that was written; the first of a new epoch forgets those of the old one."""
+    def enter(self, epoch: int) -> None:
+        """Go on with ``epoch``; a new one forgets the batches of the old one."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
+
+    def add(self, epoch: int, batch: AppendedBatch) -> None:
+        """A batch that was written."""
+        self.enter(epoch)
         self.batches.append(batch)
+        self.timestamp = batch.timestamp
         if len(self.batches) > BATCHES_KEPT:
             del self.batches[0]
 
 
 class ProducerState:
-    """The producers of one partition. ``check`` decides, ``replay`` mutates."""
+    """The producers of one partition. ``check`` decides, ``replay`` and ``complete`` mutate."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_open", "_producers")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}  # first offset of each open transaction, the oldest first
 
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
+        return iter(self._producers.items())
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction began; None when none is open."""
+        return next(iter(self._open.values()), None)
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        """Where a producer's open transaction began; None when it has none."""
+        return self._open.get(producer_id)
+
     def check(self, header: BatchHeader) -> AppendedBatch | Refusal | None:
         """Whether a producer's batch may be appended: None for yes, the earlier batch when this one is a duplicate.
 
-        Errors: INVALID_PRODUCER_EPOCH for an epoch older than the last seen, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap.
+        Errors: INVALID_PRODUCER_EPOCH for an epoch older than the last seen, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
+        INVALID_TXN_STATE for a batch outside of the transaction that is open.
         A producer id that is not known (new, expired, or its records deleted) may start with any sequence.
         """
         entry = self._producers.get(header.producer_id)
         if entry is None:
             return None
         first, epoch = header.base_sequence, header.producer_epoch
-        if epoch == entry.epoch and entry.batches:
-            last = entry.batches[-1].last_sequence
+        if epoch == entry.epoch:
+            last = entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE
             if first == (last + 1 if last < MAX_SEQUENCE else 0):
-                return None
+                return self._check_transaction(header)
             sequences = (first, header.last_sequence)
             for batch in entry.batches:
                 if batch[:2] == sequences:
@@ -94,18 +123,30 @@ class ProducerState:
                 f"Epoch of producer {header.producer_id} is {epoch}, which is smaller than the last seen epoch "
                 f"{entry.epoch}",
             )
-        if epoch > entry.epoch and first:
+        if first:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Invalid sequence number for new epoch of producer {header.producer_id}: {epoch} (request epoch), "
                 f"{first} (seq. number), {entry.epoch} (current producer epoch)",
             )
+        return self._check_transaction(header)
+
+    def _check_transaction(self, header: BatchHeader) -> Refusal | None:
+        if header.producer_id in self._open and not header.is_transactional:
+            return Refusal(
+                ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {header.producer_id}"
+            )
         return None
 
     def replay(self, header: BatchHeader, base_offset: int) -> None:
-        """Take in a batch that stands in the log at ``base_offset``; those without a producer id change nothing."""
+        """Take in a batch that stands in the log at ``base_offset``; those without a producer id change nothing.
+
+        A marker is taken in by :meth:`complete`.
+        """
         if header.producer_id == NO_PRODUCER_ID or header.is_control:
             return
+        if header.is_transactional and header.producer_id not in self._open:
+            self._open[header.producer_id] = base_offset
         entry = self._producers.get(header.producer_id)
         if entry is None:
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch)
@@ -120,12 +161,33 @@ class ProducerState:
             ),
         )
 
+    def complete(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
+        """Take in a marker, whose header has its offset in the log: the producer's transaction is over.
+
+        :returns: what readers have to pass over from now on; None after a commit, and when no transaction was open
+        """
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch)
+        entry.enter(header.producer_epoch)
+        entry.timestamp = header.max_timestamp
+        entry.coordinator_epoch = marker.coordinator_epoch
+        first_offset = self._open.pop(header.producer_id, None)
+        if first_offset is None or marker.commit:
+            return None
+        still_open = self.first_open_offset
+        last_stable_offset = header.last_offset + 1 if still_open is None else still_open
+        return AbortedTransaction(header.producer_id, first_offset, header.last_offset, last_stable_offset)
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers whose last batch is at least ``expiration_ms`` old (producer.id.expiration.ms)."""
+        """Forget producers whose last batch is at least ``expiration_ms`` old (producer.id.expiration.ms).
+
+        Those with an open transaction stay until it ends.
+        """
         expired = [
             producer_id
             for producer_id, entry in self._producers.items()
-            if now_ms - entry.batches[-1].timestamp >= expiration_ms
+            if now_ms - entry.timestamp >= expiration_ms and producer_id not in self._open
         ]
         for producer_id in expired:
             del self._producers[producer_id]
@@ -134,11 +196,14 @@ class ProducerState:
 
     def _entries(self) -> Iterator[bytes]:
         for producer_id, entry in self._producers.items():
-            for batch in entry.batches:
+            known = [
+                (batch.last_sequence, batch.last_offset, batch.last_offset - batch.first_offset, batch.timestamp)
+                for batch in entry.batches
+            ] or [(*_NO_BATCH_KNOWN, entry.timestamp)]
+            for batch in known:
                 yield _SNAPSHOT_ENTRY.pack(
-                    producer_id, entry.epoch, batch.last_sequence, batch.last_offset,
-                    batch.last_offset - batch.first_offset, batch.timestamp, -1, -1,
-                )  # fmt: skip
+                    producer_id, entry.epoch, *batch, entry.coordinator_epoch, self._open.get(producer_id, -1)
+                )
 
     def snapshot(self) -> bytes:
         """Everything, in the format of Kafka's ``.snapshot`` files, version 1."""
@@ -158,10 +223,15 @@ class ProducerState:
         if version != _SNAPSHOT_VERSION or crc != crc32c(body) or len(entries) != count * _SNAPSHOT_ENTRY.size:
             return None
         state = cls()
-        for producer_id, epoch, last_sequence, last_offset, delta, timestamp, _, _ in _SNAPSHOT_ENTRY.iter_unpack(
-            entries
-        ):
+        for entry_of in _SNAPSHOT_ENTRY.iter_unpack(entries):
+            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_open = entry_of
             entry = state._producers.setdefault(producer_id, ProducerEntry(epoch))
-            first_sequence = (last_sequence - delta) & MAX_SEQUENCE
-            entry.add(epoch, AppendedBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
+            entry.timestamp, entry.coordinator_epoch = timestamp, coordinator_epoch
+            if first_open >= 0:
+                state._open[producer_id] = first_open
+            if last_offset >= 0:
+                first_sequence = (last_sequence - delta) & MAX_SEQUENCE
+                batch = AppendedBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
+                entry.add(epoch, batch)
+        state._open = dict(sorted(state._open.items(), key=itemgetter(1)))
         return state

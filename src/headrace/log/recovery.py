@@ -1,7 +1,8 @@
 """Reading a partition's directory back in: after a clean stop at once, after a crash with every doubtful byte checked.
 
 A snapshot of the producers is written when a segment is full, after that segment was forced to disk, and at a clean
-stop. So the newest one is the recovery point too: what stands before it needs no check.
+stop. So the newest one is the recovery point too: what stands before it needs no check. What stands after it is
+replayed, which also finds the transactions that were aborted since.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.log.batch import EPOCH_AND_MAGIC, EPOCH_START, HEADER_BYTES, BatchHeader, has_right_crc, header_at
+from headrace.log import aborted_transactions
+from headrace.log.aborted_transactions import AbortedTransactions
+from headrace.log.batch import (
+    EPOCH_AND_MAGIC,
+    EPOCH_START,
+    HEADER_BYTES,
+    BatchHeader,
+    has_right_crc,
+    header_at,
+    marker_in,
+)
 from headrace.log.files import OpenFiles, replace_file
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment
@@ -48,10 +59,11 @@ class CorruptLog(RuntimeError):
 
 
 class Loaded(NamedTuple):
-    """What a directory holds: its segments, oldest first, and the producers as of the end of the last one."""
+    """What a directory holds: its segments, oldest first, and what is known of producers at the end of the last one."""
 
     segments: list[Segment]
     producers: ProducerState
+    aborted: AbortedTransactions
     log_start_offset: int
     end_offset: int
 
@@ -63,23 +75,23 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loa
     :param whole: cut nothing else: what is followed by batches that are right was not torn by a crash
     :raises CorruptLog: in that case
     """
-    segments, producers = _load_segments(directory, files, crashed=crashed, whole=whole)
+    segments, producers, aborted = _load_segments(directory, files, crashed=crashed, whole=whole)
     start = _read_log_start(directory)
     end = segments[-1].next_offset if segments else 0
     if start > end:
         logger.warning("%s ends before its log start offset %d: starting anew there", directory, start)
         for segment in segments:
             segment.delete()
-        return Loaded([], producers, start, start)
-    return Loaded(segments, producers, max(start, segments[0].base_offset if segments else 0), end)
+        return Loaded([], producers, AbortedTransactions(), start, start)
+    return Loaded(segments, producers, aborted, max(start, segments[0].base_offset if segments else 0), end)
 
 
 def _load_segments(
     directory: str, files: OpenFiles, *, crashed: bool, whole: bool
-) -> tuple[list[Segment], ProducerState]:
+) -> tuple[list[Segment], ProducerState, AbortedTransactions]:
     segments = _segments(directory, files)
     if not segments:
-        return [], ProducerState()
+        return [], ProducerState(), AbortedTransactions()
     active = segments[-1]
     if not crashed:
         size_bytes = active.size_bytes
@@ -88,18 +100,33 @@ def _load_segments(
             crashed, active.size_bytes = True, size_bytes
     while True:
         point, producers = _newest_snapshot(directory, segments[0].base_offset)
-        on_batch = _replay_from(point, producers)
+        aborted = aborted_transactions.read([segment.path(aborted_transactions.SUFFIX) for segment in segments], point)
+        on_batch = _replay_from(point, producers, aborted)
         affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
+        replayed = True
         if crashed:
             _recover(segments, affected, on_batch, whole=whole)
         elif point < active.next_offset:
             for segment in segments[affected:]:
-                for _, header, _ in segment.batches(segment.locate(point)):
-                    on_batch(header)
+                for position, header, data in segment.batches(segment.locate(point)):
+                    on_batch(header, segment.read(position, header.size_bytes) if header.is_control else data)
+        else:
+            replayed = False
         if point <= segments[-1].next_offset:
-            return segments, producers
+            if replayed:
+                _save_aborted(segments, affected, aborted)
+            return segments, producers, aborted
         logger.warning("%s lost what came before offset %d: going back to an older snapshot", directory, point)
         os.unlink(snapshot_path(directory, point))
+
+
+def _save_aborted(segments: list[Segment], first: int, aborted: AbortedTransactions) -> None:
+    """Let the files from segment ``first`` on say what was found in the batches."""
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        end = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        entries = aborted.in_segment(segment.base_offset, end)
+        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries)
 
 
 def _segments(directory: str, files: OpenFiles) -> list[Segment]:
@@ -113,15 +140,25 @@ def _segments(directory: str, files: OpenFiles) -> list[Segment]:
     return sorted(found, key=lambda segment: segment.base_offset)
 
 
-def _replay_from(point: int, producers: ProducerState) -> Callable[[BatchHeader], None]:
-    def on_batch(header: BatchHeader) -> None:
-        if header.base_offset >= point:
+OnBatch = Callable[[BatchHeader, memoryview | bytes], None]
+
+
+def _replay_from(point: int, producers: ProducerState, aborted: AbortedTransactions) -> OnBatch:
+    def on_batch(header: BatchHeader, data: memoryview | bytes) -> None:
+        if header.base_offset < point:
+            return
+        if not header.is_control:
             producers.replay(header, header.base_offset)
+            return
+        end = marker_in(data)
+        ended = None if end is None else producers.complete(header, end)
+        if ended is not None:
+            aborted.replay(ended)
 
     return on_batch
 
 
-def _recover(segments: list[Segment], first: int, on_batch: Callable[[BatchHeader], None], *, whole: bool) -> None:
+def _recover(segments: list[Segment], first: int, on_batch: OnBatch, *, whole: bool) -> None:
     """Check each batch from segment ``first`` on; cut at the first wrong one and drop what follows it."""
     for number in range(first, len(segments)):
         segment = segments[number]
@@ -209,6 +246,14 @@ def belongs_to(directory: str, topic_id: uuid.UUID) -> bool:
 
 def _text_id(topic_id: uuid.UUID) -> str:
     return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def write_log_start(directory: str, offset: int, *, sync: bool) -> None:
+    """Keep the log start offset that DeleteRecords asked for.
+
+    :raises OSError: when the disk refuses
+    """
+    replace_file(f"{directory}/{LOG_START_FILE}", b"%d\n" % offset, sync=sync)
 
 
 def _read_log_start(directory: str) -> int:

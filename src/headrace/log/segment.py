@@ -140,7 +140,7 @@ class Segment:
             self.fd = -1
             self._loaded = False
             self._files.forget(self)
-        for suffix in (".log", ".index", ".timeindex"):
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path(suffix))
 
@@ -207,12 +207,12 @@ class Segment:
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
         *,
         check_crc: bool = False,
-        on_batch: Callable[[BatchHeader], None] | None = None,
+        on_batch: Callable[[BatchHeader, memoryview], None] | None = None,
     ) -> int:
         """Make both indexes from the batches and answer how many bytes of whole, right batches there are.
 
         :param check_crc: after a crash: also compare checksums, and stop at the first wrong one
-        :param on_batch: is given each good batch's header
+        :param on_batch: is given each good batch's header and, with ``check_crc``, all its bytes
         """
         if self.fd < 0:
             self._loaded = True  # no use in reading indexes that are about to be made anew
@@ -228,7 +228,7 @@ class Segment:
             self.note(position, header.size_bytes, header.last_offset, header.max_timestamp, index_interval_bytes)
             end = position + header.size_bytes
             if on_batch:
-                on_batch(header)
+                on_batch(header, batch)
         return end
 
     def truncate(self, size_bytes: int) -> None:

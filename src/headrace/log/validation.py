@@ -14,12 +14,12 @@ from headrace.log.batch import (
     LOG_APPEND_TIME_BIT,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    ZSTD,
     BatchHeader,
     CorruptBatch,
     header_at,
     records,
 )
+from headrace.log.compression import ZSTD
 from headrace.log.log_config import FOREVER, LogConfig
 
 MAGIC_POSITION = 16

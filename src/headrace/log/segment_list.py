@@ -1,0 +1,83 @@
+"""The segments of a log, oldest first: which one holds an offset, and where in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from headrace.log.segment import Segment
+
+POSITIONS_KEPT = 64
+"""Of so many readers per log we know where they go on, without asking an index."""
+
+
+class SegmentList:
+    """Segments in ascending order of their base offsets; only the last, active one is appended to."""
+
+    __slots__ = ("_bases", "_positions", "_segments")
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._positions: dict[int, tuple[Segment, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, number: int) -> Segment:
+        return self._segments[number]
+
+    def add(self, segment: Segment) -> None:
+        """Begin a new active segment."""
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._positions.clear()
+
+    def delete_oldest(self) -> None:
+        """Remove the files of the oldest segment.
+
+        :raises OSError: when they cannot be removed
+        """
+        self._positions.clear()
+        self._segments[0].delete()
+        del self._segments[0], self._bases[0]
+
+    def end_of(self, number: int, log_end_offset: int) -> int:
+        """The offset at which a segment ends, exclusive."""
+        following = number + 1
+        return self._bases[following] if following < len(self._bases) else log_end_offset
+
+    def live(self, log_start_offset: int, log_end_offset: int) -> list[Segment]:
+        """The segments that hold offsets from the log's start on."""
+        return [
+            segment
+            for number, segment in enumerate(self._segments)
+            if self.end_of(number, log_end_offset) > log_start_offset
+        ]
+
+    def find(self, offset: int) -> tuple[Segment, int]:
+        """The segment with ``offset``, which must be in the log, and the position of the batch that holds it."""
+        known = self._positions.get(offset)
+        if known is not None:
+            return known
+        number = bisect_right(self._bases, offset) - 1
+        segment = self._segments[number]
+        position = segment.locate(offset)
+        if position >= segment.size_bytes:  # compaction may leave a gap at the end of a segment
+            return self._segments[number + 1], 0
+        return segment, position
+
+    def remember(self, segment: Segment, position: int, log_end_offset: int) -> None:
+        """Note where the batch after those just read starts, since their reader asks for it next."""
+        if position < segment.size_bytes:
+            following = int.from_bytes(segment.read(position, 8), "big")
+        elif segment is self._segments[-1]:
+            following = log_end_offset
+        else:
+            return
+        if len(self._positions) >= POSITIONS_KEPT:
+            del self._positions[next(iter(self._positions))]
+        self._positions[following] = (segment, position)

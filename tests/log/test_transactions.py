@@ -1,0 +1,200 @@
+"""Transactions in a log: where stable data ends, and what was aborted, whatever happens to the broker."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.log.aborted_transactions import AbortedTransaction
+from headrace.log.batch import TRANSACTIONAL_BIT, Marker, build, headers, marker_in
+from headrace.log.partition_log import PartitionLog
+from tests.log.disk import NOW, Disk
+
+COMMIT, ABORT = Marker(commit=True, coordinator_epoch=3), Marker(commit=False, coordinator_epoch=3)
+
+
+def send(log: PartitionLog, producer: int, sequence: int, count: int = 1, *, transactional: bool = True):
+    data = build(
+        [(None, b"%d" % n) for n in range(count)],
+        timestamp_ms=NOW,
+        attributes=TRANSACTIONAL_BIT if transactional else 0,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+    return log.append(data, NOW)
+
+
+def end(log: PartitionLog, producer: int, marker: Marker, epoch: int = 0):
+    return log.append_marker(producer, epoch, marker, NOW)
+
+
+def test_stable_data_ends_where_the_oldest_open_transaction_begins(disk: Disk):
+    log = disk.log()
+    send(log, 1, 0, 3)
+    assert log.last_stable_offset == 0
+    send(log, 2, 0)
+    end(log, 1, COMMIT)
+    assert log.last_stable_offset == 3
+    end(log, 2, COMMIT)
+    assert log.last_stable_offset == log.end_offset == 6
+    assert log.aborted_transactions(0, 6) == []
+
+
+def test_an_aborted_transaction_is_told_to_those_who_read_its_range(disk: Disk):
+    log = disk.log()
+    send(log, 9, 0, 3, transactional=False)
+    send(log, 1, 0, 2)
+    end(log, 1, ABORT)
+    aborted = AbortedTransaction(producer_id=1, first_offset=3, last_offset=5, last_stable_offset=6)
+    assert log.aborted_transactions(0, 6) == [aborted]
+    assert log.aborted_transactions(5, 6) == [aborted]
+    assert log.aborted_transactions(0, 3) == []
+    assert log.aborted_transactions(6, 7) == []
+
+
+def test_the_marker_is_a_control_batch_that_clients_can_read(disk: Disk):
+    log = disk.log()
+    send(log, 1, 0)
+    assert end(log, 1, ABORT).base_offset == 1
+    data = log.read(1, 1000)
+    (_, header), *more = headers(data)
+    assert (header.is_control, header.is_transactional, header.producer_id, header.producer_epoch) == (True, True, 1, 0)
+    assert not more
+    assert marker_in(data) == ABORT
+
+
+def test_a_marker_with_a_new_epoch_begins_new_sequences(disk: Disk):
+    """KIP-890: each transaction has an epoch of its own."""
+    log = disk.log()
+    send(log, 1, 0, 4)
+    end(log, 1, COMMIT, epoch=1)
+    refused = send(log, 1, 4)
+    assert isinstance(refused, Refusal)
+    assert refused.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_plain_batch_inside_a_transaction_is_refused(disk: Disk):
+    log = disk.log()
+    send(log, 1, 0)
+    refused = send(log, 1, 1, transactional=False)
+    assert isinstance(refused, Refusal)
+    assert refused.code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_producer_with_an_open_transaction_does_not_expire(disk: Disk):
+    log = disk.log(retention_ms=-1)
+    send(log, 1, 0)
+    log.apply_retention(NOW + 10 * 86_400_000)
+    assert log.last_stable_offset == 0
+    end(log, 1, ABORT)
+    log.apply_retention(NOW + 10 * 86_400_000)
+    assert not len(log.producers)
+
+
+def test_an_index_that_cannot_be_written_is_made_up_for_by_the_next_start(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    log = disk.log()
+    send(log, 1, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.log.aborted_transactions.os.write", lambda fd, data: fail())
+        end(log, 1, ABORT)
+    assert len(log.aborted_transactions(0, 9)) == 1
+    disk.stop()
+    disk.start()
+    assert disk.log().aborted_transactions(0, 9) == [AbortedTransaction(1, 0, 1, 2)]
+
+
+def fail() -> None:
+    raise OSError(28, "No space left on device")
+
+
+class TransactionsAgainstList(RuleBasedStateMachine):
+    """What the log says of transactions against what was done, over restarts and crashes."""
+
+    @initialize(segment_bytes=st.sampled_from([300, 800, 100_000]))
+    def begin(self, segment_bytes: int) -> None:
+        self.temporary = tempfile.TemporaryDirectory()
+        self.segment_bytes = segment_bytes
+        self.disk = Disk(Path(self.temporary.name), file_limit=3)
+        self.end = 0
+        self.sequences: dict[int, int] = {}
+        self.open: dict[int, int] = {}
+        self.aborted: list[tuple[int, int, int]] = []
+
+    def teardown(self) -> None:
+        if hasattr(self, "disk"):
+            self.disk.stop()
+            self.temporary.cleanup()
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.disk.log(segment_bytes=self.segment_bytes, retention_ms=-1)
+
+    @rule(producer=st.integers(1, 4), count=st.integers(1, 3))
+    def write(self, producer: int, count: int) -> None:
+        sequence = self.sequences.get(producer, 0)
+        assert send(self.log, producer, sequence, count).base_offset == self.end
+        self.sequences[producer] = sequence + count
+        self.open.setdefault(producer, self.end)
+        self.end += count
+
+    @rule(count=st.integers(1, 3))
+    def write_plainly(self, count: int) -> None:
+        sequence = self.sequences.get(0, 0)
+        assert send(self.log, 0, sequence, count, transactional=False).base_offset == self.end
+        self.sequences[0] = sequence + count
+        self.end += count
+
+    @rule(producer=st.integers(1, 4), marker=st.sampled_from([COMMIT, ABORT]))
+    def end_transaction(self, producer: int, marker: Marker) -> None:
+        assert end(self.log, producer, marker).base_offset == self.end
+        first = self.open.pop(producer, None)
+        if first is not None and not marker.commit:
+            self.aborted.append((producer, first, self.end))
+        self.sequences.setdefault(producer, 0)
+        self.end += 1
+
+    @rule()
+    def restart(self) -> None:
+        self.disk.stop()
+        self.disk.start()
+
+    @rule(lost=st.booleans())
+    def crash(self, lost: bool) -> None:
+        """After kill -9; perhaps the index of aborted transactions had not got to the disk."""
+
+        def spoil(path: Path) -> None:
+            indexes = sorted((path / "t-0").glob("*.txnindex"))
+            logs = sorted((path / "t-0").glob("*.log"))
+            if lost and indexes and indexes[-1].stem == logs[-1].stem:
+                indexes[-1].unlink()
+
+        self.disk.crash(spoil)
+
+    @precondition(lambda self: self.end)
+    @rule(data=st.data())
+    def ask(self, data: st.DataObject) -> None:
+        first = data.draw(st.integers(0, self.end - 1))
+        last = data.draw(st.integers(first, self.end))
+        told = {one[:3] for one in self.log.aborted_transactions(first, last)}
+        wanted = {one for one in self.aborted if one[2] >= first and one[1] < last}
+        assert told >= wanted if last <= self.log.last_stable_offset else True
+        assert all(one[1] < last and one[2] >= first for one in told)
+
+    @invariant()
+    def agree(self) -> None:
+        if hasattr(self, "disk"):
+            log = self.log
+            assert log.end_offset == self.end
+            assert log.last_stable_offset == min(self.open.values(), default=self.end)
+            assert [one[:3] for one in log.aborted_transactions(0, self.end + 1)] == self.aborted
+
+
+TransactionsAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTransactionsAgainstList = TransactionsAgainstList.TestCase
