@@ -378,7 +378,7 @@ class PartitionLog:
             return
         for number, segment in enumerate(segments):
             if number + 1 == len(segments) or segments[number + 1].base_offset > self._flushed_offset:
-                fsync_path(segment.path(".log"))
+                segment.fsync((".log", ".txnindex"))
         fsync_path(self.path)
         self._flushed_offset = max(self._flushed_offset, end)
 

@@ -296,10 +296,12 @@ class Segment:
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
-    def fsync(self) -> None:
+    def fsync(self, suffixes: Sequence[str] = (".log", ".txnindex", ".index", ".timeindex")) -> None:
         """Force the files to disk; safe to call from another thread."""
-        for suffix in (".log", ".index", ".timeindex"):
-            fsync_path(self.path(suffix))
+        for suffix in suffixes:
+            path = self.path(suffix)
+            if suffix != ".txnindex" or os.path.exists(path):  # few have one
+                fsync_path(path)
 
     # ------------------------------------------------------------------ reading
 
