@@ -1,0 +1,365 @@
+"""The transaction coordinator: which producer may write under a transactional id, and how its transaction ends.
+
+::
+
+    EMPTY ──> ONGOING ──> PREPARE_COMMIT ──> COMPLETE_COMMIT ──> ONGOING …
+                 └──────> PREPARE_ABORT ───> COMPLETE_ABORT  ──> ONGOING …
+
+A transaction is decided with its PREPARE record. From then on it is a matter of writing markers into its partitions,
+which whoever owns this machine does for all of :attr:`TransactionCoordinator.prepared`, also after a crash, before it
+calls :meth:`TransactionCoordinator.complete`.
+
+A producer is told apart from its zombies by its epoch. It gets a new one when it comes anew, when its transaction
+times out, and with clients that know KIP-890 after each transaction.
+
+Commands decide only, :meth:`TransactionCoordinator.replay` mutates. Source: KIP-98, KIP-360, KIP-890;
+``docs/behaviour/transactions.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.deadlines import Deadlines
+from headrace.outcome import Outcome
+from headrace.transactions import records
+from headrace.transactions.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    State,
+    TopicPartition,
+    Transaction,
+    TransactionRecord,
+)
+
+MAX_EPOCH = 2**15 - 1
+
+RETRY_MS = 1000
+"""How long to wait before deciding again what could not be written."""
+
+EPOCH_PER_TRANSACTION = 2
+"""The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
+
+PREPARED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+_IDLE = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
+
+INVALID_PRODUCER_ID_MAPPING = Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+INVALID_TXN_STATE = Refusal(ErrorCode.INVALID_TXN_STATE)
+CONCURRENT_TRANSACTIONS = Refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+PRODUCER_FENCED = Refusal(ErrorCode.PRODUCER_FENCED)
+INVALID_TIMEOUT = Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+
+
+class Producer(NamedTuple):
+    """Who may write: the id and the epoch that every batch carries."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+Reply = Outcome[TransactionRecord, Producer | Refusal]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """The broker's limits.
+
+    :param max_timeout_ms: ``transaction.max.timeout.ms``
+    :param expiration_ms: ``transactional.id.expiration.ms``: an id that is not used for so long is forgotten
+    """
+
+    max_timeout_ms: int = 900_000
+    expiration_ms: int = 604_800_000
+
+
+class TransactionCoordinator:
+    """All transactional ids."""
+
+    topic = records.TOPIC
+
+    def __init__(self, settings: TransactionSettings | None = None) -> None:
+        self.settings = settings or TransactionSettings()
+        self.transactions: dict[str, Transaction] = {}
+        self.prepared: dict[str, Transaction] = {}
+        """Those that are decided and not complete: their markers have to be written."""
+        self._last_epochs: dict[str, int] = {}  # the epoch before the present one: a retry may still carry it
+        self._deadlines: Deadlines[str] = Deadlines()
+
+    # --- who may write ---
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer,
+        now_ms: int,
+        allocate_producer_id: Callable[[], int],
+    ) -> Reply:
+        """A producer comes (anew): give it an epoch that fences all others with its transactional id.
+
+        An open transaction must be ended by :meth:`abort_for_new_producer` first.
+
+        :param expected: what the producer was given before, :data:`NO_PRODUCER` when it does not say (KIP-360)
+        :returns: the producer; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
+        """
+        if not 0 < timeout_ms <= self.settings.max_timeout_ms:
+            return Outcome(INVALID_TIMEOUT)
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            new = Transaction(allocate_producer_id(), 0, timeout_ms, State.EMPTY, now_ms)
+            return self._to(transactional_id, new)
+        if expected != NO_PRODUCER and not _may_return(expected, known):
+            return Outcome(PRODUCER_FENCED)
+        if known.state not in _IDLE:
+            return Outcome(CONCURRENT_TRANSACTIONS)
+        idle = replace(
+            known,
+            timeout_ms=timeout_ms,
+            state=State.EMPTY,
+            last_update_ms=now_ms,
+            partitions=frozenset(),
+            start_ms=NO_TIMESTAMP,
+            next_producer_id=NO_PRODUCER_ID,
+        )
+        expects_this = expected == NO_PRODUCER or expected.producer_id == known.producer_id
+        if _exhausted(known.producer_epoch) and expects_this:
+            rotated = replace(
+                idle,
+                producer_id=allocate_producer_id(),
+                producer_epoch=0,
+                previous_producer_id=known.producer_id if expected != NO_PRODUCER else NO_PRODUCER_ID,
+            )
+            return self._to(transactional_id, rotated)
+        if expected == NO_PRODUCER or expected.producer_epoch == known.producer_epoch:
+            return self._to(transactional_id, replace(idle, producer_epoch=known.producer_epoch + 1))
+        if expected.producer_epoch == self._last_epochs.get(transactional_id) or (
+            expected.producer_id == known.previous_producer_id
+        ):
+            return self._to(transactional_id, idle)  # a retry: the answer to the first try was lost
+        return Outcome(PRODUCER_FENCED)
+
+    def abort_for_new_producer(self, transactional_id: str, expected: Producer, now_ms: int) -> Reply:
+        """End the transaction that the producer before left open, if there is one, and take its epoch from it."""
+        known = self.transactions.get(transactional_id)
+        if known is None or known.state != State.ONGOING:
+            return Outcome(NO_PRODUCER)
+        if expected != NO_PRODUCER and not _may_return(expected, known):
+            return Outcome(PRODUCER_FENCED)
+        return self._to(transactional_id, _fenced(known, now_ms))
+
+    # --- what takes part ---
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
+        client_version: int = 0,
+    ) -> Reply:
+        """Let partitions take part in the transaction, which begins with the first.
+
+        :returns: the producer; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
+        """
+        known = self.transactions.get(transactional_id)
+        refusal = _check(known, producer)
+        if known is None or refusal:
+            return Outcome(refusal or INVALID_PRODUCER_ID_MAPPING)
+        if known.state in PREPARED:
+            return Outcome(CONCURRENT_TRANSACTIONS)
+        added = frozenset(partitions)
+        if known.state == State.ONGOING:
+            if added <= known.partitions:
+                return Outcome(producer)
+            added |= known.partitions
+        begun = replace(
+            known,
+            state=State.ONGOING,
+            partitions=added,
+            start_ms=known.start_ms if known.state == State.ONGOING else now_ms,
+            last_update_ms=now_ms,
+            client_version=client_version,
+        )
+        return self._to(transactional_id, begun)
+
+    def takes_part(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> Refusal | None:
+        """Why ``producer`` may not write to ``partition`` now; None when it may (KIP-890)."""
+        known = self.transactions.get(transactional_id)
+        refusal = _check(known, producer)
+        if known is None or refusal:
+            return refusal
+        if known.state in PREPARED:
+            return CONCURRENT_TRANSACTIONS
+        return None if known.state == State.ONGOING and partition in known.partitions else INVALID_TXN_STATE
+
+    # --- how it ends ---
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        commit: bool,
+        now_ms: int,
+        client_version: int,
+        allocate_producer_id: Callable[[], int],
+    ) -> Reply:
+        """Decide the transaction: its markers may be written from now on.
+
+        :param client_version: with 2 the producer goes on with the producer that is answered
+        :returns: the producer to go on with; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
+            CONCURRENT_TRANSACTIONS
+        """
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            return Outcome(INVALID_PRODUCER_ID_MAPPING)
+        per_transaction = client_version >= EPOCH_PER_TRANSACTION
+        if per_transaction and self._is_retry(transactional_id, known, producer):
+            return Outcome(self._ended(known, commit))
+        refusal = _check(known, producer)
+        if refusal:
+            return Outcome(refusal)
+        may_end = known.state == State.ONGOING or (per_transaction and not commit and known.state in _IDLE)
+        if not may_end:
+            return Outcome(self._ended(known, commit))
+        decided = replace(
+            known,
+            state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+            partitions=known.partitions if known.state == State.ONGOING else frozenset(),
+            last_update_ms=now_ms,
+            client_version=client_version,
+        )
+        if not per_transaction:
+            return self._to(transactional_id, decided)
+        if _exhausted(known.producer_epoch):
+            next_id = allocate_producer_id()
+            decided = replace(decided, producer_epoch=MAX_EPOCH, next_producer_id=next_id)
+            return Outcome(Producer(next_id, 0), (TransactionRecord(transactional_id, decided),))
+        return self._to(transactional_id, replace(decided, producer_epoch=known.producer_epoch + 1))
+
+    def _is_retry(self, transactional_id: str, known: Transaction, producer: Producer) -> bool:
+        """Whether the transaction that ``producer`` wants to end has ended already, and the answer was lost."""
+        if producer.producer_id == known.previous_producer_id:
+            return _exhausted(producer.producer_epoch)
+        return producer == (known.producer_id, known.producer_epoch - 1) and known.state != State.ONGOING
+
+    def _ended(self, known: Transaction, commit: bool) -> Producer | Refusal:
+        """What to say of a transaction that cannot be ended: that it has ended that very way, or that this is wrong."""
+        if known.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
+            return Producer(known.producer_id, known.producer_epoch)
+        if known.state == (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
+            return CONCURRENT_TRANSACTIONS
+        return INVALID_TXN_STATE
+
+    def complete(self, transactional_id: str, now_ms: int) -> Outcome[TransactionRecord, None]:
+        """All markers of a decided transaction are written."""
+        known = self.prepared[transactional_id]
+        ended = replace(
+            known,
+            state=PREPARED[known.state],
+            partitions=frozenset(),
+            start_ms=NO_TIMESTAMP,
+            last_update_ms=now_ms,
+        )
+        if known.next_producer_id != NO_PRODUCER_ID:
+            ended = replace(
+                ended,
+                producer_id=known.next_producer_id,
+                producer_epoch=0,
+                previous_producer_id=known.producer_id,
+                next_producer_id=NO_PRODUCER_ID,
+            )
+        return Outcome(None, (TransactionRecord(transactional_id, ended),))
+
+    def forget_partitions(self, topic: str) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
+        """A topic was deleted: open transactions go on without it."""
+        for transactional_id, known in list(self.transactions.items()):
+            left = frozenset(one for one in known.partitions if one[0] != topic)
+            if left != known.partitions:
+                yield (
+                    transactional_id,
+                    Outcome(None, (TransactionRecord(transactional_id, replace(known, partitions=left)),)),
+                )
+
+    # --- time ---
+
+    def next_deadline_ms(self) -> int | None:
+        """When the first transaction times out or the first id expires."""
+        return self._deadlines.next_ms()
+
+    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
+        """Decide to abort what takes too long, and forget ids that nobody uses."""
+        while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
+            self._deadlines.set(transactional_id, now_ms + RETRY_MS)  # replaying the record puts it right
+            known = self.transactions[transactional_id]
+            value = _fenced(known, now_ms) if known.state == State.ONGOING else None
+            yield transactional_id, Outcome(None, (TransactionRecord(transactional_id, value),))
+
+    def _deadline_ms(self, known: Transaction) -> int | None:
+        if known.state == State.ONGOING:
+            return known.start_ms + known.timeout_ms
+        return known.last_update_ms + self.settings.expiration_ms if known.state in _IDLE else None
+
+    # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
+
+    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        """Key and value bytes of ``record``."""
+        return records.encode(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
+        """The record of these bytes, None for one of another kind."""
+        return records.decode(key, value)
+
+    def replay(self, record: TransactionRecord) -> None:
+        """Apply one durable record."""
+        transactional_id, value = record.transactional_id, record.value
+        before = self.transactions.get(transactional_id)
+        self.prepared.pop(transactional_id, None)
+        if value is None:
+            self.transactions.pop(transactional_id, None)
+            self._last_epochs.pop(transactional_id, None)
+            self._deadlines.cancel(transactional_id)
+            return
+        if before is not None and before.producer_epoch != value.producer_epoch:
+            self._last_epochs[transactional_id] = before.producer_epoch
+        self.transactions[transactional_id] = value
+        if value.state in PREPARED:
+            self.prepared[transactional_id] = value
+        deadline_ms = self._deadline_ms(value)
+        if deadline_ms is None:
+            self._deadlines.cancel(transactional_id)
+        else:
+            self._deadlines.set(transactional_id, deadline_ms)
+
+    def _to(self, transactional_id: str, value: Transaction) -> Reply:
+        reply = Producer(value.producer_id, value.producer_epoch)
+        return Outcome(reply, (TransactionRecord(transactional_id, value),))
+
+
+def _check(known: Transaction | None, producer: Producer) -> Refusal | None:
+    """Whether ``producer`` is the one that may write under a transactional id."""
+    if known is None or known.producer_id != producer.producer_id:
+        return INVALID_PRODUCER_ID_MAPPING
+    return None if known.producer_epoch == producer.producer_epoch else PRODUCER_FENCED
+
+
+def _may_return(expected: Producer, known: Transaction) -> bool:
+    return expected.producer_id == known.producer_id or (
+        expected.producer_id == known.previous_producer_id and _exhausted(expected.producer_epoch)
+    )
+
+
+def _exhausted(epoch: int) -> bool:
+    """Whether no epoch is left for a producer; the very last one is for fencing it."""
+    return epoch >= MAX_EPOCH - 1
+
+
+def _fenced(known: Transaction, now_ms: int) -> Transaction:
+    """Aborted by the coordinator, with an epoch that its producer does not have."""
+    epoch = min(known.producer_epoch + 1, MAX_EPOCH)
+    return replace(known, state=State.PREPARE_ABORT, producer_epoch=epoch, last_update_ms=now_ms)
