@@ -45,7 +45,7 @@ def test_stable_data_ends_where_the_oldest_open_transaction_begins(disk: Disk):
     assert log.last_stable_offset == 3
     end(log, 2, COMMIT)
     assert log.last_stable_offset == log.end_offset == 6
-    assert log.aborted_transactions(0, 6) == []
+    assert log.aborted.overlapping(0, 6) == []
 
 
 def test_an_aborted_transaction_is_told_to_those_who_read_its_range(disk: Disk):
@@ -54,10 +54,10 @@ def test_an_aborted_transaction_is_told_to_those_who_read_its_range(disk: Disk):
     send(log, 1, 0, 2)
     end(log, 1, ABORT)
     aborted = AbortedTransaction(producer_id=1, first_offset=3, last_offset=5, last_stable_offset=6)
-    assert log.aborted_transactions(0, 6) == [aborted]
-    assert log.aborted_transactions(5, 6) == [aborted]
-    assert log.aborted_transactions(0, 3) == []
-    assert log.aborted_transactions(6, 7) == []
+    assert log.aborted.overlapping(0, 6) == [aborted]
+    assert log.aborted.overlapping(5, 6) == [aborted]
+    assert log.aborted.overlapping(0, 3) == []
+    assert log.aborted.overlapping(6, 7) == []
 
 
 def test_the_marker_is_a_control_batch_that_clients_can_read(disk: Disk):
@@ -105,10 +105,10 @@ def test_an_index_that_cannot_be_written_is_made_up_for_by_the_next_start(disk: 
     with monkeypatch.context() as patch:
         patch.setattr("headrace.log.aborted_transactions.os.write", lambda fd, data: fail())
         end(log, 1, ABORT)
-    assert len(log.aborted_transactions(0, 9)) == 1
+    assert len(log.aborted.overlapping(0, 9)) == 1
     disk.stop()
     disk.start()
-    assert disk.log().aborted_transactions(0, 9) == [AbortedTransaction(1, 0, 1, 2)]
+    assert disk.log().aborted.overlapping(0, 9) == [AbortedTransaction(1, 0, 1, 2)]
 
 
 def fail() -> None:
@@ -185,7 +185,7 @@ class TransactionsAgainstList(RuleBasedStateMachine):
     def ask(self, data: st.DataObject) -> None:
         first = data.draw(st.integers(0, self.end - 1))
         last = data.draw(st.integers(first, self.end))
-        told = {one[:3] for one in self.log.aborted_transactions(first, last)}
+        told = {one[:3] for one in self.log.aborted.overlapping(first, last)}
         wanted = {one for one in self.aborted if one[2] >= first and one[1] < last}
         assert told >= wanted if last <= self.log.last_stable_offset else True
         assert all(one[1] < last and one[2] >= first for one in told)
@@ -196,7 +196,7 @@ class TransactionsAgainstList(RuleBasedStateMachine):
             log = self.log
             assert log.end_offset == self.end
             assert log.last_stable_offset == min(self.open.values(), default=self.end)
-            assert [one[:3] for one in log.aborted_transactions(0, self.end + 1)] == self.aborted
+            assert [one[:3] for one in log.aborted.overlapping(0, self.end + 1)] == self.aborted
 
 
 TransactionsAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -84,7 +84,7 @@ def errors_in(message: Any) -> list[int]:
     found = []
     for field in dataclasses.fields(message):
         value = getattr(message, field.name)
-        if field.name == "error_code":
+        if field.name in ("error_code", "partition_error_code"):
             found.append(int(value.value))
         elif dataclasses.is_dataclass(value):
             found += errors_in(value)

@@ -36,6 +36,7 @@ from .flusher import Flusher
 from .limits import EXPIRE_RETRY_MS, PRUNED_LOG_BYTES, max_open_files
 from .metrics import Metrics
 from .share_partitions import SharePartitions
+from .transactions import Transactions
 from .waits import Waits
 
 log = logging.getLogger("headrace.broker")
@@ -81,9 +82,14 @@ class Broker:
             config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
             config.get_int("share.coordinator.state.topic.prune.interval.ms"),
         )
+        self.transactions = Transactions(self)
         self.share = SharePartitions(self)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
-        self._coordinators: tuple[Coordinator[Any], ...] = (self.groups, self.share_state)
+        self._coordinators: tuple[Coordinator[Any], ...] = (
+            self.groups,
+            self.share_state,
+            self.transactions.coordinator,
+        )
         self._partitions: dict[tuple[UUID, int], PartitionLog] = {}
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._tickets = count(1)
@@ -116,6 +122,7 @@ class Broker:
             for capped in self.config.capped_group_configs(group_id):
                 log.warning("%s", capped)
         self.groups.loaded(self.now_ms())
+        self.transactions.complete_prepared()
         self.arm()
         self._retention = asyncio.get_running_loop().create_task(self._retain())
 
@@ -177,6 +184,7 @@ class Broker:
             self._partitions.pop((topic.topic_id, partition), None)
             self.waits.notify(("log", topic.topic_id, partition))
         self.logs.delete(topic.name)
+        self.transactions.topic_deleted(topic.name)
         self.share.topic_deleted(topic)
         for group_id, forgotten in self.groups.topic_deleted(topic, self.now_ms()):
             self.submit(self.groups, group_id, forgotten)
@@ -238,14 +246,18 @@ class Broker:
         """Append a producer's batches and wake who waits for them. Before answering, wait for :meth:`durable`."""
         appended = partition_log.append(data, self.now_ms())
         if not isinstance(appended, Refusal):
-            self.flusher.appended(partition_log)
-            self.waits.notify(("log", partition_log.topic_id, partition_log.partition))
+            self.appended(partition_log)
             return appended
         self.metrics.refused_produces[partition_log.topic] += 1
         if appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
             name, reason = f"{partition_log.topic}-{partition_log.partition}", appended.message or appended.code.name
             log.warning("refused a batch for %s: %s", name, reason)
         return appended
+
+    def appended(self, partition_log: PartitionLog) -> None:
+        """Something was appended: see to it that it gets durable, and wake who waits for it."""
+        self.flusher.appended(partition_log)
+        self.waits.notify(("log", partition_log.topic_id, partition_log.partition))
 
     async def durable(self) -> None:
         """Wait until all that was appended so far is as durable as the flush settings ask; usually at once.
@@ -321,8 +333,7 @@ class Broker:
             for offset, record in enumerate(records, appended.base_offset):
                 coordinator.replay(record, Position(partition, offset))
             self.metrics.coordinators[topic.name].wrote(records, started)
-            self.flusher.appended(partition_log)
-            self.waits.notify(("log", topic.topic_id, partition))
+            self.appended(partition_log)
 
     def _prune(self, coordinator: Coordinator[Any], redundant: Iterable[Position]) -> None:
         """Delete records of an internal topic that no longer matter. Retention takes the files away."""
@@ -360,7 +371,7 @@ class Broker:
     def arm(self) -> None:
         """Have :meth:`_expire` called when the next deadline of any machine has come."""
         deadlines = [coordinator.next_deadline_ms() for coordinator in self._coordinators]
-        deadlines.append(self.share.next_deadline_ms())
+        deadlines += (self.share.next_deadline_ms(), self.transactions.next_deadline_ms())
         deadline_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if deadline_ms == self._deadline_ms:
             return
@@ -379,6 +390,7 @@ class Broker:
             for coordinator in self._coordinators:
                 for key, outcome in coordinator.expire(now_ms):
                     self.submit(coordinator, key, outcome)
+            self.transactions.expire(now_ms)
             self.share.expire(now_ms)
         except Exception as error:
             # The deadline is still there: without a pause a full disk would keep the loop busy with it.

@@ -249,6 +249,11 @@ class Config:
         """How many partitions and what configs an internal topic is created with."""
         if name == "__consumer_offsets":
             prefix, configs = "offsets.topic", {"cleanup.policy": "compact"}
+        elif name == "__transaction_state":
+            prefix, configs = (
+                "transaction.state.log",
+                {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"},
+            )
         else:
             assert name == "__share_group_state", name
             prefix, configs = "share.coordinator.state.topic", {"cleanup.policy": "delete", "retention.ms": "-1"}

@@ -11,11 +11,18 @@ from typing import Any
 from uuid import UUID
 
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
-from kio.schema.fetch.v18.response import FetchableTopicResponse, FetchResponse, PartitionData
+from kio.schema.fetch.v18.response import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.batch import offset_ranges
+from headrace.log.partition_log import PartitionLog
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -92,8 +99,19 @@ def _read_partition(
         high_watermark=log.end_offset,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=() if committed else None,
+        aborted_transactions=_aborted(log, asked.fetch_offset, records) if committed else None,
         records=records,
+    )
+
+
+def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
+    """What a reader of committed records has to pass over in ``records``."""
+    if not records or not log.aborted:
+        return ()
+    end_offset = offset_ranges(records)[0][-1][1] + 1
+    return tuple(
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in log.aborted.overlapping(fetch_offset, end_offset)
     )
 
 

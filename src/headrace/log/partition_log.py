@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log import aborted_transactions, recovery, timestamps
-from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransactions
+from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.batch import (
     LENGTH_OVERHEAD,
     NO_PRODUCER_ID,
@@ -106,11 +106,12 @@ class PartitionLog:
             self._load()
         return self._producers
 
-    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those with records in ``first_offset <= offset < end_offset``, which read_committed readers pass over."""
+    @property
+    def aborted(self) -> AbortedTransactions:
+        """What readers of committed records have to pass over."""
         if not self._loaded:
             self._load()
-        return self._aborted.overlapping(first_offset, end_offset)
+        return self._aborted
 
     @property
     def unflushed_records(self) -> int:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.deadlines import Deadlines
-from headrace.outcome import Outcome
+from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.transactions import records
 from headrace.transactions.records import (
     NO_PRODUCER_EPOCH,
@@ -315,7 +315,7 @@ class TransactionCoordinator:
         """The record of these bytes, None for one of another kind."""
         return records.decode(key, value)
 
-    def replay(self, record: TransactionRecord) -> None:
+    def replay(self, record: TransactionRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record."""
         transactional_id, value = record.transactional_id, record.value
         before = self.transactions.get(transactional_id)

@@ -19,6 +19,7 @@ from .writer import nested_type
 _UNKNOWN = frozenset(
     ("base_offset", "log_start_offset", "high_watermark", "leader_id", "leader_epoch", "offset", "timestamp")
 )
+_ERROR_CODES = frozenset(("error_code", "partition_error_code"))
 # The names of the same thing in a request and in its response.
 _INDEX = ("partition_index", "partition", "index")
 _ALIASES = dict.fromkeys(_INDEX, _INDEX)
@@ -33,7 +34,7 @@ def refuse_all(request: Any, response_type: Any, error_code: int) -> Any:
     fields = {}
     for field in dataclasses.fields(response_type):
         nested, many = nested_type(hints[field.name])
-        if field.name == "error_code":
+        if field.name in _ERROR_CODES:
             value: Any = error_code
         elif nested is not None and many:
             parts = _asked(request, field.name) if _has_place_for_error(nested) else ()
@@ -53,7 +54,7 @@ def refuse_all(request: Any, response_type: Any, error_code: int) -> Any:
 @cache
 def _has_place_for_error(message_type: Any) -> bool:
     hints = typing.get_type_hints(message_type)
-    if "error_code" in hints:
+    if not _ERROR_CODES.isdisjoint(hints):
         return True
     return any((nested := nested_type(hint)[0]) is not None and _has_place_for_error(nested) for hint in hints.values())
 

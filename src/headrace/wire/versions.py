@@ -13,7 +13,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -137,6 +137,7 @@ ABSENT: Mapping[str, Any] = {
     "uuid": None,
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
+    "datetime_i64": datetime.fromtimestamp(0, UTC),
     "int8": 0,
     "int16": 0,
     "int32": 0,
@@ -346,6 +347,24 @@ def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) ->
     return Adapted(reshape(request, latest.request_type, **given), _NOTHING, back)
 
 
+def _add_partitions_to_txn(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Versions 0-3 are about one transaction."""
+    transaction_type = _topic_type(latest.request_type, "transactions")
+    topic_type = _topic_type(latest.request_type, "transactions", "topics")
+    only = transaction_type(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        verify_only=False,
+        topics=tuple(reshape(topic, topic_type) for topic in request.v3_and_below_topics),
+    )
+
+    def back(response: Any) -> Any:
+        return _Renamed(response, results_by_topic_v3_and_below=response.results_by_transaction[0].topic_results)
+
+    return Adapted(latest.request_type(transactions=(only,)), _NOTHING, back)
+
+
 _OPERATIONS_NOT_ASKED = -(2**31)
 
 
@@ -365,4 +384,5 @@ _SPECIAL: Mapping[int, _Special] = {
     11: _Special(7, _join_group),
     13: _Special(3, _leave_group),
     20: _Special(6, _delete_topics),
+    24: _Special(4, _add_partitions_to_txn),
 }

@@ -1,0 +1,77 @@
+"""AddPartitionsToTxn (24), versions 0-5: let partitions take part in a transaction (KIP-98).
+
+Version 4 and later ask for several transactions, as brokers do among each other (KIP-890), where ``verify_only`` only
+asks whether the partitions take part. All partitions of a transaction or none: with one that does not exist, the others
+are not attempted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest, AddPartitionsToTxnTransaction
+from kio.schema.add_partitions_to_txn.v5.response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.transactions.transaction import Producer
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .transaction_requests import error_code
+
+_FIRST_THAT_KNOWS_FENCED = 2
+
+Codes = dict[tuple[str, int], ErrorCode]
+
+
+def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
+    results = tuple(_transaction(broker, asked, context.api_version) for asked in request.transactions)
+    return broker.when_durable(
+        AddPartitionsToTxnResponse(
+            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=results
+        )
+    )
+
+
+def _transaction(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnResult:
+    codes = _codes(broker, asked, version)
+    return AddPartitionsToTxnResult(
+        transactional_id=asked.transactional_id,
+        topic_results=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=partition, partition_error_code=codes[topic.name, partition]
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in asked.topics
+        ),
+    )
+
+
+def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -> Codes:
+    partitions = [(topic.name, partition) for topic in asked.topics for partition in topic.partitions]
+    if not asked.transactional_id:
+        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+    producer = Producer(asked.producer_id, asked.producer_epoch)
+    knows_fenced = version >= _FIRST_THAT_KNOWS_FENCED
+    if asked.verify_only:
+        decide = broker.transactions.coordinator.takes_part
+        found = {one: decide(asked.transactional_id, producer, one) for one in partitions}
+        return {one: error_code(refusal, knows_fenced) if refusal else ErrorCode.NONE for one, refusal in found.items()}
+    unknown = [one for one in partitions if isinstance(broker.partition_by_name(*one), ErrorCode)]
+    if unknown:
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        return codes | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    reply = broker.transactions.add_partitions(asked.transactional_id, producer, partitions)
+    code = error_code(reply, knows_fenced) if isinstance(reply, Refusal) else ErrorCode.NONE
+    return dict.fromkeys(partitions, code)

@@ -1,0 +1,46 @@
+"""EndTxn (26), versions 0-5: commit or abort a transaction (KIP-98).
+
+With version 5 the producer goes on with the id and epoch that it is answered, so that nothing late can get into its
+next transaction (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.end_txn.v5.request import EndTxnRequest
+from kio.schema.end_txn.v5.response import EndTxnResponse
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.transactions.transaction import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .transaction_requests import error_code
+
+_FIRST_THAT_KNOWS_FENCED = 2
+_FIRST_WITH_NEW_EPOCH = 5
+
+
+def handle(broker: Broker, request: EndTxnRequest, context: RequestContext) -> Any:
+    if not request.transactional_id:
+        return _response(ErrorCode.INVALID_REQUEST)
+    producer = broker.transactions.end(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        commit=request.committed,
+        client_version=EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_NEW_EPOCH else 0,
+    )
+    if isinstance(producer, Refusal):
+        return _response(error_code(producer, context.api_version >= _FIRST_THAT_KNOWS_FENCED))
+    return broker.when_durable(_response(ErrorCode.NONE, producer))
+
+
+def _response(code: ErrorCode, producer: Producer = NO_PRODUCER) -> EndTxnResponse:
+    return EndTxnResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+    )

@@ -1,0 +1,59 @@
+"""DescribeProducers (61), version 0: which producers write to a partition, and whose transaction is open (KIP-664)."""
+
+from __future__ import annotations
+
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+from kio.schema.describe_producers.v0.response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.log.batch import NO_SEQUENCE
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(broker: Broker, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(_partition(broker, topic.name, partition) for partition in topic.partition_indexes),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _partition(broker: Broker, topic: str, partition: int) -> PartitionResponse:
+    log = broker.partition_by_name(topic, partition)
+    if isinstance(log, ErrorCode):
+        return PartitionResponse(
+            partition_index=partition,
+            error_code=log,
+            error_message="This server does not host this topic-partition.",
+            active_producers=(),
+        )
+    producers = log.producers
+    return PartitionResponse(
+        partition_index=partition,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        active_producers=tuple(
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE,
+                last_timestamp=entry.timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=-1 if (first := producers.open_transaction(producer_id)) is None else first,
+            )
+            for producer_id, entry in producers
+        ),
+    )

@@ -1,0 +1,62 @@
+"""DescribeTransactions (65), version 0: where transactional ids stand (KIP-664)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+from kio.schema.describe_transactions.v0.response import (
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.transactions.records import Transaction
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .transaction_requests import state_name
+
+_NOTHING: dict[str, Any] = {
+    "transaction_state": "",
+    "transaction_timeout": NO_THROTTLE,
+    "transaction_start_time": datetime.fromtimestamp(0, UTC),
+    "producer_id": 0,
+    "producer_epoch": 0,
+    "topics": (),
+}
+
+
+def handle(
+    broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    known = broker.transactions.coordinator.transactions
+    return DescribeTransactionsResponse(
+        throttle_time=NO_THROTTLE,
+        transaction_states=tuple(_state(one, known.get(one)) for one in request.transactional_ids),
+    )
+
+
+def _state(transactional_id: str, known: Transaction | None) -> TransactionState:
+    if not transactional_id or known is None:
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
+        return TransactionState(error_code=code, transactional_id=transactional_id, **_NOTHING)
+    start = None if known.start_ms < 0 else datetime.fromtimestamp(known.start_ms / 1000, UTC)
+    return TransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=state_name(known.state),
+        transaction_timeout=NO_THROTTLE.resolution * 1000 * known.timeout_ms,
+        transaction_start_time=start,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=tuple(
+            TopicData(topic=topic, partitions=tuple(partition for _, partition in partitions))
+            for topic, partitions in groupby(sorted(known.partitions), key=itemgetter(0))
+        ),
+    )

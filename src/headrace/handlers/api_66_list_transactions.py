@@ -1,0 +1,62 @@
+"""ListTransactions (66), versions 0-2: transactional ids by state, producer, age or pattern (KIP-664, 994, 1152)."""
+
+from __future__ import annotations
+
+import re
+
+from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.transactions.records import State, Transaction
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .transaction_requests import state_name
+
+_STATES = {state_name(state): state for state in State}
+
+
+def handle(broker: Broker, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+    unknown = tuple(name for name in request.state_filters if name not in _STATES)
+    try:
+        pattern = re.compile(request.transactional_id_pattern or "")
+    except re.error:
+        return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, unknown)
+    states = {_STATES[name] for name in request.state_filters if name in _STATES}
+    if unknown and not states:
+        return _response(ErrorCode.NONE, unknown)
+    now_ms = broker.now_ms()
+
+    def asked_for(transactional_id: str, known: Transaction) -> bool:
+        age_ms = now_ms - known.start_ms if known.start_ms >= 0 else -1
+        return (
+            (not states or known.state in states)
+            and (not request.producer_id_filters or known.producer_id in request.producer_id_filters)
+            and (request.duration_filter < 0 or age_ms > request.duration_filter)
+            and (not request.transactional_id_pattern or pattern.fullmatch(transactional_id) is not None)
+        )
+
+    found = broker.transactions.coordinator.transactions.items()
+    return _response(
+        ErrorCode.NONE,
+        unknown,
+        tuple(
+            TransactionState(
+                transactional_id=transactional_id,
+                producer_id=known.producer_id,
+                transaction_state=state_name(known.state),
+            )
+            for transactional_id, known in found
+            if asked_for(transactional_id, known)
+        ),
+    )
+
+
+def _response(
+    code: ErrorCode, unknown: tuple[str, ...], found: tuple[TransactionState, ...] = ()
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        throttle_time=NO_THROTTLE, error_code=code, unknown_state_filters=unknown, transaction_states=found
+    )
