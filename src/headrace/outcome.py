@@ -28,10 +28,14 @@ class Completion:
 
 
 class Position(NamedTuple):
-    """Where a coordinator record stands: a partition of the internal topic and an offset in it."""
+    """Where a coordinator record stands: a partition of the internal topic and an offset in it.
+
+    :param producer_id: whose transaction must be committed for the record to count; -1 when it counts at once
+    """
 
     partition: int
     offset: int
+    producer_id: int = -1
 
 
 NOWHERE = Position(-1, -1)

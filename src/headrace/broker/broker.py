@@ -28,6 +28,7 @@ from headrace.log.recovery import CorruptLog
 from headrace.log.replay import FoundBatch, checked_batches
 from headrace.outcome import Completion, Coordinator, Outcome, Position
 from headrace.share.share_state import ShareCoordinator
+from headrace.transactions.transaction import NO_PRODUCER, Producer
 
 from . import share_group_state
 from .catalog import Catalog, Topic
@@ -133,16 +134,21 @@ class Broker:
             for found in checked_batches(partition_log):
                 self._replay_batch(coordinator, partition, found)
 
-    @staticmethod
-    def _replay_batch(coordinator: Coordinator[Any], partition: int, found: FoundBatch) -> None:
-        offset = found.header.base_offset
+    def _replay_batch(self, coordinator: Coordinator[Any], partition: int, found: FoundBatch) -> None:
+        header, offset = found.header, found.header.base_offset
+        producer_id = header.producer_id if header.is_transactional else batch.NO_PRODUCER_ID
         try:
+            if header.is_control:
+                marker = batch.marker_in(found.data)
+                if marker is not None:
+                    self.groups.end_transaction(producer_id, partition, commit=marker.commit)
+                return
             for record in batch.records(found.data):
                 offset = record.offset
                 if record.key is not None:
                     decoded = coordinator.decode(record.key, record.value)
                     if decoded is not None:  # a record type that this version does not know is passed over
-                        coordinator.replay(decoded, Position(partition, offset))
+                        coordinator.replay(decoded, Position(partition, offset, producer_id))
         except Exception as error:  # whatever a record that makes no sense leads to
             what = str(error) if isinstance(error, ValueError) else f"replaying it failed with {error!r}"
             raise CorruptLog.damage(found.path, found.position, offset, what) from error
@@ -298,13 +304,16 @@ class Broker:
 
     # Coordinators ----------------------------------------------------------------------------------------------------
 
-    def submit(self, coordinator: Coordinator[Any], key: str, outcome: Outcome[Any, R]) -> R:
+    def submit(
+        self, coordinator: Coordinator[Any], key: str, outcome: Outcome[Any, R], producer: Producer = NO_PRODUCER
+    ) -> R:
         """Make an outcome true: append its records, replay them, answer the parked requests it completes.
 
+        :param producer: whose transaction the records are part of: they count when it is committed
         :returns: the outcome's reply; send it after :meth:`durable`
         :raises StorageError: when the append failed; then nothing has changed
         """
-        self.submit_all(coordinator, ((key, outcome.records),))
+        self.submit_all(coordinator, ((key, outcome.records),), producer)
         for completion in outcome.completions:
             self._complete(completion)
         if outcome.redundant:
@@ -312,7 +321,12 @@ class Broker:
         self.arm()
         return outcome.reply
 
-    def submit_all(self, coordinator: Coordinator[Any], keyed: Iterable[tuple[str, Sequence[Any]]]) -> None:
+    def submit_all(
+        self,
+        coordinator: Coordinator[Any],
+        keyed: Iterable[tuple[str, Sequence[Any]]],
+        producer: Producer = NO_PRODUCER,
+    ) -> None:
         """Append and replay records of several keys: one batch for each internal partition that is touched."""
         keyed = [(key, records) for key, records in keyed if records]
         if not keyed:
@@ -326,19 +340,25 @@ class Broker:
             partition_log = self.log(topic, partition)
             assert partition_log is not None
             started = time.perf_counter()
-            data = batch.build([coordinator.encode(record) for record in records], timestamp_ms=now_ms)
+            data = batch.build(
+                [coordinator.encode(record) for record in records],
+                timestamp_ms=now_ms,
+                attributes=0 if producer == NO_PRODUCER else batch.TRANSACTIONAL_BIT,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+            )
             appended = partition_log.append(data, now_ms, from_client=False)
             if isinstance(appended, Refusal):
                 raise StorageError(f"cannot append to {topic.name}-{partition}: {appended.message}")
             for offset, record in enumerate(records, appended.base_offset):
-                coordinator.replay(record, Position(partition, offset))
+                coordinator.replay(record, Position(partition, offset, producer.producer_id))
             self.metrics.coordinators[topic.name].wrote(records, started)
             self.appended(partition_log)
 
     def _prune(self, coordinator: Coordinator[Any], redundant: Iterable[Position]) -> None:
         """Delete records of an internal topic that no longer matter. Retention takes the files away."""
         topic = self.catalog.topics[coordinator.topic]
-        for partition, offset in redundant:
+        for partition, offset, _ in redundant:
             partition_log = self.log(topic, partition)
             assert partition_log is not None
             if offset > partition_log.log_start_offset:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.hashing import internal_partition
 from headrace.log.batch import Marker
 from headrace.log.partition_log import PartitionLog
 from headrace.transactions.records import State, TopicPartition, Transaction
@@ -65,6 +66,18 @@ class Transactions:
         now_ms = self._broker.now_ms()
         outcome = self.coordinator.add_partitions(transactional_id, producer, partitions, now_ms, client_version)
         return self._submit(transactional_id, outcome)
+
+    def add_group(
+        self, transactional_id: str, producer: Producer, group_id: str, client_version: int = 0
+    ) -> Producer | Refusal:
+        """Let the offsets of a group take part."""
+        partition = self.offsets_partition(group_id)
+        return self.add_partitions(transactional_id, producer, [partition], client_version)
+
+    def offsets_partition(self, group_id: str) -> TopicPartition:
+        """The partition of ``__consumer_offsets`` that stands for a group."""
+        topic = self._broker.ensure_internal_topic(self._broker.groups.topic)
+        return topic.name, internal_partition(group_id, topic.partitions)
 
     def end(
         self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int
@@ -123,6 +136,8 @@ class Transactions:
         appended = partition_log.append_marker(*producer, marker, broker.now_ms())
         if isinstance(appended, Refusal):
             return appended
+        if partition_log.topic == broker.groups.topic:
+            broker.groups.end_transaction(producer.producer_id, partition_log.partition, commit=marker.commit)
         broker.appended(partition_log)
         return None
 

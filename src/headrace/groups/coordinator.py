@@ -25,6 +25,8 @@ from .share_heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 
 Group: TypeAlias = ClassicGroup | ShareGroup
 
+NO_MEMBER = MemberIdentity("")
+
 
 class GroupListing(NamedTuple):
     """A group in a list of groups."""
@@ -125,24 +127,30 @@ class GroupCoordinator:
         *,
         retention_ms: int = NO_RETENTION,
         says_group_unknown: bool = True,
+        transactional: bool = False,
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """OffsetCommit: a code for each of ``commits``.
+        """OffsetCommit and TxnOffsetCommit: a code for each of ``commits``.
 
         :param generation_id: -1 for an administrator, or a consumer that assigns itself
         :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
+        :param transactional: as part of a transaction, where a producer need not say which member it commits for
         """
         group = self.groups.get(group_id)
         code = ErrorCode.NONE
         if isinstance(group, ShareGroup):
             code = ErrorCode.GROUP_ID_NOT_FOUND
-        elif group is not None:
+        elif group is not None and not (transactional and generation_id < 0 and member == NO_MEMBER):
             code = group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
-        elif generation_id >= 0:
+        elif group is None and generation_id >= 0:
             code = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
         if code:
             return Outcome((code,) * len(commits))
         max_metadata_chars = self._config.get_int("offset.metadata.max.bytes")
         return self.offsets.commit(group_id, commits, retention_ms, now_ms, max_metadata_chars)
+
+    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
+        """A transaction's marker stands in ``partition`` of the internal topic: its offsets count now, or never."""
+        self.offsets.end_transaction(producer_id, partition, commit=commit)
 
     def committed(self, group_id: str) -> Mapping[str, TopicOffsets]:
         """OffsetFetch: all offsets of a group by topic and partition; empty for a group that has none (KIP-88)."""
@@ -284,7 +292,7 @@ class GroupCoordinator:
         group_id = record.group_id
         group = self.groups.get(group_id)
         if isinstance(record, OffsetCommit):
-            self.offsets.replay(record)
+            self.offsets.replay(record, at)
             if record.value is not None and group is None:
                 self.groups[group_id] = ClassicGroup(group_id, self._timers)
         elif isinstance(record, GroupMetadata):

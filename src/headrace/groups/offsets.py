@@ -12,8 +12,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.outcome import Outcome
+from headrace.outcome import NOWHERE, Outcome, Position
 
+from .pending_offsets import PendingOffsets
 from .records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
 
 NO_RETENTION = -1
@@ -44,9 +45,10 @@ class CommittedOffsets:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self.pending = PendingOffsets()
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self._groups
+        return group_id in self._groups or bool(self.pending.of_group(group_id))
 
     def __iter__(self) -> Iterator[str]:
         """The ids of all groups that have offsets."""
@@ -80,22 +82,45 @@ class CommittedOffsets:
     def tombstones(self, group_id: str) -> tuple[GroupRecord, ...]:
         """What forgets all offsets of a group."""
         topics = self.of_group(group_id)
-        return tuple(OffsetCommit(group_id, topic, partition, None) for topic in topics for partition in topics[topic])
+        known = {(topic, partition) for topic in topics for partition in topics[topic]}
+        return tuple(OffsetCommit(group_id, *one, None) for one in (*known, *self._only_pending(group_id, known)))
+
+    def _only_pending(self, group_id: str, known: set[tuple[str, int]]) -> list[tuple[str, int]]:
+        return [one for one in self.pending.of_group(group_id) if one not in known]
 
     def topic_tombstones(self, topic: str) -> Iterable[tuple[str, tuple[GroupRecord, ...]]]:
         """What forgets a deleted topic: (group id, tombstones) of each group that has offsets in it."""
+        partitions: dict[str, set[int]] = {}
         for group_id, topics in self._groups.items():
             if topic in topics:
-                yield group_id, tuple(OffsetCommit(group_id, topic, partition, None) for partition in topics[topic])
+                partitions[group_id] = set(topics[topic])
+        for group_id, partition in self.pending.in_topic(topic):
+            partitions.setdefault(group_id, set()).add(partition)
+        for group_id, found in partitions.items():
+            yield group_id, tuple(OffsetCommit(group_id, topic, partition, None) for partition in sorted(found))
 
-    def replay(self, record: OffsetCommit) -> None:
+    def replay(self, record: OffsetCommit, at: Position = NOWHERE) -> None:
         """Apply one durable record."""
-        if record.value is not None:
-            self._groups.setdefault(record.group_id, {}).setdefault(record.topic, {})[record.partition] = record.value
-            return
-        topics = self._groups.get(record.group_id, {})
-        partitions = topics.get(record.topic, {})
-        if partitions.pop(record.partition, None) is not None and not partitions:
-            del topics[record.topic]
+        group_id, topic, partition, value = record.group_id, record.topic, record.partition, record.value
+        if value is None:
+            self.pending.deleted(group_id, topic, partition)
+            self._forget(group_id, topic, partition)
+        elif at.producer_id != NOWHERE.producer_id:
+            self.pending.replay(record, at)
+        else:
+            self.pending.replaced(group_id, topic, partition)
+            self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = value
+
+    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
+        """The marker of a producer's transaction stands in ``partition`` of the internal topic."""
+        for record in self.pending.end(producer_id, partition):
+            if commit:
+                self.replay(record)
+
+    def _forget(self, group_id: str, topic: str, partition: int) -> None:
+        topics = self._groups.get(group_id, {})
+        partitions = topics.get(topic, {})
+        if partitions.pop(partition, None) is not None and not partitions:
+            del topics[topic]
             if not topics:
-                del self._groups[record.group_id]
+                del self._groups[group_id]

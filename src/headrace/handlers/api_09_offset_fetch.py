@@ -1,8 +1,8 @@
 """OffsetFetch (9), versions 1-10: the committed offsets of one or several groups (KIP-88, KIP-447, KIP-709).
 
 Null topics ask for all that a group has, an empty list for nothing. A group, topic or partition without offsets is no
-error: the offset is -1. Versions before 8 ask for one group, those before 10 name their topics. There are no
-transactions, so every offset is stable and ``require_stable`` changes nothing.
+error: the offset is -1. Versions before 8 ask for one group, those before 10 name their topics. With ``require_stable``
+a partition for which an open transaction has an offset is refused with UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
@@ -28,18 +28,36 @@ from . import RequestContext
 
 def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     return OffsetFetchResponse(
-        throttle_time=NO_THROTTLE, groups=tuple(_group(broker, group) for group in request.groups)
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_group(broker, group, stable=request.require_stable) for group in request.groups),
     )
 
 
-def _group(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group(broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
     committed = broker.groups.committed(group.group_id)
     if group.topics is None:
         topics = tuple(_whole_topic(broker, name, offsets) for name, offsets in committed.items())
         topics = tuple(topic for topic in topics if topic is not None)
     else:
         topics = tuple(_topic(broker, asked, committed) for asked in group.topics)
+    if stable:
+        topics = tuple(_stable_only(broker, group.group_id, topic) for topic in topics)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _stable_only(broker: Broker, group_id: str, topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:
+    """The topic, but for offsets that an open transaction may yet change."""
+    known = broker.catalog.topics_by_id.get(topic.topic_id)
+    if known is None:
+        return topic
+    pending = broker.groups.offsets.pending
+    partitions = tuple(
+        _partition(one.partition_index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        if (group_id, known.name, one.partition_index) in pending
+        else one
+        for one in topic.partitions
+    )
+    return OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions)
 
 
 def _whole_topic(broker: Broker, name: str, offsets: TopicOffsets) -> OffsetFetchResponseTopics | None:

@@ -25,7 +25,11 @@ from . import APIS, RequestContext
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 # (feature, lowest level, highest level, finalized level)
-_FEATURES = (("metadata.version", 7, 30, 30), ("share.version", 0, 1, 1))
+_FEATURES = (
+    ("metadata.version", 7, 30, 30),
+    ("share.version", 0, 1, 1),
+    ("transaction.version", 0, 2, 2),
+)
 
 
 def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:

@@ -33,9 +33,7 @@ Codes = dict[tuple[str, int], ErrorCode]
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
     results = tuple(_transaction(broker, asked, context.api_version) for asked in request.transactions)
     return broker.when_durable(
-        AddPartitionsToTxnResponse(
-            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=results
-        )
+        AddPartitionsToTxnResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=results)
     )
 
 

@@ -1,0 +1,74 @@
+"""Offsets that were committed within transactions that are still open (KIP-98, KIP-447).
+
+They count when the transaction is committed, unless something newer was committed in between, and never when it is
+aborted. Which is newer is told by the order of their records. Until the transaction ends, who asks for stable offsets
+only is sent away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.outcome import Position
+
+from .records import CommittedOffset, OffsetCommit
+
+
+class _Key(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class PendingOffsets:
+    """Of all open transactions, by producer and by the partition of ``__consumer_offsets`` that its marker ends."""
+
+    __slots__ = ("_keys", "_transactions")
+
+    def __init__(self) -> None:
+        # None for an offset that something newer has replaced
+        self._transactions: dict[tuple[int, int], dict[_Key, CommittedOffset | None]] = {}
+        self._keys: dict[_Key, set[tuple[int, int]]] = {}
+
+    def __contains__(self, key: tuple[str, str, int]) -> bool:
+        """Whether an open transaction has an offset for ``(group id, topic, partition)``."""
+        return key in self._keys
+
+    def of_group(self, group_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that is pending in a group. Costs by all that is pending."""
+        return [(key.topic, key.partition) for key in self._keys if key.group_id == group_id]
+
+    def in_topic(self, topic: str) -> list[tuple[str, int]]:
+        """(group id, partition) of all that is pending in a topic."""
+        return [(key.group_id, key.partition) for key in self._keys if key.topic == topic]
+
+    def replay(self, record: OffsetCommit, at: Position) -> None:
+        """Take in a record that counts when its producer's transaction is committed."""
+        assert record.value is not None
+        key, transaction = _Key(record.group_id, record.topic, record.partition), (at.producer_id, at.partition)
+        self._transactions.setdefault(transaction, {})[key] = record.value
+        self._keys.setdefault(key, set()).add(transaction)
+
+    def replaced(self, group_id: str, topic: str, partition: int) -> None:
+        """Something newer was committed."""
+        key = _Key(group_id, topic, partition)
+        for transaction in self._keys.get(key, ()):
+            self._transactions[transaction][key] = None
+
+    def deleted(self, group_id: str, topic: str, partition: int) -> None:
+        """The offset was deleted: what is pending is too."""
+        key = _Key(group_id, topic, partition)
+        for transaction in self._keys.pop(key, ()):
+            del self._transactions[transaction][key]
+
+    def end(self, producer_id: int, partition: int) -> Iterator[OffsetCommit]:
+        """Forget a transaction; what it leaves behind if it is committed."""
+        transaction = (producer_id, partition)
+        for key, value in self._transactions.pop(transaction, {}).items():
+            transactions = self._keys[key]
+            transactions.discard(transaction)
+            if not transactions:
+                del self._keys[key]
+            if value is not None:
+                yield OffsetCommit(*key, value)

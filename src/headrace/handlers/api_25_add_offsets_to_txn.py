@@ -1,0 +1,32 @@
+"""AddOffsetsToTxn (25), versions 0-4: let the offsets of a group take part in a transaction (KIP-98)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
+from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.transactions.transaction import Producer
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .transaction_requests import error_code
+
+_FIRST_THAT_KNOWS_FENCED = 2
+
+
+def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext) -> Any:
+    if not request.transactional_id:
+        return _response(ErrorCode.INVALID_REQUEST)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    added = broker.transactions.add_group(request.transactional_id, producer, request.group_id)
+    if isinstance(added, Refusal):
+        return _response(error_code(added, context.api_version >= _FIRST_THAT_KNOWS_FENCED))
+    return broker.when_durable(_response(ErrorCode.NONE))
+
+
+def _response(code: ErrorCode) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(throttle_time=NO_THROTTLE, error_code=code)
