@@ -13,6 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.log.aborted_transactions import aborted_ranges
 from headrace.log.batch import offset_ranges
 from headrace.outcome import Outcome
 from headrace.share.acquisition_locks import AcquiredRecords
@@ -133,33 +134,43 @@ def _acquire_from(
     limits: FetchLimits,
     settings: ShareSettings,
 ) -> Fetched | None:
-    """Read the log at ``offset`` and acquire of that; the log batches that hold what was acquired."""
-    key, partition = loaded.key, loaded.partition
+    """Read the log from ``offset`` on and acquire of that; the log batches that hold what was acquired."""
+    key, partition, log = loaded.key, loaded.partition, loaded.log
+    end_offset = _end_offset(loaded, settings)
     # No more than the records asked for should take: what is read and not acquired would be read for nothing.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
-    data = loaded.log.read(offset, min(limits.max_bytes, enough), up_to=_end_offset(loaded, settings))
-    if isinstance(data, Refusal):
-        return Fetched(key.topic_id, key.partition, data.code)
-    if not data:
-        return None
-    batches, positions = offset_ranges(data)
-    loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
-    if batches[0][0] > offset:
-        refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
-        if refused is not None:
-            return Fetched(key.topic_id, key.partition, refused)
-    now_ms = share.broker.now_ms()
-    acquired = partition.acquire(
-        member_id,
-        batches,
-        limits.max_records,
-        limits.batch_size,
-        now_ms,
-        settings,
-        record_limit=limits.record_limit,
-    )
-    if not acquired:
-        return None
+    while True:
+        data = log.read(offset, min(limits.max_bytes, enough), up_to=end_offset)
+        if isinstance(data, Refusal):
+            return Fetched(key.topic_id, key.partition, data.code)
+        if not data:
+            return None
+        batches, positions = offset_ranges(data)
+        loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
+        if batches[0][0] > offset:
+            refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
+            if refused is not None:
+                return Fetched(key.topic_id, key.partition, refused)
+        aborted: list[tuple[int, int]] = []
+        if settings.read_committed and log.aborted:
+            aborted = aborted_ranges(data, log.aborted.overlapping(batches[0][0], batches[-1][1] + 1))
+        now_ms = share.broker.now_ms()
+        acquired = partition.acquire(
+            member_id,
+            batches,
+            limits.max_records,
+            limits.batch_size,
+            now_ms,
+            settings,
+            record_limit=limits.record_limit,
+            aborted=aborted,
+        )
+        if acquired:
+            break
+        following = partition.fetch_offset(settings) if aborted else None  # all of it was aborted: go on behind it
+        if following is None or not offset < following < end_offset:
+            return None
+        offset = following
     share.arm(loaded, now_ms + settings.lock_duration_ms)
     begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
     end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))

@@ -16,6 +16,8 @@ from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
+from headrace.log.batch import headers
+
 logger = logging.getLogger("headrace.log")
 
 _ENTRY = Struct(">hqqqq")
@@ -89,6 +91,25 @@ class AbortedTransactions:
         i = bisect_left(self._entries, base_offset, key=key)
         j = len(self._entries) if end_offset is None else bisect_right(self._entries, end_offset - 1, key=key)
         return self._entries[i:j]
+
+
+def aborted_ranges(data: bytes | memoryview, aborted: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
+    """(first, last offset) of the batches in ``data`` that aborted transactions wrote, without their markers."""
+    if not aborted:
+        return []
+    of_producer: dict[int, list[AbortedTransaction]] = {}
+    for one in aborted:
+        of_producer.setdefault(one.producer_id, []).append(one)
+    return [
+        (header.base_offset, header.last_offset)
+        for _, header in headers(data)
+        if header.is_transactional
+        and not header.is_control
+        and any(
+            one.first_offset <= header.base_offset < one.last_offset
+            for one in of_producer.get(header.producer_id, ())
+        )
+    ]
 
 
 def read(paths: Sequence[str], before_offset: int) -> AbortedTransactions:
