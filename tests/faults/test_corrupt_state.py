@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace.log import batch
 from headrace.share.records import SharePartitionKey, ShareUpdate, encode
 from tests.clients.confluent import PATIENCE_S
@@ -192,3 +193,12 @@ def test_a_missing_segment_stops_the_start(ground):
     (path.parent / f"{6:020}.log").write_bytes(data[positions[6] :])
     told = ground.refusal()
     assert "has offset 6 where 4 should come" in told
+
+
+def test_an_embedded_broker_raises_and_lets_the_directory_go(ground):
+    ground.server.stop()
+    ground.spoil(a_value)
+    broker = headrace.Broker(ground.server.data_dir, CONFIGS)
+    for _ in range(2):
+        with pytest.raises(headrace.CorruptLog, match="damaged at offset 4:"):
+            broker.start()
