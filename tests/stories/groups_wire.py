@@ -149,6 +149,7 @@ class Client:
         return answer
 
     def sync(self, version, group_id, member_id, generation_id, assignments=(), **fields):
+        fields = {"protocol_type": "consumer", "protocol_name": "range", **fields}
         given = tuple(
             part(SYNC, version, "SyncGroupRequestAssignment", member_id=member, assignment=assignment)
             for member, assignment in assignments

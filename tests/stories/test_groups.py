@@ -237,6 +237,10 @@ def test_types_do_not_mix(client, group_id, topic):
     assert (described.error_code, described.error_message) == (69, f"Group {classic} is not a share group.")
     assert client.share_described("").error_code == 24
     assert client.join(9, share).error_code == 23
+    assert client.sync(5, share, "m", 1, protocol_type=None, protocol_name=None).error_code == 23
+    assert client.sync(5, share, "m", 1).error_code == client.heartbeat(4, share, "m", 1) == 25
+    assert client.leave(2, share, "m") == (25, [])
+    assert client.leave(5, share, "m", "n") == (0, [25, 25])
     assert client.commit(9, share, name, {0: 1}) == {0: 69}
     assert client.fetch(9, share, {name: [0]}) == {name: {0: (-1, "", 0)}}
     assert client.fetch(9, share, None) == {}

@@ -1,6 +1,6 @@
 """SyncGroup (14), versions 0-5: the leader of a classic group brings the assignments, each member takes its own.
 
-The followers' answers wait for the leader. Version 5 repeats the protocol, which has to be the group's (KIP-559).
+The followers' answers wait for the leader. Version 5 has to repeat the protocol, which is the group's (KIP-559).
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ from kio.schema.sync_group.v5.request import SyncGroupRequest
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
 from headrace.groups.classic_member import SyncReply, SyncRequest
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .group_requests import decide_parked
 
+_FIRST_WITH_PROTOCOL = 5
+
 
 def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Any:
+    if context.api_version >= _FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return _response(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = SyncRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
