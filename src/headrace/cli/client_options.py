@@ -90,6 +90,8 @@ def _from_java(config: Mapping[str, str]) -> dict[str, str]:
         found = re.search(rf"\b{name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))", login)
         if found is not None:
             translated.setdefault(f"sasl.{name}", next(filter(None, found.groups()), ""))
+    if "default.api.timeout.ms" in translated:
+        translated.setdefault("socket.timeout.ms", translated.pop("default.api.timeout.ms"))
     if translated.get("ssl.truststore.type", "").upper() == "PEM":
         del translated["ssl.truststore.type"]
         if "ssl.truststore.location" in translated:

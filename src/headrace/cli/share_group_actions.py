@@ -84,6 +84,11 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
                 failures.append(_reason(error))
                 continue
             objects += show(group, found, options)
+            failures += [
+                f"{partition.topic}-{partition.partition}: {info.error.str()}"
+                for partition, info in found.items()
+                if info.error is not None
+            ]
     if options.json:
         print(as_json(objects))
     _fail_with(failures)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from datetime import UTC, datetime
 
+from headrace import __version__
+
 from .client_options import client_options
 from .errors import BadUsage
 
@@ -57,6 +59,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("--all-groups", action="store_true", help="all share groups: to describe or delete")
     parser.add_argument("--json", action="store_true", help="print JSON, an array of objects")
     parser.add_argument("--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)")
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     client_options(parser)
     describing = parser.add_argument_group("describe")
     describing.add_argument("--offsets", action="store_true", help="start offset and lag of each partition (default)")

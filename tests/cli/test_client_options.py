@@ -1,0 +1,55 @@
+"""The client configuration that commands make of their options."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.client_options import client_config, client_options, connection_settings, must_answer
+from headrace.cli.errors import BadUsage, Failure
+
+
+def config_of(*arguments: str) -> dict[str, str]:
+    parser = ArgumentParser()
+    client_options(parser)
+    return client_config(parser.parse_args(arguments))
+
+
+def test_the_broker_is_the_local_one_unless_named() -> None:
+    assert config_of() == {"bootstrap.servers": "127.0.0.1:9092"}
+    assert config_of("--bootstrap-server", "a:1,b:2") == {"bootstrap.servers": "a:1,b:2"}
+
+
+def test_a_file_may_speak_as_librdkafka_or_as_kafka(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=ignored:1\nsasl.mechanism=SCRAM-SHA-256\ndefault.api.timeout.ms=5000\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="ann" password=\'s3 cret;\' tokenauth="false";\n'
+        "ssl.truststore.type=PEM\nssl.truststore.location=/ca.pem\n"
+    )
+    assert config_of("--command-config", str(file)) == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "ann",
+        "sasl.password": "s3 cret;",
+        "socket.timeout.ms": "5000",
+        "ssl.ca.location": "/ca.pem",
+    }
+
+
+def test_a_file_that_cannot_be_read_is_bad_usage(tmp_path: Path) -> None:
+    with pytest.raises(BadUsage, match="cannot read"):
+        config_of("--command-config", str(tmp_path / "missing"))
+
+
+def test_unsupported_security_is_bad_usage() -> None:
+    with pytest.raises(BadUsage, match="GSSAPI is not supported"):
+        connection_settings({**config_of(), "security.protocol": "SASL_SSL"})
+
+
+def test_where_nobody_listens_is_said_at_once() -> None:
+    with pytest.raises(Failure, match=r"no broker answers at 127\.0\.0\.1:1: .*; no broker answers at 127\.0\.0\.1:2"):
+        must_answer({"bootstrap.servers": "127.0.0.1:1,127.0.0.1:2"})
