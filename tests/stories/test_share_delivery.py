@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, StorageError
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from tests.stories.share_stage import GROUP, stage, story
 
@@ -505,6 +505,71 @@ async def test_a_shorter_lock_duration_holds_for_the_next_fetch():
         assert await m.fetch() == [(1, 1, 2)]
         clock.pass_ms(29_000)
         assert await m.fetch() == [(0, 0, 2), (1, 1, 3)]
+
+
+@story
+async def test_changed_configs_hold_for_a_fetch_that_is_waiting():
+    async with stage(share_delivery_count_limit="3", share_partition_max_record_locks="100") as s:
+        s.produce(100, 100, 100)
+        m, n = s.member("m"), s.member("n")
+        await m.fetch()
+        waiting = asyncio.create_task(n.share_fetch(wait_ms=20_000))
+        await asyncio.sleep(0)
+        s.configure_group(share_partition_max_record_locks="300", share_record_lock_duration_ms="20000")
+        await m.ack((0, 0, RELEASE))
+        response = await waiting
+        assert response.acquisition_lock_timeout.total_seconds() == 20
+        ((partition,),) = [topic.partitions for topic in response.responses]
+        runs = [(run.first_offset, run.last_offset, run.delivery_count) for run in partition.acquired_records]
+        assert runs == [(0, 0, 2), (100, 299, 1)]
+        s.configure_group(share_delivery_count_limit="2")
+        await n.ack((0, 0, RELEASE))
+        assert s.lag() == 299, "given up after the second delivery"
+
+
+@story
+async def test_a_forgotten_partition_is_given_back_when_the_session_ends():
+    async with stage(partitions=2) as s:
+        s.produce(3, partition=0)
+        m = s.member()
+        await m.fetch(partitions=(0, 1))
+        await m.fetch(forget=(0,))
+        await m.share_acknowledge(epoch=-1)
+        assert await s.member("n").fetch() == [(0, 2, 2)]
+
+
+@story
+async def test_the_bytes_are_divided_among_the_partitions_that_have_records():
+    async with stage(partitions=3) as s:
+        for partition in (0, 2):
+            s.produce(*[1] * 10, partition=partition, value=b"x" * 1000)
+        response = await s.member().share_fetch(partitions=(0, 1, 2), max_bytes=4400)
+        sizes = {p.partition_index: len(p.records) for t in response.responses for p in t.partitions}
+        assert 1000 < sizes[0] == sizes[2] <= 2200
+        assert sizes[1] == 0
+
+
+@story
+async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition():
+    async with stage(partitions=2) as s:
+        for partition in (0, 1):
+            s.produce(5, partition=partition)
+        m = s.member()
+        await m.share_fetch(partitions=(0, 1))
+        await m.ack((0, 4, RELEASE))
+        for partition in (0, 1):
+            s.produce(5, partition=partition)
+        s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(5)  # the new start offset has to be written
+        submit, s.broker.submit = s.broker.submit, refuse
+        response = await m.share_fetch()
+        codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
+        assert codes == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}
+        s.broker.submit = submit
+        assert await m.fetch() == [(5, 9, 1)]
+
+
+def refuse(*_):
+    raise StorageError("the disk is full")
 
 
 @story

@@ -47,9 +47,13 @@ class _Fetch:
     context: RequestContext
     session: ShareSession
     limits: FetchLimits
-    settings: ShareSettings
     acknowledged: Acknowledged
     started: float
+
+    @property
+    def settings(self) -> ShareSettings:
+        """As they are now: they may change while the request waits."""
+        return self.broker.share.settings(self.session.group_id)
 
 
 def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> Any:
@@ -79,7 +83,7 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         batch_size=request.batch_size,
         record_limit=request.share_acquire_mode == _RECORD_LIMIT,
     )
-    fetch = _Fetch(broker, request, context, session, limits, settings, acknowledged, perf_counter())
+    fetch = _Fetch(broker, request, context, session, limits, acknowledged, perf_counter())
     if epoch == FINAL_EPOCH:
         share.close_session(session)
         return _answer(fetch, [])

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.share.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, ArchiveReason
-from headrace.share.settings import ShareSettings
+from headrace.share.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 """The acknowledge types of the protocol."""
 
 NEXT_STATE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED, RENEW: ACQUIRED}
 """What an acknowledgement makes of an ACQUIRED record. No other state can be acknowledged."""
-
-Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
-"""What is to become of a run of records: (first offset, last offset inclusive, delivery state, delivery count, why they
-become ARCHIVED). A plain tuple, for requests may have thousands of them."""
-
-_REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 
 MALFORMED = Refusal(ErrorCode.INVALID_REQUEST)
 RENEW_NOT_ENABLED = Refusal(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
@@ -77,17 +70,3 @@ def runs(first: int, last: int, types: Sequence[int], start_offset: int) -> Iter
             same_type.append((max(position, start_offset), end, acknowledge_type))
         position = end + 1
     return same_type
-
-
-def acknowledged(first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings) -> Change:
-    """What an acknowledgement other than RENEW makes of records that were held."""
-    if acknowledge_type == RELEASE:
-        return given_back(first, last, delivery_count, settings)
-    return first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type)
-
-
-def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
-    """What becomes of records that were held, given back: available again, but archived at the delivery limit."""
-    if delivery_count < settings.delivery_count_limit:
-        return first, last, AVAILABLE, delivery_count, None
-    return first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT

@@ -25,11 +25,6 @@ class Backoff(NamedTuple):
     delivery_count: int
 
 
-def backoff_ms(delivery_count: int, settings: ShareSettings) -> int:
-    """How long a record waits that was given back after ``delivery_count`` deliveries."""
-    return min(settings.release_backoff_ms << (delivery_count - 1), settings.release_backoff_max_ms)
-
-
 class AvailableRecords:
     """The AVAILABLE records of one share-partition.
 

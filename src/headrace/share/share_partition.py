@@ -8,7 +8,8 @@ Read this first::
 
 Every offset from ``start_offset`` (the "share-partition start offset") up to ``end_offset`` is exactly one of
 
-* *available*: delivered and given back (or read past, with a delivery count of 0), may be acquired again;
+* *available*: delivered and given back (or read past, with a delivery count of 0), may be acquired again, at once or
+  after a backoff, see :mod:`headrace.share.available_records`;
 * *locked* (ACQUIRED): held by a member until a deadline, see :mod:`headrace.share.acquisition_locks`;
 * *finished*: ACKNOWLEDGED or ARCHIVED, never delivered again. The start offset moves over finished records.
 
@@ -16,6 +17,7 @@ Every offset from ``start_offset`` (the "share-partition start offset") up to ``
 from                    event                           to
 ======================  ==============================  ===========================================
 not fetched, AVAILABLE  acquire                         ACQUIRED, delivery count + 1
+not fetched, AVAILABLE  acquire what was aborted        ARCHIVED
 ACQUIRED                accept                          ACKNOWLEDGED
 ACQUIRED                reject, gap                     ARCHIVED
 ACQUIRED                release, timeout, close         AVAILABLE; ARCHIVED at the delivery limit
@@ -23,9 +25,10 @@ ACQUIRED                renew                           ACQUIRED with a new dead
 AVAILABLE               found to be gone from the log   ARCHIVED
 ======================  ==============================  ===========================================
 
-Commands that finish or give back records decide only: their outcome holds the :class:`StateUpdate` to persist, and
-:meth:`SharePartition.replay` applies it, live and on loading alike. Taking locks (:meth:`SharePartition.acquire`,
-renewing) writes nothing and happens at once. Source: KIP-932; ``docs/behaviour/share-groups.md``.
+Commands that finish or give back records decide only: their outcome holds the :class:`StateUpdate` to persist (made in
+:mod:`headrace.share.changes`), and :meth:`SharePartition.replay` applies it, live and on loading alike. What a restart
+may forget is not written and happens at once: taking locks, renewing them, archiving aborted data, ending backoffs.
+Source: KIP-932; ``docs/behaviour/share-groups.md``.
 """
 
 from __future__ import annotations
@@ -49,14 +52,12 @@ from headrace.share.acknowledgement import (
     RENEW,
     RENEW_NOT_ENABLED,
     AcknowledgementBatch,
-    Change,
-    acknowledged,
-    given_back,
     runs,
     well_formed,
 )
 from headrace.share.acquisition_locks import AcquiredRecords, AcquisitionLock, AcquisitionLocks
-from headrace.share.available_records import AvailableRecords, backoff_ms
+from headrace.share.available_records import AvailableRecords
+from headrace.share.changes import Change, acknowledged, backoffs, given_back, update_of
 from headrace.share.in_flight_batches import InFlightBatches
 from headrace.share.records import (
     ACQUIRED,
@@ -64,7 +65,6 @@ from headrace.share.records import (
     AVAILABLE,
     NO_BACKOFF,
     UNKNOWN,
-    Archived,
     ArchiveReason,
     StateBatch,
     StateUpdate,
@@ -239,7 +239,7 @@ class SharePartition:
                     return Outcome(refusal)
         if renewed:
             self.locks.renew(renewed, now_ms + settings.lock_duration_ms)
-        return self._change(changes, _backoffs(changes, now_ms, settings))
+        return Outcome(None, self._change(changes, backoffs(changes, now_ms, settings)))
 
     def _collect(
         self,
@@ -302,7 +302,7 @@ class SharePartition:
         self, locks: Sequence[Run[AcquisitionLock]], now_ms: int, settings: ShareSettings
     ) -> tuple[StateUpdate, ...]:
         changes = [given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks]
-        return self._change(changes, _backoffs(changes, now_ms, settings)).records
+        return self._change(changes, backoffs(changes, now_ms, settings))
 
     # --- what the log does ---
 
@@ -326,45 +326,17 @@ class SharePartition:
         ]
         if base_offset > self.end_offset:
             changes.append((self.end_offset, base_offset - 1, ARCHIVED, 0, ArchiveReason.GONE))
-        return Outcome(None, self._change(changes).records)
+        return Outcome(None, self._change(changes))
 
     # --- change ---
 
     def _change(
         self, changes: Sequence[Change], not_before_ms: Mapping[int, int] = NO_BACKOFF
-    ) -> Outcome[StateUpdate, Refusal | None]:
-        """The update that ``changes`` make (ascending, disjoint, none of them finished so far)."""
+    ) -> tuple[StateUpdate, ...]:
+        """The update that ``changes`` make, none when there are none."""
         if not changes:
-            return Outcome(None)
-        finished = self._finished
-        start = self.start_offset
-        complete = self.delivery_complete_count
-        joined: list[tuple[int, int, int, int]] = []
-        end, joined_state, joined_count = -1, -1, -1  # of the last of them
-        archived: list[Archived] = []
-        i = 0
-        for first, last, state, count, reason in changes:
-            if state != AVAILABLE:
-                complete += last - first + 1
-                while i < len(finished) and finished.firsts[i] == start:
-                    start = finished.lasts[i] + 1
-                    i += 1
-                if first == start:
-                    start = last + 1
-                if reason is not None:
-                    archived.append(Archived(first, last, count, reason))
-            if first == end and state == joined_state and count == joined_count:
-                joined[-1] = (joined[-1][0], last, state, count)
-            else:
-                joined.append((first, last, state, count))
-                joined_state, joined_count = state, count
-            end = last + 1
-        while i < len(finished) and finished.firsts[i] == start:
-            start = finished.lasts[i] + 1
-            i += 1
-        complete -= start - self.start_offset
-        kept = map(StateBatch._make, joined[bisect_left(joined, start, key=itemgetter(1)) :])
-        return Outcome(None, (StateUpdate(start, complete, tuple(kept), tuple(archived), not_before_ms),))
+            return ()
+        return (update_of(changes, self.start_offset, self.delivery_complete_count, self._finished, not_before_ms),)
 
     def replay(self, update: StateUpdate) -> None:
         """Apply a persisted update: the way in which records finish, come back or are passed."""
@@ -407,11 +379,3 @@ class SharePartition:
         self._available.drop_below(start_offset)
         self._finished.drop_below(start_offset)
         self.locks.spans.drop_below(start_offset)
-
-
-def _backoffs(changes: Sequence[Change], now_ms: int, settings: ShareSettings) -> Mapping[int, int]:
-    """Until when records that are given back are not to be acquired, by delivery count."""
-    if not settings.release_backoff_ms:
-        return NO_BACKOFF
-    counts = {count for _, _, state, count, _ in changes if state == AVAILABLE}
-    return {count: now_ms + backoff_ms(count, settings) for count in sorted(counts)}

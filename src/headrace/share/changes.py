@@ -1,0 +1,82 @@
+"""What is to become of records that a member holds or that are gone, and the update which that makes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import TypeAlias
+
+from headrace.share.acknowledgement import GAP, NEXT_STATE, REJECT, RELEASE
+from headrace.share.records import ARCHIVED, AVAILABLE, NO_BACKOFF, Archived, ArchiveReason, StateBatch, StateUpdate
+from headrace.share.settings import ShareSettings
+from headrace.share.spans import Spans
+
+Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
+"""What is to become of a run of records: (first offset, last offset inclusive, delivery state, delivery count, why they
+become ARCHIVED). A plain tuple, for requests may have thousands of them."""
+
+_REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
+
+
+def acknowledged(first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings) -> Change:
+    """What an acknowledgement other than RENEW makes of records that were held."""
+    if acknowledge_type == RELEASE:
+        return given_back(first, last, delivery_count, settings)
+    return first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type)
+
+
+def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
+    """What becomes of records that were held, given back: available again, but archived at the delivery limit."""
+    if delivery_count < settings.delivery_count_limit:
+        return first, last, AVAILABLE, delivery_count, None
+    return first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT
+
+
+def backoffs(changes: Iterable[Change], now_ms: int, settings: ShareSettings) -> Mapping[int, int]:
+    """Until when records that are given back are not to be acquired, by delivery count: longer with each delivery."""
+    if not settings.release_backoff_ms:
+        return NO_BACKOFF
+    counts = {count for _, _, state, count, _ in changes if state == AVAILABLE}
+    longest = settings.release_backoff_max_ms
+    return {count: now_ms + min(settings.release_backoff_ms << (count - 1), longest) for count in sorted(counts)}
+
+
+def update_of(
+    changes: Sequence[Change],
+    start_offset: int,
+    delivery_complete_count: int,
+    finished: Spans[bool],
+    not_before_ms: Mapping[int, int],
+) -> StateUpdate:
+    """The update that ``changes`` make: the start offset moves over what is finished then.
+
+    :param changes: ascending, disjoint, and none of them ``finished`` so far
+    """
+    start, complete = start_offset, delivery_complete_count
+    joined: list[tuple[int, int, int, int]] = []
+    end, joined_state, joined_count = -1, -1, -1  # of the last of them
+    archived: list[Archived] = []
+    i = 0
+    for first, last, state, count, reason in changes:
+        if state != AVAILABLE:
+            complete += last - first + 1
+            while i < len(finished) and finished.firsts[i] == start:
+                start = finished.lasts[i] + 1
+                i += 1
+            if first == start:
+                start = last + 1
+            if reason is not None:
+                archived.append(Archived(first, last, count, reason))
+        if first == end and state == joined_state and count == joined_count:
+            joined[-1] = (joined[-1][0], last, state, count)
+        else:
+            joined.append((first, last, state, count))
+            joined_state, joined_count = state, count
+        end = last + 1
+    while i < len(finished) and finished.firsts[i] == start:
+        start = finished.lasts[i] + 1
+        i += 1
+    complete -= start - start_offset
+    kept = map(StateBatch._make, joined[bisect_left(joined, start, key=itemgetter(1)) :])
+    return StateUpdate(start, complete, tuple(kept), tuple(archived), not_before_ms)
