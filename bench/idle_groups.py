@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import psutil
 
@@ -80,10 +81,18 @@ def heartbeats(connection: raw.Connection, epochs: dict[str, int]) -> None:
             time.sleep(max(0.0, begin + sent * gap_s - time.monotonic()))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--groups", type=int, default=1_000)
-    count = parser.parse_args(arguments).groups
+class Costs(NamedTuple):
+    """CPU seconds of the broker, but for ``joined_s``: the time that all members took to join."""
+
+    joined_s: float
+    idle_s: float
+    heartbeats_s: float
+    produce_alone_s: float
+    produce_s: float
+
+
+def measure(groups: int) -> Costs:
+    """Let so many groups join a broker of its own, and see what they cost."""
     with HeadraceProcess(None, CONFIGS) as broker, raw.connection(broker.bootstrap_servers) as connection:
         topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         made = connection.ask(CREATE_TOPICS, 7, topics=[topic], timeout=5_000, validate_only=False)
@@ -91,20 +100,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
         produce(connection, "t")  # warm
         alone_s = used(broker, lambda: produce(connection, "t"))
         began = time.perf_counter()
-        epochs = {f"g{number}": join(connection, f"g{number}", "t", topic_id) for number in range(count)}
+        epochs = {f"g{number}": join(connection, f"g{number}", "t", topic_id) for number in range(groups)}
         joined_s = time.perf_counter() - began
         time.sleep(1)
-        idle_s = used(broker, lambda: time.sleep(IDLE_S))
-        beating_s = used(broker, lambda: heartbeats(connection, epochs))
-        with_groups_s = used(broker, lambda: produce(connection, "t"))
-        beats = IDLE_S / HEARTBEAT_INTERVAL_S * count
-        print(f"{count:,} share groups with a member each on one topic, joined in {joined_s:.1f} s")
-        print(f"  nobody sends anything   {idle_s / IDLE_S:8.2%} of a CPU ({idle_s:.2f} s in {IDLE_S:g} s)")
-        print(f"  members send heartbeats {beating_s / IDLE_S:8.2%} of a CPU, {1e6 * beating_s / beats:.0f} µs each")
-        print(
-            f"  a produce request       {1e6 * with_groups_s / PRODUCES:8.0f} µs of CPU; "
-            f"without groups {1e6 * alone_s / PRODUCES:.0f} µs"
+        return Costs(
+            joined_s,
+            idle_s=used(broker, lambda: time.sleep(IDLE_S)),
+            heartbeats_s=used(broker, lambda: heartbeats(connection, epochs)),
+            produce_alone_s=alone_s,
+            produce_s=used(broker, lambda: produce(connection, "t")),
         )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=1_000)
+    count = parser.parse_args(arguments).groups
+    costs = measure(count)
+    beats = IDLE_S / HEARTBEAT_INTERVAL_S * count
+    print(f"{count:,} share groups with a member each on one topic, joined in {costs.joined_s:.1f} s")
+    print(f"  nobody sends anything   {costs.idle_s / IDLE_S:8.2%} of a CPU ({costs.idle_s:.2f} s in {IDLE_S:g} s)")
+    print(
+        f"  members send heartbeats {costs.heartbeats_s / IDLE_S:8.2%} of a CPU, "
+        f"{1e6 * costs.heartbeats_s / beats:.0f} µs each"
+    )
+    print(
+        f"  a produce request       {1e6 * costs.produce_s / PRODUCES:8.0f} µs of CPU; "
+        f"without groups {1e6 * costs.produce_alone_s / PRODUCES:.0f} µs"
+    )
 
 
 if __name__ == "__main__":

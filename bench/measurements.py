@@ -42,11 +42,12 @@ class Scale:
     connections: int = 5_000
     partitions: int = 10_000
     idle_s: float = 20
+    idle_groups: int = 1_000
 
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that everything works; the numbers mean little."""
-        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2)
+        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50)
 
 
 @dataclass(frozen=True, slots=True)

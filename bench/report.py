@@ -17,8 +17,10 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from bench.alone import Cost
 from bench.measurements import Metric
 
+COST_HEADERS = ("", "unit", "headrace", "wanted")
 HEADERS = ("", "unit", "Apache Kafka", "headrace", "ratio", "wanted", "runs")
 
 
@@ -56,6 +58,23 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def _cost_row(cost: Cost) -> list[str]:
+    wanted = "" if cost.below is None else f"< {cost.below:g}"
+    return [cost.name, cost.unit, _number(cost.value), wanted]
+
+
+def show_costs(costs: Sequence[Cost]) -> None:
+    """Print the table of headrace alone."""
+    table = Table(*COST_HEADERS, title="headrace alone")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for cost in costs:
+        style = "" if cost.below is None else "green" if cost.value < cost.below else "red"
+        name, unit, value, wanted = _cost_row(cost)
+        table.add_row(name, unit, f"[{style}]{value}[/]" if style else value, wanted)
+    Console().print(table)
+
+
 def show(results: Sequence[Result]) -> None:
     """Print the table."""
     table = Table(*HEADERS[:-1], title="headrace beside Apache Kafka (medians; a ratio above 1: headrace is better)")
@@ -69,7 +88,7 @@ def show(results: Sequence[Result]) -> None:
     Console().print(table)
 
 
-def write(path: Path, results: Sequence[Result], command: str, notes: Sequence[str]) -> None:
+def write(path: Path, results: Sequence[Result], costs: Sequence[Cost], command: str, notes: Sequence[str]) -> None:
     """Write the results as Markdown."""
     rows = ["| " + " | ".join(HEADERS) + " |", "|---|---|--:|--:|--:|--:|---|"]
     rows += ["| " + " | ".join(result.row()) + " |" for result in results]
@@ -80,6 +99,12 @@ def write(path: Path, results: Sequence[Result], command: str, notes: Sequence[s
         "headrace is better. The last column has every run, Apache Kafka's before the slash.",
         "",
         *rows,
+        "",
+        "## headrace alone",
+        "",
+        "| " + " | ".join(COST_HEADERS) + " |",
+        "|---|---|--:|---|",
+        *("| " + " | ".join(_cost_row(cost)) + " |" for cost in costs),
         "",
         "## How it was measured",
         "",

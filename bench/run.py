@@ -18,14 +18,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.alone import ALONE, Cost
 from bench.measurements import IDLE_CPU, IDLE_MEMORY, MEASUREMENTS, START_UP, Broker, Metric, Scale, hold, start_up
-from bench.report import Result, show, write
+from bench.report import Result, show, show_costs, write
 from tests.peer import KafkaPeer, jars
 from tests.support import HeadraceProcess
 
 CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
-    # a share consumer gets its assignment with its second heartbeat: do not measure five seconds of waiting for that
+    # a share consumer gets its assignment with its second heartbeat: do not spend five seconds on waiting for that
     "group.share.min.heartbeat.interval.ms": "500",
     "group.share.heartbeat.interval.ms": "500",
 }
@@ -37,11 +38,12 @@ NOTES = (
     + ", ".join(f"`{k}={v}`" for k, v in CONFIGS.items())
     + ", and Kafka's replication factors of 1. Neither flushes each write to disk.",
     "Java: `ProducerPerformance` (steady state, after a fifth of the records), `ConsumerPerformance` (`fetch.MB.sec`), "
-    "`ShareConsumerPerformance` (`MB.sec`, which includes joining). Topics have one partition. "
-    "librdkafka: `bench/consume.py`, `bench/latency.py`.",
+    "`bench/java/ShareConsume.java` (KafkaShareConsumer; from when a fifth of the records is accepted until all are). "
+    "Topics have one partition. librdkafka: `bench/consume.py`, `bench/latency.py`.",
     "Start-up is timed from starting the process until it answers ApiVersions, on a directory that exists.",
     "Connections and partitions are held by a fresh broker of each kind; CPU is user and system time of its process. "
     "The partitions are empty.",
+    "headrace alone: `bench/share_partition.py` times the state machine, `bench/idle_groups.py` the CPU of a broker.",
 )
 OTHERS = ("start-up", "hold")
 
@@ -54,7 +56,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="where to write (default bench/RESULTS.md for a whole run)")
     parser.add_argument("--list", action="store_true", help="name the measurements")
     parsed = parser.parse_args(arguments)
-    known = [OTHERS[0], *MEASUREMENTS, OTHERS[1]]
+    known = [OTHERS[0], *MEASUREMENTS, OTHERS[1], *ALONE]
     if parsed.list:
         print("\n".join(known))
         raise SystemExit(0)
@@ -74,6 +76,7 @@ class Run:
     def __init__(self, directory: Path, pairs: int, scale: Scale) -> None:
         self.directory, self.pairs, self.scale = directory, pairs, scale
         self.results: list[Result] = []
+        self.costs: list[Cost] = []
         self.console = Console(stderr=True, highlight=False)
         self.started = time.monotonic()
 
@@ -151,6 +154,11 @@ class Run:
                 broker.stop()
         self.results += results
 
+    def alone(self, name: str) -> None:
+        for cost in ALONE[name](self.scale):
+            self.costs.append(cost)
+            self.say(f"{cost.name}: {cost.value:.4g} {cost.unit}")
+
 
 def main(arguments: Sequence[str]) -> None:
     chosen = options(arguments)
@@ -166,10 +174,16 @@ def main(arguments: Sequence[str]) -> None:
             run.under_load(under_load)
         if "hold" in chosen.only:
             run.hold()
-    show(run.results)
+        for name in ALONE:
+            if name in chosen.only:
+                run.alone(name)
+    if run.results:
+        show(run.results)
+    if run.costs:
+        show_costs(run.costs)
     if chosen.output:
         command = shlex.join(["make", "bench", *([f"BENCH={shlex.join(arguments)}"] if arguments else [])])
-        write(chosen.output, run.results, command, NOTES)
+        write(chosen.output, run.results, run.costs, command, NOTES)
         print(f"written to {chosen.output}")
 
 

@@ -1,0 +1,54 @@
+"""What is measured of headrace alone: what requests and idle groups cost it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bench import idle_groups, share_partition
+from bench.measurements import Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One row.
+
+    :param below: what it must stay under
+    """
+
+    name: str
+    unit: str
+    value: float
+    below: float | None = None
+
+
+def share_partition_requests(scale: Scale) -> list[Cost]:
+    """`bench/share_partition.py`: requests to a share-partition of 10,000 records of which every second has ended."""
+    costs = []
+    for name, (prepare, request) in share_partition.REQUESTS.items():
+        whole = "5,000" in name  # of all spans at once, which no client asks for
+        value = share_partition.measure(prepare, request)
+        costs.append(
+            Cost(f"10,000 locks, every second ended: {name}", "ms", value, None if whole else share_partition.WANTED_MS)
+        )
+    return costs
+
+
+def idle_share_groups(scale: Scale) -> list[Cost]:
+    """`bench/idle_groups.py`: share groups with nothing to do."""
+    costs = idle_groups.measure(scale.idle_groups)
+    many = f"{scale.idle_groups:,} share groups on one topic"
+    per_request = 1e6 / idle_groups.PRODUCES
+    return [
+        Cost(f"{many}, nobody sends anything: CPU", "%", 100 * costs.idle_s / idle_groups.IDLE_S, 0.5),
+        Cost(f"{many}, a heartbeat each every 5 s: CPU", "%", 100 * costs.heartbeats_s / idle_groups.IDLE_S),
+        Cost(f"{many}: CPU of a produce request", "µs", per_request * costs.produce_s),
+        Cost("no share groups: CPU of a produce request", "µs", per_request * costs.produce_alone_s),
+    ]
+
+
+ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
+    "share-partition": share_partition_requests,
+    "idle-groups": idle_share_groups,
+}
+"""By the name for --only."""
