@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import broker as broker_module
+from headrace.broker import internal_logs
 from headrace.broker.broker import Broker
 from headrace.broker.config import Config
 from headrace.share.records import SharePartitionKey
@@ -24,7 +24,7 @@ CONFIG = {
 def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_module, "PRUNED_LOG_BYTES", 5000)
+    monkeypatch.setattr(internal_logs, "PRUNED_LOG_BYTES", 5000)
     directory = tmp_path / f"{ShareCoordinator.topic}-0"
 
     async def work() -> int:

@@ -24,17 +24,15 @@ from headrace.hashing import internal_partition
 from headrace.log import batch
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
-from headrace.log.recovery import CorruptLog
-from headrace.log.replay import FoundBatch, checked_batches
 from headrace.outcome import Completion, Coordinator, Outcome, Position
 from headrace.share.share_state import ShareCoordinator
 from headrace.transactions.transaction import NO_PRODUCER, Producer
 
-from . import share_group_state
+from . import internal_logs, share_group_state
 from .catalog import Catalog, Topic
 from .config import Config
 from .flusher import Flusher
-from .limits import EXPIRE_RETRY_MS, PRUNED_LOG_BYTES, max_open_files
+from .limits import EXPIRE_RETRY_MS, max_open_files
 from .metrics import Metrics
 from .share_partitions import SharePartitions
 from .transactions import Transactions
@@ -112,9 +110,7 @@ class Broker:
         :raises CorruptLog: when the state of coordinators cannot be read
         """
         for coordinator in self._coordinators:
-            topic = self.catalog.topics.get(coordinator.topic)
-            if topic is not None:
-                self._replay(coordinator, topic)
+            internal_logs.load(self, coordinator)
         try:
             share_group_state.settle(self)
         except StorageError as error:  # what is served does not depend on it
@@ -126,32 +122,6 @@ class Broker:
         self.transactions.complete_prepared()
         self.arm()
         self._retention = asyncio.get_running_loop().create_task(self._retain())
-
-    def _replay(self, coordinator: Coordinator[Any], topic: Topic) -> None:
-        """Bring a coordinator to where it was: the same door as in normal work."""
-        for partition in self.logs.existing_partitions(topic.name, topic.partitions):
-            partition_log = self._open(topic, partition)
-            for found in checked_batches(partition_log):
-                self._replay_batch(coordinator, partition, found)
-
-    def _replay_batch(self, coordinator: Coordinator[Any], partition: int, found: FoundBatch) -> None:
-        header, offset = found.header, found.header.base_offset
-        producer_id = header.producer_id if header.is_transactional else batch.NO_PRODUCER_ID
-        try:
-            if header.is_control:
-                marker = batch.marker_in(found.data)
-                if marker is not None:
-                    self.groups.end_transaction(producer_id, partition, commit=marker.commit)
-                return
-            for record in batch.records(found.data):
-                offset = record.offset
-                if record.key is not None:
-                    decoded = coordinator.decode(record.key, record.value)
-                    if decoded is not None:  # a record type that this version does not know is passed over
-                        coordinator.replay(decoded, Position(partition, offset, producer_id))
-        except Exception as error:  # whatever a record that makes no sense leads to
-            what = str(error) if isinstance(error, ValueError) else f"replaying it failed with {error!r}"
-            raise CorruptLog.damage(found.path, found.position, offset, what) from error
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""
@@ -317,7 +287,7 @@ class Broker:
         for completion in outcome.completions:
             self._complete(completion)
         if outcome.redundant:
-            self._prune(coordinator, outcome.redundant)
+            internal_logs.prune(self, coordinator, outcome.redundant)
         self.arm()
         return outcome.reply
 
@@ -354,26 +324,6 @@ class Broker:
                 coordinator.replay(record, Position(partition, offset, producer.producer_id))
             self.metrics.coordinators[topic.name].wrote(records, started)
             self.appended(partition_log)
-
-    def _prune(self, coordinator: Coordinator[Any], redundant: Iterable[Position]) -> None:
-        """Delete records of an internal topic that no longer matter. Retention takes the files away."""
-        topic = self.catalog.topics[coordinator.topic]
-        for partition, offset, _ in redundant:
-            partition_log = self.log(topic, partition)
-            assert partition_log is not None
-            if offset > partition_log.log_start_offset:
-                # Not forced to disk: to read more than is needed after a power cut does no harm.
-                pruned = partition_log.delete_records(offset, sync=False)
-                if isinstance(pruned, Refusal):
-                    log.warning("cannot prune %s-%d: %s", topic.name, partition, pruned.message)
-                elif partition_log.size_bytes() > PRUNED_LOG_BYTES:
-                    self._roll(partition_log)
-
-    def _roll(self, partition_log: PartitionLog) -> None:
-        try:
-            partition_log.roll(self.now_ms())
-        except OSError as error:
-            log.warning("cannot begin a new segment of %s: %s", partition_log.path, error)
 
     def park(self) -> tuple[int, asyncio.Future[Any]]:
         """A ticket to hand to a machine with a request that has to wait, and the future of its answer."""
