@@ -6,7 +6,7 @@ The broker is the real one, from the frames that arrive to the bytes in its log 
 * `power.py`: the power goes off in the middle of a write, and what was in memory is gone
 * `network.py`: requests and answers are lost, doubled and late, connections break
 * `clients.py`: producers, and members of share groups that do whatever members may do
-* `witness.py`: knows for each record what has become of it, from requests and answers alone
+* `witness.py`, `shelf.py`: know for each record what has become of it, from requests and answers alone
 * `world.py`: throws the dice; `ending.py`: in the end all must be well; `run.py`: one run from seed to result
 
 `python -m tests.simulation --seed 7 --steps 2000` repeats a run; without `--seed` it tries new ones.

@@ -28,7 +28,8 @@ from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.raw import batch
 
 from .network import GOOD, Network, Wire
-from .witness import Partition, Witness
+from .shelf import Partition
+from .witness import Witness
 
 NO_TIME, SECOND = timedelta(0), timedelta(seconds=1)
 Fate = Callable[[], str]

@@ -21,7 +21,7 @@ def drain(world: World) -> None:
     world.faults = dict.fromkeys(world.faults, 0)
     world.network.cut_all()
     world.end_step()
-    world.machine.loop.advance(world.session_ms + world.lock_ms)
+    world.machine.loop.advance(world.session_ms + world.limits.lock_ms)
     world.end_step()
     members = [Member(world.network, world.name("drainer"), group, world.topic_names) for group in world.groups * 2]
     for _ in range(DRAIN_ROUNDS):

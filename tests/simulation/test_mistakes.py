@@ -92,6 +92,11 @@ def renewing_does_nothing(patch: Patch) -> None:
     patch.setattr(AcquisitionLocks, "renew", lambda self, runs, deadline_ms: None)
 
 
+@mistake
+def backoffs_are_ignored(patch: Patch) -> None:
+    patch.setattr(share_partition, "_backoffs", lambda *arguments: share_partition.NO_BACKOFF)
+
+
 # Of the way to the disk
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from headrace.broker.share_partitions import LEADER_EPOCH
@@ -23,84 +23,11 @@ from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ReadState
 
 from .power import Machine
-
-ACQUIRED, DONE = "acquired", "done"
-UNKNOWN = -1
-Partition = tuple[UUID, int]
+from .shelf import NEW, UNKNOWN, Limits, Partition, Persisted, Record, Shelf
 
 
 class Violation(AssertionError):
     """Something that must never happen has happened."""
-
-
-class Persisted(NamedTuple):
-    """What a restart must find of a record."""
-
-    is_done: bool
-    delivery_count: int
-
-    def __str__(self) -> str:
-        return "finished" if self.is_done else f"available with delivery count {self.delivery_count}"
-
-
-class Record:
-    """One record as seen by one group.
-
-    :ivar persisted: what a restart would find
-    :ivar holder: the member that holds it, None for nobody
-    :ivar held_count: its delivery count while it is held
-    :ivar options: after a power cut: what a restart may find
-    """
-
-    __slots__ = ("deadline_ms", "held_count", "holder", "options", "persisted")
-
-    def __init__(self) -> None:
-        self.persisted = _NEW
-        self.holder: str | None = None
-        self.held_count = 0
-        self.deadline_ms = 0
-        self.options: set[Persisted] = set()
-
-    @property
-    def is_done(self) -> bool:
-        return self.persisted.is_done
-
-
-_NEW = Persisted(False, 0)
-
-
-@dataclass(slots=True, eq=False)
-class Shelf:
-    """A share-partition as seen from outside.
-
-    :ivar start_offset: as last described, UNKNOWN before the first time
-    :ivar resetting: the start offset that an administrator is setting, None while nobody is
-    """
-
-    key: SharePartitionKey
-    start_offset: int = UNKNOWN
-    resetting: int | None = None
-    records: dict[int, Record] = field(default_factory=dict)
-
-    def record(self, offset: int) -> Record:
-        found = self.records.get(offset)
-        if found is None:
-            found = self.records[offset] = Record()
-        return found
-
-    def is_done(self, offset: int) -> bool:
-        found = self.records.get(offset)
-        return offset < self.start_offset or (found is not None and found.is_done)
-
-    def reset(self, start_offset: int) -> None:
-        """An administrator has it begin anew."""
-        self.start_offset, self.resetting = start_offset, None
-        for record in self.records.values():
-            record.holder = None  # whose lock timer may still be there
-        self.records.clear()
-
-    def __str__(self) -> str:
-        return f"{self.key.group_id}:{str(self.key.topic_id)[:4]}-{self.key.partition}"
 
 
 @dataclass(slots=True)
@@ -120,9 +47,9 @@ class Foreseen:
 class Witness:
     """Sees everything; raises :class:`Violation`."""
 
-    def __init__(self, machine: Machine, lock_ms: int, delivery_limit: int) -> None:
+    def __init__(self, machine: Machine, limits: Limits) -> None:
         self.machine = machine
-        self.lock_ms, self.delivery_limit = lock_ms, delivery_limit
+        self.limits = limits
         self.shelves: dict[SharePartitionKey, Shelf] = {}
         self.log_starts: dict[Partition, int] = {}
         self.sent: dict[Partition, set[bytes]] = {}
@@ -283,10 +210,14 @@ class Witness:
             raise Violation(f"offset {offset} of {shelf} is delivered to {member_id} after it was finished")
         if record.holder is not None:
             raise Violation(f"offset {offset} of {shelf} is held by {record.holder}, and delivered to {member_id} too")
+        if self.machine.loop.now_ms < record.not_before_ms:
+            raise Violation(f"offset {offset} of {shelf} is delivered before its backoff is over")
         if offset < shelf.start_offset:
             raise Violation(f"offset {offset} of {shelf} is delivered, before the start offset {shelf.start_offset}")
-        if delivery_count > self.delivery_limit:
-            raise Violation(f"offset {offset} of {shelf} has delivery count {delivery_count} > {self.delivery_limit}")
+        if delivery_count > self.limits.deliveries:
+            raise Violation(
+                f"offset {offset} of {shelf} is delivered {delivery_count} > {self.limits.deliveries} times"
+            )
         expected = record.persisted.delivery_count + 1
         if delivery_count != expected:
             raise Violation(f"offset {offset} of {shelf} has delivery count {delivery_count}, not {expected}")
@@ -296,7 +227,7 @@ class Witness:
     # Locks
 
     def _lock(self, records: list[Record]) -> None:
-        deadline_ms = self.machine.loop.now_ms + self.lock_ms
+        deadline_ms = self.machine.loop.now_ms + self.limits.lock_ms
         for record in records:
             record.deadline_ms = deadline_ms
         heapq.heappush(self._timers, (deadline_ms, next(self._serial), records))
@@ -309,13 +240,15 @@ class Witness:
             for record in records:
                 if record.holder is not None and record.deadline_ms == deadline_ms:
                     self._unsettled.append((record, record.persisted))
-                    self._give_back(record)
+                    self._give_back(record, deadline_ms)
                     self.counts["timed out"] += 1
 
-    def _give_back(self, record: Record) -> None:
-        is_done = record.held_count >= self.delivery_limit
+    def _give_back(self, record: Record, now_ms: int | None = None) -> None:
+        is_done = record.held_count >= self.limits.deliveries
         self.counts["archived at the limit"] += is_done
         record.persisted, record.holder = Persisted(is_done, 0 if is_done else record.held_count), None
+        backoff_ms = min(self.limits.backoff_ms << (record.held_count - 1), self.limits.backoff_max_ms)
+        record.not_before_ms = (self.machine.loop.now_ms if now_ms is None else now_ms) + backoff_ms
 
     def _held_by(self, group_id: str, member_id: str) -> Iterator[Record]:
         for key, shelf in self.shelves.items():
@@ -380,7 +313,7 @@ class Witness:
     def _check_lag(self, shelf: Shelf, lag: int) -> None:
         start = shelf.start_offset
         if start == UNKNOWN:
-            if any(record.persisted != _NEW for record in shelf.records.values()):
+            if any(record.persisted != NEW for record in shelf.records.values()):
                 raise Violation(f"{shelf} has no start offset in spite of what it has been through")
             expected = UNKNOWN
         else:
@@ -413,6 +346,7 @@ class Witness:
                     record.options.add(record.persisted)
                     self._give_back(record)
                     record.options.add(record.persisted)
+                record.not_before_ms = 0  # backoffs are forgotten
         self._unanswered.clear()
         self._unsettled.clear()
 
@@ -424,6 +358,7 @@ class Witness:
             for record in shelf.records.values():
                 if record.holder is not None:
                     self._give_back(record)
+                record.not_before_ms = 0
 
     def restarted(self) -> None:
         """Compare with what the disk has kept."""
@@ -454,14 +389,14 @@ class Witness:
         }
         log_start = self.log_starts.get(key[1:], 0)
         for offset, record in shelf.records.items():
-            kept = Persisted(True, 0) if offset < state.start_offset else found.pop(offset, _NEW)
+            kept = Persisted(True, 0) if offset < state.start_offset else found.pop(offset, NEW)
             if offset >= log_start and kept not in (record.options or (record.persisted,)):
                 raise Violation(f"offset {offset} of {shelf} is stored as {kept}, not as {record.persisted}")
             if record.options:
                 record.persisted = kept
                 record.options.clear()
         for offset, kept in found.items():
-            if kept != _NEW and offset >= log_start:
+            if kept != NEW and offset >= log_start:
                 raise Violation(f"offset {offset} of {shelf} is stored as {kept} without a reason")
 
 

@@ -16,7 +16,8 @@ from headrace.share.records import SharePartitionKey
 from .clients import Administrator, Member, Producer
 from .network import DOUBLED, GOOD, LOST_ANSWER, LOST_REQUEST, Network
 from .power import AFTER, BEFORE, TORN, Machine, Power
-from .witness import UNKNOWN, Partition, Violation, Witness
+from .shelf import UNKNOWN, Limits, Partition
+from .witness import Violation, Witness
 
 MAX_BACKLOG = 400
 """No more is produced while so many records lie in a partition beyond what a group has finished."""
@@ -36,18 +37,27 @@ class World:
         self.step = 0
         self._digest = hashlib.blake2b(digest_size=16)
         self._names = 0
-        self.lock_ms = rng.choice((1000, 5000, 30_000))
-        self.delivery_limit = rng.choice((2, 3, 5))
+        self.limits = Limits(
+            lock_ms=rng.choice((1000, 5000, 30_000)),
+            deliveries=rng.choice((2, 3, 5)),
+            backoff_ms=rng.choice((0, 0, 300)),
+            backoff_max_ms=1000,
+        )
         self.session_ms = rng.choice((3000, 10_000, 45_000))
         self.faults = {fault: rng.choice((0, 1, 3)) for fault in (LOST_REQUEST, LOST_ANSWER, DOUBLED)}
         self.groups = ["red", "blue"][: rng.choice((1, 1, 2))]
         self.machine = Machine(data_dir, self._configs(), power)
-        self.witness = Witness(self.machine, self.lock_ms, self.delivery_limit)
+        self.witness = Witness(self.machine, self.limits)
         self.network = Network(self.machine, power, self)
         self.admin = Administrator(self.network, "admin")
         self.machine.start()
         for group_id in self.groups:
-            self.machine.broker.catalog.alter_configs("group", group_id, {"share.auto.offset.reset": "earliest"})
+            configs = {
+                "share.auto.offset.reset": "earliest",
+                "share.release.backoff.ms": str(self.limits.backoff_ms),
+                "share.release.backoff.max.ms": str(self.limits.backoff_max_ms),
+            }
+            self.machine.broker.catalog.alter_configs("group", group_id, configs)
         self.topic_names = ["north", "south"][: rng.choice((1, 2))]
         self.producers = [self._producer() for _ in range(rng.choice((1, 2)))]
         self.members = [self._member() for _ in range(rng.choice((2, 4, 8)))]
@@ -56,9 +66,9 @@ class World:
     def _configs(self) -> dict[str, str]:
         rng = self.rng
         return {
-            "group.share.record.lock.duration.ms": str(self.lock_ms),
+            "group.share.record.lock.duration.ms": str(self.limits.lock_ms),
             "group.share.min.record.lock.duration.ms": "1000",
-            "group.share.delivery.count.limit": str(self.delivery_limit),
+            "group.share.delivery.count.limit": str(self.limits.deliveries),
             "group.share.session.timeout.ms": str(self.session_ms),
             "group.share.min.session.timeout.ms": "1000",
             "group.share.heartbeat.interval.ms": "1000",
@@ -152,6 +162,8 @@ class World:
             self.note("the power is off")
             self.restart()
         for failure in self.machine.loop.failures:
+            if isinstance(failure.get("exception"), Violation):
+                raise failure["exception"]
             raise Violation(f"{failure['message']}: {failure.get('exception')!r}") from failure.get("exception")
         self.witness.settled()
 
@@ -199,7 +211,7 @@ class World:
 
     def wait(self) -> str:
         rng = self.rng
-        some_ms = rng.choice((1, 10, 100, 500, 1000, self.lock_ms // 2, self.lock_ms, self.session_ms))
+        some_ms = rng.choice((1, 10, 100, 500, 1000, self.limits.lock_ms // 2, self.limits.lock_ms, self.session_ms))
         ms = rng.choice((some_ms, rng.randint(0, 50)))
         self.machine.loop.advance(ms)
         return f"{ms} ms"

@@ -1,0 +1,92 @@
+"""A share-partition as seen from outside: what is known of each of its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.share.records import SharePartitionKey
+
+UNKNOWN = -1
+Partition = tuple[UUID, int]
+
+
+class Limits(NamedTuple):
+    """What the groups are configured with."""
+
+    lock_ms: int
+    deliveries: int
+    backoff_ms: int
+    backoff_max_ms: int
+
+
+class Persisted(NamedTuple):
+    """What a restart must find of a record."""
+
+    is_done: bool
+    delivery_count: int
+
+    def __str__(self) -> str:
+        return "finished" if self.is_done else f"available with delivery count {self.delivery_count}"
+
+
+class Record:
+    """One record as seen by one group.
+
+    :ivar persisted: what a restart would find
+    :ivar holder: the member that holds it, None for nobody
+    :ivar held_count: its delivery count while it is held
+    :ivar not_before_ms: it is not to be delivered before, because it was given back
+    :ivar options: after a power cut: what a restart may find
+    """
+
+    __slots__ = ("deadline_ms", "held_count", "holder", "not_before_ms", "options", "persisted")
+
+    def __init__(self) -> None:
+        self.persisted = NEW
+        self.holder: str | None = None
+        self.held_count = self.not_before_ms = 0
+        self.deadline_ms = 0
+        self.options: set[Persisted] = set()
+
+    @property
+    def is_done(self) -> bool:
+        return self.persisted.is_done
+
+
+NEW = Persisted(False, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Shelf:
+    """A share-partition as seen from outside.
+
+    :ivar start_offset: as last described, UNKNOWN before the first time
+    :ivar resetting: the start offset that an administrator is setting, None while nobody is
+    """
+
+    key: SharePartitionKey
+    start_offset: int = UNKNOWN
+    resetting: int | None = None
+    records: dict[int, Record] = field(default_factory=dict)
+
+    def record(self, offset: int) -> Record:
+        found = self.records.get(offset)
+        if found is None:
+            found = self.records[offset] = Record()
+        return found
+
+    def is_done(self, offset: int) -> bool:
+        found = self.records.get(offset)
+        return offset < self.start_offset or (found is not None and found.is_done)
+
+    def reset(self, start_offset: int) -> None:
+        """An administrator has it begin anew."""
+        self.start_offset, self.resetting = start_offset, None
+        for record in self.records.values():
+            record.holder = None  # whose lock timer may still be there
+        self.records.clear()
+
+    def __str__(self) -> str:
+        return f"{self.key.group_id}:{str(self.key.topic_id)[:4]}-{self.key.partition}"
