@@ -33,8 +33,8 @@ class Config:
     def get_int(self, name):
         return self.values[name]
 
-    def group_value(self, group_id, name):
-        return str(self.values[name])
+    def group_int(self, group_id, name):
+        return self.values[name]
 
 
 @dataclass(frozen=True)

@@ -268,28 +268,33 @@ class Config:
 
     def group_value(self, group_id: str, name: str) -> str:
         """The value of a group config for a group, its own within the broker's bounds or the broker's, as text."""
-        key = config_keys("group")[name]
+        return render(self._group_value(group_id, name))
+
+    def group_int(self, group_id: str, name: str) -> int:
+        """As :meth:`group_value`, of a config that is a whole number."""
+        value = self._group_value(group_id, name)
+        assert type(value) is int, name
+        return value
+
+    def _group_value(self, group_id: str, name: str) -> Value:
         override = self._store.configs("group", group_id).get(name)
         if override is not None:
-            value = key.parse(override)
-            return render(config_rules.capped(name, value, self.value) if type(value) is int else value)
+            value = config_keys("group")[name].parse(override)
+            return config_rules.capped(name, value, self.value) if type(value) is int else value
         broker_name = f"group.{name}"
         if broker_name in config_keys("broker"):
             default = self.value(broker_name)
             assert default is not None, broker_name
-            return render(default)
+            return default
+        key = config_keys("group")[name]
         assert key.default is not None, name
-        return key.default
-
-    def group_int(self, group_id: str, name: str) -> int:
-        """As :meth:`group_value`, for a config that is a whole number."""
-        return int(self.group_value(group_id, name))
+        return key.parse(key.default)
 
     def capped_group_configs(self, group_id: str) -> Iterator[str]:
         """Of a group's configs those that the broker's bounds, having changed, do not let count, each in a sentence."""
         for name, text in self._store.configs("group", group_id).items():
-            counting = self.group_value(group_id, name)
-            if config_keys("group")[name].type == "INT" and int(text) != int(counting):
+            counting = self._group_value(group_id, name)
+            if type(counting) is int and int(text) != counting:
                 yield f"{name} of group {group_id} is {text}, out of the broker's bounds: {counting} counts"
 
     # Changes at run time ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ class Configuration(Protocol):
     def get_int(self, name: str) -> int:
         """A broker configuration."""
 
-    def group_value(self, group_id: str, name: str) -> str:
+    def group_int(self, group_id: str, name: str) -> int:
         """A group configuration, as set for the group or else for the broker."""
 
 
@@ -65,7 +65,7 @@ class ShareSettings(NamedTuple):
     def of(cls, config: Configuration, group_id: str) -> ShareSettings:
         """As configured now for a group."""
         return cls(
-            int(config.group_value(group_id, "share.session.timeout.ms")),
-            int(config.group_value(group_id, "share.heartbeat.interval.ms")),
-            int(config.group_value(group_id, "share.assignment.interval.ms")),
+            config.group_int(group_id, "share.session.timeout.ms"),
+            config.group_int(group_id, "share.heartbeat.interval.ms"),
+            config.group_int(group_id, "share.assignment.interval.ms"),
         )
