@@ -113,13 +113,13 @@ class Broker:
             internal_logs.load(self, coordinator)
         try:
             share_group_state.settle(self)
+            self.transactions.complete_prepared()
         except StorageError as error:  # what is served does not depend on it
             log.error("cannot finish what was interrupted: %s; the next start will try again", error)
         for group_id in self.catalog.configured("group"):
             for capped in self.config.capped_group_configs(group_id):
                 log.warning("%s", capped)
         self.groups.loaded(self.now_ms())
-        self.transactions.complete_prepared()
         self.arm()
         self._retention = asyncio.get_running_loop().create_task(self._retain())
 
