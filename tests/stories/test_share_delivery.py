@@ -702,6 +702,21 @@ async def test_offsets_that_an_administrator_sets_are_read_from_at_once():
 
 
 @story
+async def test_a_record_concerns_only_the_groups_that_wait_for_it():
+    async with stage() as s:
+        for number in range(20):
+            s.initialize(group_id=f"idle-{number}")
+            await s.member(group_id=f"idle-{number}").fetch()
+        assert len(s.broker.waits) == 0
+        waiting = asyncio.create_task(s.member().fetch(wait_ms=20_000))
+        await asyncio.sleep(0)
+        assert len(s.broker.waits) == 2  # for the log, and for what others give back
+        s.produce(1)
+        assert await waiting == [(0, 0, 1)]
+        assert len(s.broker.waits) == 0
+
+
+@story
 async def test_groups_do_not_see_each_other():
     async with stage() as s:
         s.configure_group("h", share_auto_offset_reset="earliest")
