@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from types import TracebackType
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 MIB = 1 << 20
@@ -99,7 +100,7 @@ class Bar:
         self._progress: Progress | None = None
         if self.shown:
             columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn())
-            self._progress = Progress(TextColumn(what), *columns, transient=True)
+            self._progress = Progress(TextColumn(what), *columns, transient=True, console=Console(stderr=True))
             self._task = self._progress.add_task(what, total=total, rate="")
 
     def __enter__(self) -> Bar:
