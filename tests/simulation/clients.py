@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -28,7 +28,7 @@ from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.raw import batch
 
 from .network import GOOD, Network, Wire
-from .shelf import Partition
+from .shelf import Partition, each
 from .witness import Witness
 
 NO_TIME, SECOND = timedelta(0), timedelta(seconds=1)
@@ -260,7 +260,7 @@ class Member(Client):
         """ShareAcknowledge of some of what is held."""
         if self._unanswered is not None:
             return self._again(rng, fate)
-        renew = rng.random() < 0.2
+        renew = rng.random() < 0.4
         acknowledged = self._choose(rng, renew)
         return self._acknowledge(acknowledged, renew, self._session_epoch, fate)
 
@@ -329,8 +329,7 @@ class Member(Client):
         if answer.error_code:
             self._session_epoch = 0
             return
-        for where, _ in _acknowledged(request):
-            self.held.pop(where, None)  # the rest, and what was renewed, is left to time
+        self._let_go(request, answer)
         self._session_epoch = 0 if request.share_session_epoch < 0 else request.share_session_epoch + 1
         if self._session_epoch == 0:
             self.held.clear()
@@ -341,12 +340,23 @@ class Member(Client):
                         held = self.held.setdefault((topic.topic_id, partition.partition_index), set())
                         held.update(range(run.first_offset, run.last_offset + 1))
 
-
-def _acknowledged(request: Any) -> Iterator[tuple[Partition, Any]]:
-    for topic in request.topics:
-        for partition in topic.partitions:
-            if partition.acknowledgement_batches:
-                yield (topic.topic_id, partition.partition_index), partition.acknowledgement_batches
+    def _let_go(self, request: Any, answer: Any) -> None:
+        """What was acknowledged is not held any more, but for what was renewed; after a refusal who knows what is."""
+        refused = {
+            (topic.topic_id, partition.partition_index)
+            for topic in answer.responses
+            for partition in topic.partitions
+            if getattr(partition, "acknowledge_error_code", 0) or partition.error_code
+        }
+        for topic in request.topics:
+            for partition in topic.partitions:
+                where = (topic.topic_id, partition.partition_index)
+                done = {offset for offset, kind in each(partition.acknowledgement_batches) if kind != RENEW}
+                held = self.held.get(where, set()) - done
+                if where in refused or not held:
+                    self.held.pop(where, None)
+                else:
+                    self.held[where] = held
 
 
 def _by_topic(module: Any, topic_type: str, partition_type: str, batches: dict[Partition, Any]) -> tuple[Any, ...]:

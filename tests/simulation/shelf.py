@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from headrace.share.records import SharePartitionKey
@@ -90,3 +91,11 @@ class Shelf:
 
     def __str__(self) -> str:
         return f"{self.key.group_id}:{str(self.key.topic_id)[:4]}-{self.key.partition}"
+
+
+def each(batches: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """(offset, acknowledge type) of the records of a request."""
+    for one in batches:
+        types = one.acknowledge_types
+        for offset in range(one.first_offset, one.last_offset + 1):
+            yield offset, types[0] if len(types) == 1 else types[offset - one.first_offset]

@@ -24,7 +24,7 @@ from headrace.share.share_state import ReadState, ShareCoordinator
 
 from .run import Failure, simulate
 
-RUNS, STEPS = 12, 600
+RUNS, STEPS = 12, 800
 Patch = pytest.MonkeyPatch
 MISTAKES: list[Callable[[Patch], None]] = []
 
@@ -94,7 +94,8 @@ def renewing_does_nothing(patch: Patch) -> None:
 
 @mistake
 def backoffs_are_ignored(patch: Patch) -> None:
-    patch.setattr(share_partition, "_backoffs", lambda *arguments: share_partition.NO_BACKOFF)
+    settings = SharePartitions.settings
+    patch.setattr(SharePartitions, "settings", lambda self, group: replace(settings(self, group), release_backoff_ms=0))
 
 
 # Of the way to the disk

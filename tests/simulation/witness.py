@@ -23,7 +23,7 @@ from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ReadState
 
 from .power import Machine
-from .shelf import NEW, UNKNOWN, Limits, Partition, Persisted, Record, Shelf
+from .shelf import NEW, UNKNOWN, Limits, Partition, Persisted, Record, Shelf, each
 
 
 class Violation(AssertionError):
@@ -141,7 +141,7 @@ class Witness:
         # What DeleteRecords took is over when a fetch has noticed it; until then only the broker knows.
         loaded = self.machine.broker.share.loaded(*shelf.key)
         accepted = loaded is not None
-        for offset, acknowledge_type in _each(batches):
+        for offset, acknowledge_type in each(batches):
             record = shelf.records.get(offset)
             if record is not None and record.holder == request.member_id:
                 changes.append((record, acknowledge_type))
@@ -213,7 +213,7 @@ class Witness:
         if self.machine.loop.now_ms < record.not_before_ms:
             raise Violation(f"offset {offset} of {shelf} is delivered before its backoff is over")
         if offset < shelf.start_offset:
-            raise Violation(f"offset {offset} of {shelf} is delivered, before the start offset {shelf.start_offset}")
+            raise Violation(f"offset {offset} of {shelf} is delivered before the start offset {shelf.start_offset}")
         if delivery_count > self.limits.deliveries:
             raise Violation(
                 f"offset {offset} of {shelf} is delivered {delivery_count} > {self.limits.deliveries} times"
@@ -398,14 +398,6 @@ class Witness:
         for offset, kept in found.items():
             if kept != NEW and offset >= log_start:
                 raise Violation(f"offset {offset} of {shelf} is stored as {kept} without a reason")
-
-
-def _each(batches: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """(offset, acknowledge type) of the records of a request."""
-    for one in batches:
-        types = one.acknowledge_types
-        for offset in range(one.first_offset, one.last_offset + 1):
-            yield offset, types[0] if len(types) == 1 else types[offset - one.first_offset]
 
 
 _TYPE_NAMES = {GAP: "gaps", ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}

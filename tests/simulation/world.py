@@ -211,7 +211,7 @@ class World:
 
     def wait(self) -> str:
         rng = self.rng
-        some_ms = rng.choice((1, 10, 100, 500, 1000, self.limits.lock_ms // 2, self.limits.lock_ms, self.session_ms))
+        some_ms = rng.choice((1, 10, 100, 1000, self.session_ms, *(self.limits.lock_ms // n for n in (1, 2, 3))))
         ms = rng.choice((some_ms, rng.randint(0, 50)))
         self.machine.loop.advance(ms)
         return f"{ms} ms"
@@ -330,7 +330,7 @@ class World:
     def _risk(self) -> None:
         """What follows writes in several places: a good time for a power cut."""
         if self.rng.random() < 0.5 and not self.power.is_failing:
-            self.power.cut_at(self.rng.randint(1, 4), self.rng.choice((BEFORE, TORN, AFTER)))
+            self.power.cut_at(self.rng.choice((1, 1, 2, 3, 4)), self.rng.choice((BEFORE, TORN, AFTER, AFTER)))
 
     def stop_and_start(self) -> str:
         """The broker stops in order and starts again."""
