@@ -404,10 +404,11 @@ class SharePartitionMachine(RuleBasedStateMachine):
             position = data.draw(st.sampled_from([last, last + 1, *later[:3]]), "next")
         return batches
 
-    @rule(data=st.data(), member=MEMBERS, renew=st.booleans())
-    def acknowledge(self, data, member, renew):
-        member = self.somebody_who_holds_records(member)
-        batches = self.draw_batches(data, member)
+    @rule(data=st.data(), member=MEMBERS, renew=st.booleans(), own=st.sampled_from([True, True, False]))
+    def acknowledge(self, data, member, renew, own):
+        holder = self.somebody_who_holds_records(member)
+        batches = self.draw_batches(data, holder)
+        member = holder if own else member
         refusal = self.shelf.ack(*batches, member=member, renew=renew)
         assert (refusal and refusal.code) == self.naive.acknowledge(member, batches, renew)
 
@@ -425,9 +426,11 @@ class SharePartitionMachine(RuleBasedStateMachine):
         member=MEMBERS,
         kind=st.sampled_from([ACCEPT, RELEASE, RELEASE, REJECT, RENEW, RENEW]),
         again=st.sampled_from([None, None, None, ACCEPT, RELEASE, RENEW]),
+        later_ms=st.sampled_from([0, 7]),
     )
-    def acknowledge_something_held(self, data, member, kind, again):
+    def acknowledge_something_held(self, data, member, kind, again, later_ms):
         member = self.somebody_who_holds_records(member)
+        self.time_passes(later_ms)
         held = self.held_by(member)
         if held:
             first = data.draw(st.sampled_from(held), "first")
@@ -445,12 +448,13 @@ class SharePartitionMachine(RuleBasedStateMachine):
         member=MEMBERS,
         times=st.sampled_from([1, 1, 2, 3, 9]),
         max_records=st.sampled_from([4, 25]),
+        record_limit=st.booleans(),
         how=st.sampled_from(["release", "close", "timeout"]),
     )
-    def nobody_can_process_it(self, member, times, max_records, how):
+    def nobody_can_process_it(self, member, times, max_records, record_limit, how):
         """Delivered and given back again and again, until it is suspect, alone, and given up."""
         for _ in range(times):
-            self.fetch(member, max_records, batch_size=6, record_limit=False, log_batches=6)
+            self.fetch(member, max_records, 6, record_limit, log_batches=6)
             if how == "release":
                 for offset in self.held_by(member):
                     assert self.shelf.ack((offset, offset, RELEASE), member=member) is None
@@ -545,4 +549,4 @@ def as_offsets(states):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestSharePartition.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
