@@ -1,7 +1,7 @@
 """headrace and Apache Kafka side by side: the same unmodified clients, in alternation, on one machine.
 
     python -m bench.run                         everything, three pairs; writes bench/RESULTS.md
-    python -m bench.run --quick                 see that it works, in two minutes; writes nothing
+    python -m bench.run --quick                 see that it works, in some minutes; writes nothing
     python -m bench.run --only share-1,latency  some of it; --list names what there is
 """
 
