@@ -235,7 +235,7 @@ class Member:
     def fetch(self, ack: str = "", *, partition: int = 0, **options: Any) -> str:
         """ShareFetch that must succeed: what it acquired of one partition, "0-4 c1, 7-9 c2"."""
         fetched = self.share_fetch(ack, **options)
-        assert fetched.error == OK
+        assert fetched.error == OK, fetched
         found = [one for (_, index), one in fetched.partitions.items() if index == partition]
         for one in found:
             assert (one.error, one.ack_error) == (OK, OK)
@@ -286,7 +286,7 @@ class Member:
     def ack(self, text: str, *, partition: int = 0, **options: Any) -> str:
         """ShareAcknowledge that is understood: what became of the acknowledgements of one partition."""
         answer = self.share_acknowledge({partition: text}, **options)
-        assert answer.error == OK
+        assert answer.error == OK, answer
         assert list(answer.partitions) == [partition]
         return answer.partitions[partition]
 

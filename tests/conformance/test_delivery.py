@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from tests.conformance.members import BRIEFLY_MS
 from tests.conformance.world import OK, World
 from tests.support import wait_until
@@ -112,6 +114,32 @@ def test_isolation_halves_step_by_step(world: World) -> None:
     assert len(trace) == 94
 
 
+def test_a_suspect_batch_waits_until_it_is_delivered_alone(world: World) -> None:
+    topic = world.topic()
+    topic.produce(5, 5)
+    member = world.earliest_group(share_delivery_count_limit="3").join(topic)
+    assert member.fetch(batch_size=5) == "0-4 c1, 5-9 c1"
+    assert member.ack("5-9 release") == OK
+    assert member.fetch() == "5-9 c2"
+    assert member.ack("0-4 release; 5-9 release") == OK
+    topic.produce(5)
+    assert member.fetch() == "0-4 c2"
+    assert member.fetch() == "5-5 c3"
+
+
+@pytest.mark.parametrize(
+    ("suspects", "acquired"), [("4-9", "0-3 c2, 4-4 c4"), ("5-9", "0-4 c2, 5-9 c4"), ("8-9", "0-7 c2, 8-9 c4")]
+)
+def test_suspects_are_halved_unless_many_records_precede_them(world: World, suspects: str, acquired: str) -> None:
+    member = world.earliest_group().join(world.topic(records=10))
+    assert member.fetch() == "0-9 c1"
+    for count in (2, 3):
+        assert member.ack(f"{suspects} release") == OK
+        assert member.fetch() == f"{suspects} c{count}"
+    assert member.ack("0-9 release") == OK
+    assert member.fetch() == acquired
+
+
 def test_only_so_many_records_are_in_flight(world: World) -> None:  # case 43
     topic = world.topic()
     topic.produce(*[100] * 25)
@@ -132,6 +160,16 @@ def test_a_group_may_have_another_limit_in_flight(world: World) -> None:
     member = world.earliest_group(share_partition_max_record_locks="100").join(topic)
     assert member.fetch() == "0-119 c1"
     assert member.fetch_nothing()
+
+
+def test_released_records_near_the_limit_in_flight(world: World, differs: Callable[..., Any]) -> None:
+    topic = world.topic(records=98)
+    member = world.earliest_group(share_partition_max_record_locks="100").join(topic)
+    assert member.fetch() == "0-97 c1"
+    assert member.ack("1-5 release; 7-9 release") == OK
+    assert member.fetch(record_limit=True) == differs(
+        "released records when a share-partition has nearly", kafka="1-2 c2", headrace="1-5 c2, 7-9 c2"
+    )
 
 
 def test_partitions_share_the_records_that_a_fetch_asks_for(world: World) -> None:

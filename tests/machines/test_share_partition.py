@@ -126,6 +126,30 @@ def released_again_and_again(size, limit):
     return trace
 
 
+@pytest.mark.parametrize(
+    ("first", "acquired"), [(4, [(0, 3, 2), (4, 4, 4)]), (5, [(0, 4, 2), (5, 9, 4)]), (8, [(0, 7, 2), (8, 9, 4)])]
+)
+def test_suspects_are_halved_unless_as_many_records_precede_them(first, acquired):
+    s = shelf(10)
+    s.fetch()
+    for _ in range(2):
+        s.ack((first, 9, RELEASE))
+        s.fetch()
+    s.ack((0, 9, RELEASE))
+    assert s.fetch() == acquired
+
+
+def test_new_records_do_not_pass_a_suspect_batch():
+    s = shelf(5, 5, 5, delivery_count_limit=3)
+    s.fetch(max_records=5)
+    s.fetch(max_records=5)
+    s.ack((5, 9, RELEASE))
+    assert s.fetch(max_records=5) == [(5, 9, 2)]
+    s.ack((0, 4, RELEASE), (5, 9, RELEASE))
+    assert s.fetch() == [(0, 4, 2)]
+    assert s.fetch() == [(5, 5, 3)]
+
+
 def test_isolation_of_ten_records_with_limit_five():
     singles = [[(i, i, 5)] for i in range(10)]
     expected = [[(0, 9, 1)], [(0, 9, 2)], [(0, 9, 3)], [(0, 4, 4)], *singles[:5], [(5, 9, 4)], *singles[5:]]

@@ -86,7 +86,7 @@ class AvailableRecords:
         A batch suspected to hold a bad record is delivered alone, see :mod:`headrace.share.isolation`.
 
         :param record_limit: take exactly ``max_records`` at most, not a whole batch
-        :returns: what was taken, and whether it must be delivered alone
+        :returns: what was taken, and whether it must be delivered alone: without new records
         """
         spans = self.spans
         suspect = throttle_limit(settings.delivery_count_limit)
@@ -99,7 +99,7 @@ class AvailableRecords:
             throttled = max(count for _, _, count in waiting) >= suspect
             if throttled:
                 if taken:
-                    break
+                    return taken, True
                 waiting = isolate(waiting, batch_last - batch_first + 1, settings.delivery_count_limit)
             for run_first, run_last, count in waiting:
                 if record_limit:

@@ -19,24 +19,26 @@ def throttle_limit(delivery_count_limit: int) -> int:
 def isolate(runs: Sequence[Run[int]], size: int, delivery_count_limit: int) -> list[Run[int]]:
     """The part of a batch's available ``runs`` to deliver while its records are suspected to be bad.
 
+    The first suspect says how many in all. When as many precede it, there is no limit: so does Apache Kafka.
+
     :param size: of the whole batch in offsets
     :param runs: (first, last, delivery count), ascending
     """
     suspect = throttle_limit(delivery_count_limit)
     last_attempt = delivery_count_limit - 1 if delivery_count_limit > 2 else None
-    most = 0
+    most: int | None = None
     total = 0
     part: list[Run[int]] = []
     for first, last, count in runs:
         if count == last_attempt:
             return part or [(first, first, count)]
         length = last - first + 1
-        if not most and count >= suspect:
-            most = max(total + 1, size >> (count - suspect + 1))
-        if most:
+        if most is None and count >= suspect:
+            most = max(1, size >> (count - suspect + 1))
+        if most is not None and total < most:
             length = min(length, most - total)
         part.append((first, first + length - 1, count))
         total += length
-        if most and total >= most:
+        if total == most:
             break
     return part
