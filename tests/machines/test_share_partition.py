@@ -191,6 +191,29 @@ def test_with_limit_two_a_released_batch_is_delivered_again_whole():
     assert released_again_and_again(6, 2) == [[(0, 5, 1)], [(0, 5, 2)]]
 
 
+def shelf_with_a_suspect_end(deliveries):
+    """Of a batch of four, 0-1 delivered once and 2-3 more often, all available; and four new records."""
+    s = shelf(4, 4)
+    assert s.fetch("m", max_records=2, record_limit=True) == [(0, 1, 1)]
+    for count in range(1, deliveries + 1):
+        assert s.fetch("n", max_records=2, record_limit=True) == [(2, 3, count)]
+        s.close("n")
+    s.close("m")
+    return s
+
+
+def test_one_suspect_record_is_enough_for_its_batch_to_be_delivered_alone():
+    s = shelf_with_a_suspect_end(3)
+    assert s.fetch() == [(0, 1, 2), (2, 2, 4)]
+    assert s.fetch() == [(3, 3, 4)]
+    assert s.fetch() == [(4, 7, 1)]
+
+
+def test_records_before_a_last_attempt_go_without_it():
+    s = shelf_with_a_suspect_end(4)
+    assert [s.fetch() for _ in range(4)] == [[(0, 1, 2)], [(2, 2, 5)], [(3, 3, 5)], [(4, 7, 1)]]
+
+
 def test_a_lower_limit_holds_for_what_was_delivered_before():
     s = shelf(64, delivery_count_limit=10)
     for count in range(1, 6):
