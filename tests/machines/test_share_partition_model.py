@@ -134,7 +134,7 @@ class NaivePartition:
             ]
             throttled = any(self.records[o].count >= suspect for o in mine)
             if throttled and taken:
-                return taken, False
+                return taken, True
             cap = None
             for o in mine:
                 count = self.records[o].count
@@ -147,7 +147,7 @@ class NaivePartition:
                         return taken, True
                     if count >= suspect and cap is None:
                         cap = max(1, self.sizes[batch] >> (count - suspect + 1))
-                    if cap is not None and len(taken) >= cap:
+                    if len(taken) == cap:  # with more before the first suspect there is no limit
                         return taken, True
                 if record_limit and len(taken) == max_records:
                     return taken, throttled
