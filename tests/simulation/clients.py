@@ -264,13 +264,13 @@ class Member(Client):
         acknowledged = self._choose(rng, renew)
         return self._acknowledge(acknowledged, renew, self._session_epoch, fate)
 
-    def accept_all(self) -> None:
-        """Accept everything that is held."""
-        accepted = {
-            where: tuple((first, last, (ACCEPT,)) for first, last in _runs(offsets))
+    def acknowledge_all(self, acknowledge_type: int = ACCEPT) -> str:
+        """Accept, or renew, everything that is held."""
+        batches = {
+            where: tuple((first, last, (acknowledge_type,)) for first, last in _runs(offsets))
             for where, offsets in self.held.items()
         }
-        self._acknowledge(accepted, False, self._session_epoch, GOOD)
+        return self._acknowledge(batches, acknowledge_type == RENEW, self._session_epoch, GOOD)
 
     def close_session(self, rng: random.Random, fate: str = GOOD) -> str:
         """End the session and give back the rest."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from headrace.errors import ErrorCode
 from headrace.log import batch as log_batch
 
 from .clients import Member
+from .shelf import Partition
 from .witness import Violation
-from .world import World
+from .world import DEAD_LETTERS, World
 
 DRAIN_ROUNDS = 400
 """So many fetches of each member must be enough."""
@@ -31,7 +33,7 @@ def drain(world: World) -> None:
                 world.end_step()
             member.fetch(world.rng)
             world.end_step()
-            member.accept_all()
+            member.acknowledge_all()
             world.end_step()
         world.machine.loop.advance(500)
         world.end_step()
@@ -45,6 +47,8 @@ def drain(world: World) -> None:
     if left:
         raise Violation(f"was drained, and is not after a restart: {left}")
     _check_records(world)
+    if world.has_dead_letters:
+        _check_dead_letters(world)
     _check_leftovers(world)
 
 
@@ -63,31 +67,52 @@ def undone(world: World) -> list[str]:
     return left
 
 
+def _records(world: World, where: Partition) -> Iterator[log_batch.Record]:
+    log = world.machine.broker.partition(*where)
+    assert not isinstance(log, ErrorCode)
+    offset = log.log_start_offset
+    while offset < log.end_offset:
+        data = log.read(offset, 1 << 20)
+        assert isinstance(data, bytes), data
+        for position, header in log_batch.headers(data):
+            yield from log_batch.records(memoryview(data)[position:])
+            offset = header.last_offset + 1
+
+
 def _check_records(world: World) -> None:
     """What was acknowledged to producers is there, and finished."""
     for where in world.partitions:
-        log = world.machine.broker.partition(*where)
-        assert not isinstance(log, ErrorCode)
-        stored, offset = {}, log.log_start_offset
-        while offset < log.end_offset:
-            data = log.read(offset, 1 << 20)
-            assert isinstance(data, bytes), data
-            for position, header in log_batch.headers(data):
-                records = log_batch.records(memoryview(data)[position:])
-                stored.update(enumerate((record.value for record in records), header.base_offset))
-                offset = header.last_offset + 1
+        log_start, end = world.witness.log_starts.get(where, 0), world.witness.end_offset(where)
+        stored = {record.offset: record.value for record in _records(world, where)}
         if len(set(stored.values())) < len(stored):
             raise Violation(f"a record is twice in {where}, in spite of idempotence")
         if not world.witness.sent.get(where, set()).issuperset(stored.values()):
             raise Violation(f"{where} has records that nobody sent there")
         for offset, value in world.witness.produced.get(where, {}).items():
-            if offset >= log.log_start_offset and stored.get(offset) != value:
+            if offset >= log_start and stored.get(offset) != value:
                 raise Violation(f"record {offset} of {where} was acknowledged, and is {stored.get(offset)!r}")
         for shelf in world.witness.shelves.values():
             if shelf.key[1:] == where:
-                for offset in range(log.log_start_offset, log.end_offset):
+                for offset in range(log_start, end):
                     if not shelf.is_done(offset):
                         raise Violation(f"record {offset} of {shelf} was never finished")
+
+
+def _check_dead_letters(world: World) -> None:
+    """What was rejected, or delivered too often, is in the dead-letter queue."""
+    queue = world.machine.broker.catalog.topics[DEAD_LETTERS]
+    letters = set()
+    for partition in range(queue.partitions):
+        for record in _records(world, (queue.topic_id, partition)):
+            headers = {name: (value or b"").decode() for name, value in record.headers}
+            letters.add(tuple(headers[f"__dlq.errors.{name}"] for name in ("group", "topic", "partition", "offset")))
+    topics = world.machine.broker.catalog.topics_by_id
+    for key, shelf in world.witness.shelves.items():
+        log_start = world.witness.log_starts.get(key[1:], 0)
+        for offset, record in shelf.records.items():
+            letter = (key.group_id, topics[key.topic_id].name, str(key.partition), str(offset))
+            if record.is_dead and offset >= log_start and letter not in letters:
+                raise Violation(f"record {offset} of {shelf} was given up, and is not in the dead-letter queue")
 
 
 def _check_leftovers(world: World) -> None:

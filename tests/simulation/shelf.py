@@ -39,16 +39,18 @@ class Record:
     :ivar holder: the member that holds it, None for nobody
     :ivar held_count: its delivery count while it is held
     :ivar not_before_ms: it is not to be delivered before, because it was given back
+    :ivar is_dead: whether it is finished because it was rejected, or delivered too often
     :ivar options: after a power cut: what a restart may find
     """
 
-    __slots__ = ("deadline_ms", "held_count", "holder", "not_before_ms", "options", "persisted")
+    __slots__ = ("deadline_ms", "held_count", "holder", "is_dead", "not_before_ms", "options", "persisted")
 
     def __init__(self) -> None:
         self.persisted = NEW
         self.holder: str | None = None
         self.held_count = self.not_before_ms = 0
         self.deadline_ms = 0
+        self.is_dead = False
         self.options: set[Persisted] = set()
 
     @property

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.broker import share_group_state
 from headrace.broker.broker import Broker
+from headrace.broker.dead_letters import DeadLetters
 from headrace.broker.share_partitions import SharePartitions
 from headrace.log import partition_log, recovery
 from headrace.log.partition_log import PartitionLog
@@ -24,7 +25,7 @@ from headrace.share.share_state import ReadState, ShareCoordinator
 
 from .run import Failure, simulate
 
-RUNS, STEPS = 12, 800
+RUNS, STEPS = 30, 800
 Patch = pytest.MonkeyPatch
 MISTAKES: list[Callable[[Patch], None]] = []
 
@@ -184,6 +185,11 @@ def doubled_batches_are_stored_twice(patch: Patch) -> None:
 @mistake
 def torn_tails_are_not_looked_for(patch: Patch) -> None:
     patch.setattr(recovery, "_recover", lambda *arguments, **options: None)
+
+
+@mistake
+def dead_letters_are_not_written(patch: Patch) -> None:
+    patch.setattr(DeadLetters, "write", lambda self, *arguments: None)
 
 
 # Of what ends and begins anew

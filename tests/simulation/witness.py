@@ -64,6 +64,7 @@ class Witness:
     # Requests
 
     def arrived(self, connection_id: int, request: Any) -> Foreseen | None:
+        self.expire()
         kind = type(request).__name__
         if kind == "ShareFetchRequest":
             foreseen = self._share_request(connection_id, request, request.is_renew_ack, may_open=True)
@@ -162,6 +163,7 @@ class Witness:
                 self._give_back(record)
             else:
                 record.persisted, record.holder = Persisted(True, 0), None
+                record.is_dead = acknowledge_type == REJECT
             self.counts[_TYPE_NAMES[acknowledge_type]] += 1
         if renewed:
             self.counts["renewed"] += len(renewed)
@@ -246,6 +248,7 @@ class Witness:
     def _give_back(self, record: Record, now_ms: int | None = None) -> None:
         is_done = record.held_count >= self.limits.deliveries
         self.counts["archived at the limit"] += is_done
+        record.is_dead = is_done
         record.persisted, record.holder = Persisted(is_done, 0 if is_done else record.held_count), None
         backoff_ms = min(self.limits.backoff_ms << (record.held_count - 1), self.limits.backoff_max_ms)
         record.not_before_ms = (self.machine.loop.now_ms if now_ms is None else now_ms) + backoff_ms
@@ -394,6 +397,7 @@ class Witness:
                 raise Violation(f"offset {offset} of {shelf} is stored as {kept}, not as {record.persisted}")
             if record.options:
                 record.persisted = kept
+                record.is_dead = record.is_dead and kept.is_done
                 record.options.clear()
         for offset, kept in found.items():
             if kept != NEW and offset >= log_start:

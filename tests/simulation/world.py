@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
+from headrace.share.acknowledgement import RENEW
 from headrace.share.records import SharePartitionKey
 
 from .clients import Administrator, Member, Producer
@@ -23,6 +24,7 @@ MAX_BACKLOG = 400
 """No more is produced while so many records lie in a partition beyond what a group has finished."""
 
 TRACE_TAIL = 40
+DEAD_LETTERS = "dlq.letters"
 
 
 class World:
@@ -51,8 +53,13 @@ class World:
         self.network = Network(self.machine, power, self)
         self.admin = Administrator(self.network, "admin")
         self.machine.start()
+        self.has_dead_letters = rng.random() < 0.5
+        if self.has_dead_letters:
+            enabled = {"errors.deadletterqueue.group.enable": "true"}
+            self.machine.broker.create_topic(DEAD_LETTERS, 2, enabled)
         for group_id in self.groups:
             configs = {
+                "errors.deadletterqueue.topic.name": DEAD_LETTERS if self.has_dead_letters else "",
                 "share.auto.offset.reset": "earliest",
                 "share.release.backoff.ms": str(self.limits.backoff_ms),
                 "share.release.backoff.max.ms": str(self.limits.backoff_max_ms),
@@ -84,7 +91,7 @@ class World:
         rng = self.rng
         rare: list[Callable[[], str]] = [
             self.kill, self.fail_soon, self.stop_and_start, self.cut, self.vanish, self.delete_topic, self.grow_topic,
-            self.delete_records, self.leave, self.reset_group,
+            self.delete_records, self.leave, self.reset_group, self.renew,
         ]  # fmt: skip
         return [
             (self.member_acts, 1000),
@@ -114,8 +121,8 @@ class World:
 
     @property
     def topics(self) -> list[Topic]:
-        topics = self.machine.broker.catalog.topics.values()
-        return sorted((topic for topic in topics if not topic.internal), key=lambda topic: topic.name)
+        topics = self.machine.broker.catalog.topics
+        return [topics[name] for name in self.topic_names if name in topics]
 
     @property
     def partitions(self) -> list[Partition]:
@@ -232,7 +239,7 @@ class World:
         if not self.topics:
             return "not now"
         topic = self.rng.choice(self.topics)
-        self._risk()
+        self._risk(often=0.8)
         self.admin.delete_topic(topic.topic_id)
         return topic.name
 
@@ -265,6 +272,18 @@ class World:
         wire = self.rng.choice(self.network.wires)
         wire.cut()
         return wire.client_id
+
+    def renew(self) -> str:
+        """A member keeps what it holds, for longer than its locks would have lasted."""
+        members = [member for member in self.members if member.held and not member.is_waiting]
+        if not members:
+            return "nobody holds anything"
+        member = self.rng.choice(members)
+        more_ms = self.limits.lock_ms * 3 // 5
+        self.machine.loop.advance(more_ms)
+        said = member.acknowledge_all(RENEW)
+        self.machine.loop.advance(more_ms)
+        return f"{member.name} {said}, {more_ms} ms after and before"
 
     def leave(self) -> str:
         """A member leaves; its session and its locks stay."""
@@ -327,9 +346,9 @@ class World:
         self.power.cut_at(writes, how)
         return f"{how} write {writes} from now"
 
-    def _risk(self) -> None:
+    def _risk(self, often: float = 0.5) -> None:
         """What follows writes in several places: a good time for a power cut."""
-        if self.rng.random() < 0.5 and not self.power.is_failing:
+        if self.rng.random() < often and not self.power.is_failing:
             self.power.cut_at(self.rng.choice((1, 1, 2, 3, 4)), self.rng.choice((BEFORE, TORN, AFTER, AFTER)))
 
     def stop_and_start(self) -> str:
