@@ -57,6 +57,20 @@ async def test_closing_applies_the_acknowledgements_and_gives_back_the_rest():
 
 
 @story
+async def test_a_fetch_whose_session_is_closed_while_it_waits_acquires_nothing():
+    async with stage() as s:
+        m = s.member()
+        await m.fetch()
+        waiting = asyncio.create_task(m.share_fetch(wait_ms=20_000))
+        await asyncio.sleep(0)
+        response = await m.share_acknowledge(epoch=-1, more={})
+        assert response.error_code == ErrorCode.NONE
+        s.produce(2)
+        assert not (await waiting).responses
+        assert await s.member("n").fetch() == [(0, 1, 1)]
+
+
+@story
 async def test_a_fetch_that_closes_fetches_nothing():
     async with stage() as s:
         s.produce(5)

@@ -127,6 +127,8 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
             await broker.durable()  # the acknowledgements, while waiting anyway
             while True:
                 more = await notified
+                if not broker.share.sessions.is_open(session):  # what it acquired now, nobody would give back
+                    return _response(fetch, [])
                 if not more or min_bytes <= 1 or has_bytes(broker.share, session, min_bytes, fetch.settings):
                     fetched = acquire(broker.share, session, fetch.limits, fetch.settings)
                     if not more or _enough(session, fetched):

@@ -92,6 +92,10 @@ class ShareSessions:
         self._by_group[group_id] = self._by_group.get(group_id, 0) + 1
         return session
 
+    def is_open(self, session: ShareSession) -> bool:
+        """Whether a session was neither closed nor replaced."""
+        return self._sessions.get((session.group_id, session.member_id)) is session
+
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
         """The session that a ShareAcknowledge belongs to, its epoch moved on."""
         if not member_id:
