@@ -12,7 +12,7 @@ from tests.conftest import target_of
 from tests.peer import KafkaPeer
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess
 
-ADD_PARTITIONS_TO_TXN, CONSUMER_GROUP_HEARTBEAT = 24, 68
+CONSUMER_GROUP_HEARTBEAT = 68
 SMALL_CONFIGS = {
     **COMMON_CONFIGS,
     "group.share.max.size": "2",
@@ -81,10 +81,3 @@ def consumer_protocol(world: World) -> None:
     """The case needs the consumer group protocol of KIP-848."""
     if not world.serves(CONSUMER_GROUP_HEARTBEAT):
         pytest.skip("headrace does not serve the consumer group protocol of KIP-848 yet")
-
-
-@pytest.fixture
-def transactions(world: World) -> None:
-    """The case needs a producer with transactions."""
-    if not world.serves(ADD_PARTITIONS_TO_TXN):
-        pytest.skip("headrace has no transactions yet")

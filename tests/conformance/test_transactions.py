@@ -6,14 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from tests.conformance.members import BRIEFLY_MS, Member, acquired_offsets
 from tests.conformance.world import NO_OFFSET, OK, PATIENCE_S, Topic, World
 from tests.raw import batch
 from tests.support import unique, wait_until
-
-pytestmark = pytest.mark.usefixtures("transactions")
 
 
 @dataclass(slots=True)
