@@ -1,10 +1,14 @@
-"""Administration from Python: confluent-kafka's admin client, and what it lacks for share groups."""
+"""Administration from Python: confluent-kafka's admin client, and what it lacks for groups of all types."""
 
 from __future__ import annotations
 
 from .client import AdminClient
 from .results import (
+    ConsumerGroupDescription,
+    GroupListing,
+    ListGroupsResult,
     ListShareGroupsResult,
+    MemberDescription,
     ShareGroupDescription,
     ShareGroupListing,
     ShareMemberDescription,
@@ -13,7 +17,11 @@ from .results import (
 
 __all__ = [
     "AdminClient",
+    "ConsumerGroupDescription",
+    "GroupListing",
+    "ListGroupsResult",
     "ListShareGroupsResult",
+    "MemberDescription",
     "ShareGroupDescription",
     "ShareGroupListing",
     "ShareMemberDescription",

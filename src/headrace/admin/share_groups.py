@@ -5,25 +5,22 @@ Each returns for everything asked an answer, or the :class:`~headrace.client.Cli
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from confluent_kafka import ConsumerGroupState, Node, TopicPartition
-from confluent_kafka.admin import AclOperation, MemberAssignment
+from confluent_kafka import ConsumerGroupState, TopicPartition
+from confluent_kafka.admin import MemberAssignment
 
-from headrace.client import ClientError, Cluster, Connection, ConnectionFailed, RequestRefused
-from headrace.client.coordinators import MOVED, backing_off, in_time
-from headrace.errors import ErrorCode
+from headrace.client import ClientError, Cluster, Connection
 
+from . import requests
+from .requests import ask_for_one, by_topic, not_mentioned, operations, refused
 from .results import ShareGroupDescription, ShareGroupListing, ShareMemberDescription, SharePartitionOffsetInfo
 from .translation import kafka_error
 
-T = TypeVar("T")
 OffsetsOfGroup = Mapping[TopicPartition, SharePartitionOffsetInfo]
 
 _UNKNOWN = -1
-_NO_OPERATIONS = -(2**31)
 _STATES = {
     "Empty": ConsumerGroupState.EMPTY,
     "Stable": ConsumerGroupState.STABLE,
@@ -39,29 +36,9 @@ async def list_groups(
 
     :param states: only groups in one of these; empty for all
     """
-    await _eventually(lambda: cluster.metadata(), timeout_ms)
-    wanted = tuple(sorted(_STATE_NAMES.get(state, "Unknown") for state in states))
-    listed: dict[str, ShareGroupListing] = {}
-    errors: list[ClientError] = []
-
-    async def ask(node_id: int) -> None:
-        connection = await cluster.connection(node_id)
-        messages = connection.messages("list_groups")
-        request = messages.ListGroupsRequest(states_filter=wanted, types_filter=("share",))
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        if response.error_code:
-            raise RequestRefused(f"listing the groups of {connection.address}", int(response.error_code))
-        for group in response.groups:
-            listed[str(group.group_id)] = ShareGroupListing(str(group.group_id), _state(group.group_state))
-
-    async def ask_patiently(node_id: int) -> None:
-        try:
-            await _eventually(lambda: ask(node_id), timeout_ms)
-        except ClientError as error:
-            errors.append(error)
-
-    await asyncio.gather(*(ask_patiently(node_id) for node_id in tuple(cluster.nodes)))
-    return [listed[group_id] for group_id in sorted(listed)], errors
+    wanted = {_STATE_NAMES.get(state, "Unknown") for state in states}
+    groups, errors = await requests.list_groups(cluster, wanted, ("share",), timeout_ms)
+    return [ShareGroupListing(group.group_id, _state(group.state)) for group in groups], errors
 
 
 async def describe(
@@ -75,7 +52,7 @@ async def describe(
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
         return {
-            str(group.group_id): _refused(f"describing share group '{group.group_id}'", group) or group
+            str(group.group_id): refused(f"describing share group '{group.group_id}'", group) or group
             for group in response.groups
         }
 
@@ -105,13 +82,13 @@ async def list_offsets(
                     messages.DescribeShareGroupOffsetsRequestTopic(
                         topic_name=topic, partitions=tuple(p.partition for p in of_topic)
                     )
-                    for topic, of_topic in _by_topic(partitions).items()
+                    for topic, of_topic in by_topic(partitions).items()
                 )
             groups.append(messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics))
         request = messages.DescribeShareGroupOffsetsRequest(groups=tuple(groups))
         response = await connection.request(request, timeout_ms=timeout_ms)
         return {
-            str(group.group_id): _refused(f"asking for the offsets of share group '{group.group_id}'", group)
+            str(group.group_id): refused(f"asking for the offsets of share group '{group.group_id}'", group)
             or _offsets(group)
             for group in response.groups
         }
@@ -136,19 +113,19 @@ async def alter_offsets(
                 ),
             )
 
-        topics = tuple(topic(name, of_topic) for name, of_topic in _by_topic(partitions).items())
+        topics = tuple(topic(name, of_topic) for name, of_topic in by_topic(partitions).items())
         return messages.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
 
     what = f"setting the offsets of share group '{group_id}'"
-    response = await _ask_for_one(cluster, group_id, build, what, timeout_ms)
+    response = await ask_for_one(cluster, group_id, build, what, timeout_ms)
     if isinstance(response, ClientError):
         return dict.fromkeys(partitions, response)
     outcomes = {
-        TopicPartition(topic.topic_name, p.partition_index): _refused(f"{what} in {topic.topic_name}", p)
+        TopicPartition(topic.topic_name, p.partition_index): refused(f"{what} in {topic.topic_name}", p)
         for topic in response.responses
         for p in topic.partitions
     }
-    return {partition: outcomes.get(partition, _not_mentioned(what)) for partition in partitions}
+    return {partition: outcomes.get(partition, not_mentioned(what)) for partition in partitions}
 
 
 async def delete_offsets(
@@ -162,11 +139,11 @@ async def delete_offsets(
         return messages.DeleteShareGroupOffsetsRequest(group_id=group_id, topics=forgotten)
 
     what = f"deleting offsets of share group '{group_id}'"
-    response = await _ask_for_one(cluster, group_id, build, what, timeout_ms)
+    response = await ask_for_one(cluster, group_id, build, what, timeout_ms)
     if isinstance(response, ClientError):
         return dict.fromkeys(topics, response)
-    outcomes = {str(topic.topic_name): _refused(f"{what} in {topic.topic_name}", topic) for topic in response.responses}
-    return {topic: outcomes.get(topic, _not_mentioned(what)) for topic in topics}
+    outcomes = {str(topic.topic_name): refused(f"{what} in {topic.topic_name}", topic) for topic in response.responses}
+    return {topic: outcomes.get(topic, not_mentioned(what)) for topic in topics}
 
 
 async def delete(cluster: Cluster, group_ids: Sequence[str], timeout_ms: int) -> Mapping[str, ClientError | None]:
@@ -180,66 +157,13 @@ async def delete(cluster: Cluster, group_ids: Sequence[str], timeout_ms: int) ->
         request = connection.messages("delete_groups").DeleteGroupsRequest(groups_names=tuple(ids))
         response = await connection.request(request, timeout_ms=timeout_ms)
         return {
-            str(result.group_id): _refused(f"deleting share group '{result.group_id}'", result)
+            str(result.group_id): refused(f"deleting share group '{result.group_id}'", result)
             for result in response.results
         }
 
     share_groups = [group_id for group_id in described if group_id not in outcomes]
     outcomes.update(await cluster.coordinators.ask(share_groups, ask, timeout_ms))
     return outcomes
-
-
-async def _ask_for_one(
-    cluster: Cluster, group_id: str, build: Callable[[Connection], Any], what: str, timeout_ms: int
-) -> Any | ClientError:
-    """The answer of one group's coordinator to what ``build`` makes, or why it was refused as a whole."""
-
-    async def ask(connection: Connection, _: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        response = await connection.request(build(connection), timeout_ms=timeout_ms)
-        return {group_id: _refused(what, response) or response}
-
-    return (await cluster.coordinators.ask([group_id], ask, timeout_ms))[group_id]
-
-
-async def _eventually(call: Callable[[], Any], timeout_ms: int) -> Any:
-    """What ``call`` gives, tried again while brokers cannot be reached or coordinators are loading."""
-    problem = ClientError("not tried")
-    deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-
-    async def attempt() -> tuple[Any] | None:
-        nonlocal problem
-        try:
-            return (await in_time(call(), deadline_s, "the cluster"),)
-        except RequestRefused as refusal:
-            if refusal.code not in MOVED:
-                raise
-            problem = refusal
-        except ConnectionFailed as failure:
-            problem = failure
-        return None
-
-    result = await backing_off(attempt, timeout_ms)
-    if result is None:
-        raise problem
-    return result[0]
-
-
-def _refused(what: str, answer: Any) -> RequestRefused | None:
-    """The refusal in a part of a response, if it is one."""
-    if not answer.error_code:
-        return None
-    return RequestRefused(what, int(answer.error_code), getattr(answer, "error_message", None))
-
-
-def _not_mentioned(what: str) -> RequestRefused:
-    return RequestRefused(what, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer does not mention it")
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    grouped: dict[str, list[TopicPartition]] = {}
-    for partition in partitions:
-        grouped.setdefault(partition.topic, []).append(partition)
-    return grouped
 
 
 def _state(name: str) -> ConsumerGroupState:
@@ -250,7 +174,7 @@ def _offsets(group: Any) -> dict[TopicPartition, SharePartitionOffsetInfo]:
     found = {}
     for topic in group.topics:
         for p in topic.partitions:
-            refusal = _refused(f"asking for the offset of {topic.topic_name}-{p.partition_index}", p)
+            refusal = refused(f"asking for the offset of {topic.topic_name}-{p.partition_index}", p)
             begun = not refusal and p.start_offset != _UNKNOWN
             lag = getattr(p, "lag", _UNKNOWN)  # version 0 does not tell it
             found[TopicPartition(topic.topic_name, p.partition_index)] = SharePartitionOffsetInfo(
@@ -264,17 +188,15 @@ def _offsets(group: Any) -> dict[TopicPartition, SharePartitionOffsetInfo]:
 
 def _description(cluster: Cluster, group: Any) -> ShareGroupDescription:
     group_id = str(group.group_id)
-    node_id = cluster.coordinators.node_id(group_id)
-    host, port = cluster.nodes.get(node_id, ("", -1)) if node_id is not None else ("", -1)
     return ShareGroupDescription(
         group_id=group_id,
         state=_state(group.group_state),
-        coordinator=Node(-1 if node_id is None else node_id, host, port),
+        coordinator=requests.coordinator(cluster, group_id),
         group_epoch=int(group.group_epoch),
         assignment_epoch=int(group.assignment_epoch),
         assignor=str(group.assignor_name),
         members=tuple(map(_member, group.members)),
-        authorized_operations=_operations(int(group.authorized_operations)),
+        authorized_operations=operations(int(group.authorized_operations)),
     )
 
 
@@ -293,9 +215,3 @@ def _member(member: Any) -> ShareMemberDescription:
         subscribed_topics=tuple(map(str, member.subscribed_topic_names)),
         assignment=MemberAssignment(partitions),
     )
-
-
-def _operations(bits: int) -> tuple[AclOperation, ...] | None:
-    if bits == _NO_OPERATIONS:
-        return None
-    return tuple(operation for operation in AclOperation if bits >> operation.value & 1)
