@@ -8,6 +8,8 @@ from uuid import UUID, uuid5
 from headrace.errors import Refusal
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.deadlines import OFFSETS
+from headrace.groups.offsets import Commit
 from headrace.groups.records import SharedTopic
 from headrace.groups.share_heartbeat import LEAVE_EPOCH, ShareHeartbeat
 
@@ -19,6 +21,8 @@ DEFAULTS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.max.size": 1_000,
     "offset.metadata.max.bytes": 4096,
+    "offsets.retention.minutes": 10_080,
+    "offsets.retention.check.interval.ms": 600_000,
     "group.share.max.size": 200,
     "share.session.timeout.ms": 45_000,
     "share.heartbeat.interval.ms": 5_000,
@@ -81,6 +85,12 @@ class Desk:
                 self.submit(outcome)
         self.now_ms = end_ms
 
+    @property
+    def awaits_someone(self):
+        """Whether a deadline of a member or a rebalance is set; the next look at offsets always is."""
+        timers = self.coordinator._timers
+        return len(timers) > (OFFSETS in timers)
+
     def restarted(self):
         """Another coordinator, from the log alone."""
         fresh = GroupCoordinator(self.config)
@@ -126,7 +136,7 @@ class Desk:
             session_timeout_ms=fields.get("session_timeout_ms", 10_000),
             rebalance_timeout_ms=fields.get("rebalance_timeout_ms", 60_000),
             protocol_type=fields.get("protocol_type", "consumer"),
-            protocols=tuple((name, f"as {name}".encode()) for name in protocols),
+            protocols=tuple((name, fields.get("metadata", f"as {name}".encode())) for name in protocols),
             new_member_id=f"m{ticket}",
             known_member_id_required=version >= 4,
             skips_assignment=version >= 9,
@@ -168,6 +178,24 @@ class Desk:
         for member_id in reversed(ids):
             self.sync(member_id, min(count, 2), [(m, f"a {m}".encode()) for m in ids], group=group)
         return ids
+
+    # --- offsets ---
+
+    def commit(self, *partitions, group="g", member_id="", generation_id=-1, topic="t", offset=1, **fields):
+        """Commit an offset in each of these partitions; the errors."""
+        commits = [Commit(topic, None, partition, offset) for partition in partitions or (0,)]
+        outcome = self.coordinator.commit(
+            group, MemberIdentity(member_id), generation_id, commits, self.now_ms, **fields
+        )
+        return self.submit(outcome)
+
+    def committed(self, group="g"):
+        """(topic, partition) of all offsets of a group."""
+        return sorted((t, p) for t, partitions in self.coordinator.committed(group).items() for p in partitions)
+
+    def delete_committed(self, *partitions, group="g"):
+        """OffsetDelete of these (topic, partition): their errors, or that of the whole."""
+        return self.submit(self.coordinator.delete_offsets(group, partitions))
 
     # --- share groups ---
 

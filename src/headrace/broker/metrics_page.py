@@ -133,6 +133,13 @@ def _coordinators(broker: Broker, made: Page) -> None:
     kinds = broker.metrics.coordinators[broker.groups.topic].kinds
     prefix = "kafka_server_group_coordinator_metrics_"
     made.one(f"{prefix}offset_commit_total", "counter", "Offsets committed.", kinds[OffsetCommit, False])
+    meters = broker.groups.meters
+    for name, meaning, count in (
+        ("offset_expiration", "Offsets whose retention was over.", meters.offset_expirations),
+        ("offset_deletion", "Offsets that OffsetDelete forgot.", meters.offset_deletions),
+        ("group_completed_rebalance", "Generations of classic groups that were assigned.", meters.completed_rebalances),
+    ):
+        made.one(f"{prefix}{name}_total", "counter", meaning, count)
     name = f"{prefix}share_group_rebalance_total"
     made.one(name, "counter", "Times that the epoch of a share group went up.", kinds[ShareGroupMetadata, False])
 

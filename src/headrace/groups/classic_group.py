@@ -23,7 +23,7 @@ from headrace.errors import ErrorCode
 from headrace.outcome import Completion, Outcome
 
 from .classic_member import JoinReply, JoinRequest, LeaveReply, Member, MemberIdentity, State, SyncReply, SyncRequest
-from .classic_roster import Roster
+from .classic_offsets import ClassicOffsets
 from .deadlines import JOIN, PENDING, SESSION, SYNC, Deadlines, GroupDeadlines, TimerKey
 from .records import Generation, GroupMetadata, GroupRecord
 from .settings import ClassicSettings
@@ -34,7 +34,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 Records: TypeAlias = tuple[GroupRecord, ...]
 
 
-class ClassicGroup:
+class ClassicGroup(ClassicOffsets):
     """One classic group.
 
     Commands take ``now_ms`` and answer an Outcome. ``ticket`` is the number of the caller's request: when the reply is
@@ -46,29 +46,17 @@ class ClassicGroup:
     type_name = "classic"
 
     def __init__(self, group_id: str, timers: Deadlines[TimerKey]) -> None:
+        super().__init__()
         self.group_id = group_id
         self.recorded: Generation | None = None
-        self.state = State.EMPTY
-        self.state_since_ms = -1
-        self.generation_id = 0
-        self.protocol: str | None = None
-        self.roster = Roster()
         self._timers = GroupDeadlines(timers, group_id)
         self._completions: list[Completion] = []
         self._initial_left_ms: int | None = None  # of an initial rebalance: how much longer it may be put off
         self._newcomer = False  # somebody joined the initial rebalance since it was last put off
 
     @property
-    def protocol_type(self) -> str:
-        return self.roster.protocol_type
-
-    @property
     def state_name(self) -> str:
         return self.state.value
-
-    @property
-    def is_empty(self) -> bool:
-        return self.state is State.EMPTY
 
     @property
     def is_vacant(self) -> bool:
@@ -205,6 +193,7 @@ class ClassicGroup:
             return ()
         self.generation_id += 1
         self.protocol = self.roster.select_protocol()
+        self.learn_subscriptions()
         if not len(self.roster):
             self._transition(State.EMPTY, now_ms)
             return (self._record(),)
@@ -310,6 +299,10 @@ class ClassicGroup:
         self._restart_session(self.roster.members[member_id], now_ms)
         return ErrorCode.NONE
 
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """What forgets the group, but for its offsets."""
+        return (GroupMetadata(self.group_id, None),)
+
     # Time ------------------------------------------------------------------------------------------------------------
 
     def expire(self, kind: str, member_id: str, settings: ClassicSettings, now_ms: int) -> Outcome[GroupRecord, None]:
@@ -398,3 +391,4 @@ class ClassicGroup:
         self.state = State.STABLE if generation.members else State.EMPTY
         self.state_since_ms = generation.current_state_timestamp_ms
         self.roster.restore(generation)
+        self.learn_subscriptions()

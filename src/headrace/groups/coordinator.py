@@ -8,6 +8,7 @@ right type is decided in that group's module.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
@@ -16,10 +17,11 @@ from headrace.outcome import NOWHERE, Outcome, Position
 from . import record_schemas
 from .classic_group import ClassicGroup
 from .classic_member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
-from .deadlines import Deadlines, TimerKey
+from .deadlines import OFFSETS, Deadlines, TimerKey
+from .offset_expiration import PAUSE_MS, OffsetExpiration
 from .offsets import NO_RETENTION, Commit, CommittedOffsets, TopicOffsets
 from .records import GroupMetadata, GroupRecord, OffsetCommit, ShareGroupMetadata
-from .settings import ClassicSettings, Configuration, ShareSettings, Topic, Topics
+from .settings import ClassicSettings, Configuration, OffsetSettings, ShareSettings, Topic, Topics
 from .share_group import ShareGroup
 from .share_heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 
@@ -37,6 +39,20 @@ class GroupListing(NamedTuple):
     type: str
 
 
+@dataclass(slots=True)
+class GroupMeters:
+    """What happened to groups since the start.
+
+    :ivar offset_expirations: offsets whose retention was over
+    :ivar offset_deletions: offsets that OffsetDelete forgot
+    :ivar completed_rebalances: generations of classic groups whose leader has assigned
+    """
+
+    offset_expirations: int = 0
+    offset_deletions: int = 0
+    completed_rebalances: int = 0
+
+
 class GroupCoordinator:
     """All groups and all committed offsets. Commands decide; :meth:`replay` applies their records.
 
@@ -48,7 +64,9 @@ class GroupCoordinator:
     def __init__(self, config: Configuration) -> None:
         self.offsets = CommittedOffsets()
         self.groups: dict[str, Group] = {}
+        self.meters = GroupMeters()
         self._config = config
+        self._expiration = OffsetExpiration(self.offsets)
         self._timers: Deadlines[TimerKey] = Deadlines()
 
     # Classic groups --------------------------------------------------------------------------------------------------
@@ -156,6 +174,24 @@ class GroupCoordinator:
         """OffsetFetch: all offsets of a group by topic and partition; empty for a group that has none (KIP-88)."""
         return self.offsets.of_group(group_id)
 
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[tuple[str, int]]
+    ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
+        """OffsetDelete (KIP-496): a code for each (topic, partition), or one that refuses them all."""
+        group = self.groups.get(group_id)
+        if not group_id:
+            return Outcome(ErrorCode.INVALID_GROUP_ID)
+        if group is None or isinstance(group, ShareGroup):
+            return Outcome(ErrorCode.GROUP_ID_NOT_FOUND)
+        code = group.check_offset_delete()
+        if code:
+            return Outcome(code)
+        needed = {topic: group.is_subscribed(topic) for topic, _ in partitions}
+        codes = tuple(
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if needed[topic] else ErrorCode.NONE for topic, _ in partitions
+        )
+        return Outcome(codes, self.offsets.deletions(group_id, (one for one in partitions if not needed[one[0]])))
+
     # Share groups ----------------------------------------------------------------------------------------------------
 
     def share_member_group(self, group_id: str, request: ShareHeartbeat) -> ShareGroup | Refusal:
@@ -238,9 +274,7 @@ class GroupCoordinator:
             return Outcome(ErrorCode.GROUP_ID_NOT_FOUND)
         if not group.is_empty:
             return Outcome(ErrorCode.NON_EMPTY_GROUP)
-        if isinstance(group, ShareGroup):
-            return Outcome(ErrorCode.NONE, group.tombstones())
-        return Outcome(ErrorCode.NONE, (*self.offsets.tombstones(group_id), GroupMetadata(group_id, None)))
+        return Outcome(ErrorCode.NONE, (*self.offsets.tombstones(group_id), *group.tombstones()))
 
     def topic_deleted(self, topic: Topic, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
         """A topic is gone: (group id, outcome) of each group that has offsets or share state there."""
@@ -255,6 +289,8 @@ class GroupCoordinator:
 
     def loaded(self, now_ms: int) -> None:
         """All records have been replayed: the members' sessions begin anew."""
+        self.meters = GroupMeters()
+        self._timers.set(OFFSETS, now_ms + OffsetSettings.of(self._config).check_interval_ms)
         for group in self.groups.values():
             if isinstance(group, ShareGroup):
                 group.start_sessions(ShareSettings.of(self._config, group.group_id), now_ms)
@@ -268,6 +304,9 @@ class GroupCoordinator:
     def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
         """What time alone decides, as (group id, outcome). Each is applied before the next is asked for."""
         while (due := self._timers.pop_due(now_ms)) is not None:
+            if due == OFFSETS:
+                yield from self._expire_offsets(now_ms)
+                continue
             group_id, kind, member_id = due
             group = self.groups.get(group_id)
             if isinstance(group, ShareGroup):
@@ -276,6 +315,21 @@ class GroupCoordinator:
                 outcome = group.expire(kind, member_id, ClassicSettings.of(self._config), now_ms)
                 self._forget_if_vacant(group)
                 yield group_id, outcome
+
+    def _expire_offsets(self, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+        settings = OffsetSettings.of(self._config)
+        self._timers.set(OFFSETS, now_ms + PAUSE_MS)
+        if not self._expiration.is_under_way:
+            self._expiration.begin(self.groups)
+        for group_id, outcome in self._expiration.portion(self._offset_owner, now_ms, settings.retention_ms):
+            yield group_id, Outcome(None, outcome.records)
+            self.meters.offset_expirations += outcome.reply
+        if not self._expiration.is_under_way:
+            self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
+
+    def _offset_owner(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return None if isinstance(group, ShareGroup) else group
 
     # Replay ----------------------------------------------------------------------------------------------------------
 
@@ -299,6 +353,8 @@ class GroupCoordinator:
             if record.value is not None:
                 if not isinstance(group, ClassicGroup):
                     group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
+                before = -1 if group.recorded is None else group.recorded.generation_id
+                self.meters.completed_rebalances += bool(record.value.members) and record.value.generation_id > before
                 group.replay(record.value)
             elif isinstance(group, ClassicGroup):
                 del self.groups[group_id]

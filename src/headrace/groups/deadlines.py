@@ -80,6 +80,9 @@ TimerKey: TypeAlias = tuple[str, str, str]
 
 SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
 
+OFFSETS: TimerKey = ("", "offsets", "")
+"""The next look at committed offsets, of all groups."""
+
 
 class GroupDeadlines:
     """One group's part of the deadlines of all groups: by what for and, where it is about one, the member's id."""

@@ -1,8 +1,7 @@
 """Committed offsets: how far each group has come in each partition (KIP-88, KIP-211).
 
-Whether a group lets somebody commit is the group's to say; this is the store behind it. Expiration (KIP-211) and
-deletion of single offsets (KIP-496) will be two more commands here, which answer tombstones as
-:meth:`CommittedOffsets.tombstones` does.
+Whether a group lets somebody commit, delete or forget is the group's to say; this is the store behind it. When offsets
+expire is in :mod:`headrace.groups.offset_expiration`.
 """
 
 from __future__ import annotations
@@ -79,14 +78,20 @@ class CommittedOffsets:
             codes.append(ErrorCode.NONE)
         return Outcome(tuple(codes), tuple(records))
 
+    def deletions(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
+        """What forgets these (topic, partition), of those that are there or pending (KIP-496)."""
+        topics, pending = self.of_group(group_id), self.pending
+        return tuple(
+            OffsetCommit(group_id, topic, partition, None)
+            for topic, partition in dict.fromkeys(partitions)
+            if partition in topics.get(topic, ()) or (group_id, topic, partition) in pending
+        )
+
     def tombstones(self, group_id: str) -> tuple[GroupRecord, ...]:
         """What forgets all offsets of a group."""
         topics = self.of_group(group_id)
-        known = {(topic, partition) for topic in topics for partition in topics[topic]}
-        return tuple(OffsetCommit(group_id, *one, None) for one in (*known, *self._only_pending(group_id, known)))
-
-    def _only_pending(self, group_id: str, known: set[tuple[str, int]]) -> list[tuple[str, int]]:
-        return [one for one in self.pending.of_group(group_id) if one not in known]
+        known = [(topic, partition) for topic in topics for partition in topics[topic]]
+        return self.deletions(group_id, (*known, *self.pending.of_group(group_id)))
 
     def topic_tombstones(self, topic: str) -> Iterable[tuple[str, tuple[GroupRecord, ...]]]:
         """What forgets a deleted topic: (group id, tombstones) of each group that has offsets in it."""

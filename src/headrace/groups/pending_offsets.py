@@ -24,20 +24,21 @@ class _Key(NamedTuple):
 class PendingOffsets:
     """Of all open transactions, by producer and by the partition of ``__consumer_offsets`` that its marker ends."""
 
-    __slots__ = ("_keys", "_transactions")
+    __slots__ = ("_groups", "_keys", "_transactions")
 
     def __init__(self) -> None:
         # None for an offset that something newer has replaced
         self._transactions: dict[tuple[int, int], dict[_Key, CommittedOffset | None]] = {}
         self._keys: dict[_Key, set[tuple[int, int]]] = {}
+        self._groups: dict[str, set[_Key]] = {}
 
     def __contains__(self, key: tuple[str, str, int]) -> bool:
         """Whether an open transaction has an offset for ``(group id, topic, partition)``."""
         return key in self._keys
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
-        """(topic, partition) of all that is pending in a group. Costs by all that is pending."""
-        return [(key.topic, key.partition) for key in self._keys if key.group_id == group_id]
+        """(topic, partition) of all that is pending in a group."""
+        return [(key.topic, key.partition) for key in self._groups.get(group_id, ())]
 
     def in_topic(self, topic: str) -> list[tuple[str, int]]:
         """(group id, partition) of all that is pending in a topic."""
@@ -49,6 +50,7 @@ class PendingOffsets:
         key, transaction = _Key(record.group_id, record.topic, record.partition), (at.producer_id, at.partition)
         self._transactions.setdefault(transaction, {})[key] = record.value
         self._keys.setdefault(key, set()).add(transaction)
+        self._groups.setdefault(key.group_id, set()).add(key)
 
     def replaced(self, group_id: str, topic: str, partition: int) -> None:
         """Something newer was committed."""
@@ -59,8 +61,10 @@ class PendingOffsets:
     def deleted(self, group_id: str, topic: str, partition: int) -> None:
         """The offset was deleted: what is pending is too."""
         key = _Key(group_id, topic, partition)
-        for transaction in self._keys.pop(key, ()):
-            del self._transactions[transaction][key]
+        if key in self._keys:
+            for transaction in self._keys[key]:
+                del self._transactions[transaction][key]
+            self._forget(key)
 
     def end(self, producer_id: int, partition: int) -> Iterator[OffsetCommit]:
         """Forget a transaction; what it leaves behind if it is committed."""
@@ -69,6 +73,13 @@ class PendingOffsets:
             transactions = self._keys[key]
             transactions.discard(transaction)
             if not transactions:
-                del self._keys[key]
+                self._forget(key)
             if value is not None:
                 yield OffsetCommit(*key, value)
+
+    def _forget(self, key: _Key) -> None:
+        del self._keys[key]
+        keys = self._groups[key.group_id]
+        keys.discard(key)
+        if not keys:
+            del self._groups[key.group_id]

@@ -51,6 +51,21 @@ class ClassicSettings(NamedTuple):
         )
 
 
+class OffsetSettings(NamedTuple):
+    """How long committed offsets are kept, and how often that is looked at; the defaults are Kafka's."""
+
+    retention_ms: int = 7 * 24 * 3_600_000
+    check_interval_ms: int = 600_000
+
+    @classmethod
+    def of(cls, config: Configuration) -> OffsetSettings:
+        """As configured now."""
+        return cls(
+            config.get_int("offsets.retention.minutes") * 60_000,
+            config.get_int("offsets.retention.check.interval.ms"),
+        )
+
+
 class ShareSettings(NamedTuple):
     """Times of one share group; the defaults are Kafka's.
 

@@ -87,6 +87,7 @@ APIS: Mapping[int, Api] = {
         Api(37, "create_partitions", 0, 3),
         Api(42, "delete_groups", 0, 2),
         Api(44, "incremental_alter_configs", 0, 1),
+        Api(47, "offset_delete", 0, 0),
         Api(60, "describe_cluster", 0, 2),
         Api(61, "describe_producers", 0, 0),
         Api(65, "describe_transactions", 0, 0),

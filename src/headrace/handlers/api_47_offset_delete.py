@@ -1,0 +1,54 @@
+"""OffsetDelete (47), version 0: forget single committed offsets of a group (KIP-496).
+
+A partition that does not exist is refused for itself, and comes first in the answer; what the group refuses as a whole,
+or of a topic that it is subscribed to, is the group's to say. Where nothing was committed there is nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
+from kio.schema.offset_delete.v0.response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+
+
+def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> Any:
+    there, answers = [], []
+    for asked in request.topics:
+        topic = broker.catalog.topics.get(asked.name)
+        for partition in asked.partitions:
+            index = partition.partition_index
+            if topic is None or not 0 <= index < topic.partitions:
+                answers.append(((asked.name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                there.append((asked.name, index))
+    outcome = broker.groups.delete_offsets(request.group_id, there)
+    codes = broker.submit(broker.groups, request.group_id, outcome)
+    broker.groups.meters.offset_deletions += len(outcome.records)
+    if isinstance(codes, ErrorCode):
+        return OffsetDeleteResponse(error_code=codes, throttle_time=NO_THROTTLE, topics=())
+    answers += zip(there, codes, strict=True)
+    topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    for (name, index), code in answers:
+        partition = OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+        topics.setdefault(name, []).append(partition)
+    return broker.when_durable(
+        OffsetDeleteResponse(
+            error_code=ErrorCode.NONE,
+            throttle_time=NO_THROTTLE,
+            topics=tuple(
+                OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions))
+                for name, partitions in topics.items()
+            ),
+        )
+    )
