@@ -7,6 +7,7 @@ from uuid import UUID, uuid5
 
 from headrace.errors import Refusal
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
+from headrace.groups.consumer_member import ConsumerHeartbeat
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets import Commit
@@ -27,6 +28,12 @@ DEFAULTS = {
     "share.session.timeout.ms": 45_000,
     "share.heartbeat.interval.ms": 5_000,
     "share.assignment.interval.ms": 0,
+    "group.consumer.max.size": 1_000,
+    "group.consumer.assignors": ("uniform", "range"),
+    "group.consumer.migration.policy": "bidirectional",
+    "consumer.session.timeout.ms": 45_000,
+    "consumer.heartbeat.interval.ms": 5_000,
+    "consumer.assignment.interval.ms": 0,
 }
 
 
@@ -36,6 +43,8 @@ class Config:
 
     def get_int(self, name):
         return self.values[name]
+
+    get_str = get_list = get_int
 
     def group_int(self, group_id, name):
         return self.values[name]
@@ -57,8 +66,9 @@ class Desk:
 
     def __init__(self, **config):
         self.config = Config(**config)
-        self.coordinator = GroupCoordinator(self.config)
+        self.coordinator = GroupCoordinator(self.config, self)
         self.now_ms = 1_000_000
+        self.version = 0  # of the topics
         self.log = []
         self.answers = {}
         self.tickets = 0
@@ -93,7 +103,7 @@ class Desk:
 
     def restarted(self):
         """Another coordinator, from the log alone."""
-        fresh = GroupCoordinator(self.config)
+        fresh = GroupCoordinator(self.config, self)
         for key, value in self.log:
             fresh.replay(fresh.decode(key, value))
         return fresh
@@ -114,10 +124,16 @@ class Desk:
 
     def add_topic(self, name, partitions, incarnation=0):
         self.topics[name] = topic = Topic(name, partitions, incarnation)
+        self.version += 1
         return topic
+
+    @property
+    def topics_by_id(self):
+        return {topic.topic_id: topic for topic in self.topics.values()}
 
     def delete_topic(self, name):
         topic = self.topics.pop(name)
+        self.version += 1
         for _, outcome in self.coordinator.topic_deleted(topic, self.now_ms):
             self.submit(outcome)
         self.share_state = {key: start for key, start in self.share_state.items() if key[1] != topic.topic_id}
@@ -197,6 +213,40 @@ class Desk:
         """OffsetDelete of these (topic, partition): their errors, or that of the whole."""
         return self.submit(self.coordinator.delete_offsets(group, partitions))
 
+    # --- consumer groups ---
+
+    def consume(self, member_id, epoch, names=None, *, owned=None, group="c", **fields):
+        """A ConsumerGroupHeartbeat. Who joins names its topics, or gives a ``regex``.
+
+        :param owned: partitions by topic name; none for who joins
+        """
+        joins = epoch == 0
+        regex = fields.get("regex")
+        if joins and owned is None:
+            owned = {}
+        request = ConsumerHeartbeat(
+            member_id,
+            epoch,
+            fields.get("instance"),
+            fields.get("rack"),
+            fields.get("rebalance_timeout_ms", 10_000 if joins else -1),
+            names if names is not None or regex is not None or not joins else [],
+            regex,
+            fields.get("assignor"),
+            None if owned is None else {self.id_of(name): frozenset(numbers) for name, numbers in owned.items()},
+            fields.get("client", "c"),
+            "/h",
+        )
+        return self.submit(self.coordinator.consumer.heartbeat(group, request, self.now_ms))
+
+    def id_of(self, name):
+        return self.topics[name].topic_id
+
+    def by_name(self, partitions):
+        """Partitions by topic name, of topics that exist."""
+        names = {topic.topic_id: topic.name for topic in self.topics.values()}
+        return {names[topic_id]: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in names}
+
     # --- share groups ---
 
     def beat(self, member_id, epoch, names=None, *, group="s", rack=None, client="c"):
@@ -256,6 +306,11 @@ def durable(coordinator):
         if group.type_name == "classic":
             if group.recorded is not None or group_id in coordinator.offsets:
                 groups[group_id] = group.recorded
+        elif group.type_name == "consumer":
+            state = dict(vars(group.state))
+            for volatile in ("resolved_version", "_hash"):
+                del state[volatile]
+            groups[group_id] = state
         else:
             groups[group_id] = (
                 group.epoch,

@@ -12,12 +12,23 @@ from headrace.groups.record_schemas import decode, encode
 from headrace.groups.records import (
     AssignmentEpoch,
     ClassicMember,
+    ClassicSide,
     CommittedOffset,
+    ConsumerAssignment,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
+    ConsumerMember,
     CurrentAssignment,
     Generation,
     GroupEpoch,
     GroupMetadata,
+    MemberState,
     OffsetCommit,
+    ResolvedRegex,
     SharedTopic,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
@@ -80,6 +91,90 @@ CAPTURED = {
         "ffff0002636c000a2f3132372e302e302e31000493e0000027100000001c00030000000100066772702d7431"
         "0000000000000000ffffffff00000000002200000000000100066772702d743100000003000000000000000100000002"
         "00000000",
+    ),
+    "consumer member": (
+        ConsumerGroupMemberMetadata(
+            "grp-sh-b-1", "m", ConsumerMember(None, "ra", "raw", "/127.0.0.1", ("grp-t1",), "", 30_000)
+        ),
+        f"0005000a{GROUP}00016d",
+        "000000037261047261770b2f3132372e302e302e3102076772702d743101000075300001000100",
+    ),
+    "static consumer member with a regular expression": (
+        ConsumerGroupMemberMetadata(
+            "grp-sh-b-1", "m", ConsumerMember("i3", None, "raw", "/127.0.0.1", (), "cgp.*6552-0", 30_000)
+        ),
+        f"0005000a{GROUP}00016d",
+        "000003693300047261770b2f3132372e302e302e31010c6367702e2a363535322d30000075300001000100",
+    ),
+    "classic member of a consumer group": (
+        ConsumerGroupMemberMetadata(
+            "grp-sh-b-1",
+            "m",
+            ConsumerMember(
+                None,
+                None,
+                "raw",
+                "/127.0.0.1",
+                ("grp-t1",),
+                "",
+                20_000,
+                classic=ClassicSide(
+                    10_000, (("range", bytes.fromhex("00030000000100066772702d7431ffffffff00000000ffffffffffff")),)
+                ),
+            ),
+        ),
+        f"0005000a{GROUP}00016d",
+        "00000000047261770b2f3132372e302e302e3102076772702d74310100004e200001002b0100002710020672616e67651d"
+        "00030000000100066772702d7431ffffffff00000000ffffffffffff0000",
+    ),
+    "new consumer group epoch": (
+        ConsumerGroupMetadata("grp-sh-b-1", GroupEpoch(2, 0)),
+        f"0003000a{GROUP}",
+        "00000000000200",
+    ),
+    "consumer group epoch": (
+        ConsumerGroupMetadata("grp-sh-b-1", GroupEpoch(4, 0xCA042E484D0C34)),
+        f"0003000a{GROUP}",
+        "00000000000401000800ca042e484d0c34",
+    ),
+    "consumer target epoch": (
+        ConsumerGroupTargetAssignmentMetadata("grp-sh-b-1", AssignmentEpoch(4, 0x1A1FBD232FB)),
+        f"0006000a{GROUP}",
+        "000000000004010008000001a1fbd232fb",
+    ),
+    "consumer target": (
+        ConsumerGroupTargetAssignmentMember("grp-sh-b-1", "m", {TOPIC_ID: (0, 1)}),
+        f"0007000a{GROUP}00016d",
+        f"000002{ID_HEX}0300000000000000010000",
+    ),
+    "consumer current": (
+        ConsumerGroupCurrentMemberAssignment(
+            "grp-sh-b-1", "m", ConsumerAssignment(4, 2, MemberState.STABLE, {TOPIC_ID: {0: 4, 1: 4}})
+        ),
+        f"0008000a{GROUP}00016d",
+        f"000000000004000000020002{ID_HEX}0300000000000000010100090300000004000000040100",
+    ),
+    "consumer current, unrevoked": (
+        ConsumerGroupCurrentMemberAssignment(
+            "grp-sh-b-1",
+            "m",
+            ConsumerAssignment(
+                1, 1, MemberState.UNREVOKED_PARTITIONS, {TOPIC_ID: {0: 1, 1: 1}}, {TOPIC_ID: {2: 1, 3: 1}}
+            ),
+        ),
+        f"0008000a{GROUP}00016d",
+        f"000000000001000000010102{ID_HEX}03000000000000000101000903000000010000000102{ID_HEX}"
+        "03000000020000000301000903000000010000000100",
+    ),
+    "static consumer that is away": (
+        ConsumerGroupCurrentMemberAssignment("grp-sh-b-1", "m", ConsumerAssignment(-2, 0)),
+        f"0008000a{GROUP}00016d",
+        "0000fffffffe0000000000010100",
+    ),
+    "resolved regular expression": (
+        ConsumerGroupRegularExpression("grp-sh-b-1", "a.*", ResolvedRegex(("grp-t1",), 0x2358, 0x1A1FBD23305)),
+        f"0010000a{GROUP}0003612e2a",
+        "000002076772702d74310000000000002358000001a1fbd2330500",
     ),
     "share member": (
         ShareGroupMemberMetadata("grp-sh-b-1", "m", ShareMember(None, "raw", "/127.0.0.1", ("grp-t1", "nope"))),
@@ -185,8 +280,8 @@ def test_older_and_newer_group_metadata_is_read(value, member):
 
 
 def test_other_record_types_are_left_alone():
-    assert decode(bytes.fromhex("0003000167"), b"\0\0\0\0\0\1\0") is None
-    assert decode(bytes.fromhex("0010000167"), None) is None
+    assert decode(bytes.fromhex("0004000167"), None) is None  # of consumer groups before 4.0
+    assert decode(bytes.fromhex("0011000167"), b"\0\0\0\0\0\1\0") is None  # of streams groups
 
 
 @pytest.mark.parametrize("cut", range(1, 20))

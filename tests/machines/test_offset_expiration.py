@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.groups.coordinator import NO_MEMBER
+from headrace.groups.group_offsets import NO_MEMBER
 from headrace.groups.offset_expiration import MAX_TOMBSTONES, PORTION
 from headrace.groups.offsets import Commit
 from headrace.outcome import Position

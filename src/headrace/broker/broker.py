@@ -75,7 +75,7 @@ class Broker:
         self.metrics = Metrics(self.catalog.topics_by_id)
         self.waits = Waits()
         self.flusher = Flusher()
-        self.groups = GroupCoordinator(config)
+        self.groups = GroupCoordinator(config, self.catalog)
         self.share_state = ShareCoordinator(
             config.get_int("share.coordinator.snapshot.update.records.per.snapshot"),
             config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.errors import Refusal
+from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.group_offsets import Group
 from headrace.groups.share_group import ShareGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.share.records import UNKNOWN, SharePartitionKey
@@ -107,8 +109,7 @@ class Walk:
         for group in groups:
             kinds[group.type_name] += 1
             states[group.type_name, group.state_name] += 1
-            members = len(group.members) if isinstance(group, ShareGroup) else len(group.roster)
-            self.page.sample(members, labels(group=group.group_id, type=group.type_name))
+            self.page.sample(_members(group), labels(group=group.group_id, type=group.type_name))
             await self.page.breathe()
         _group_counts(self.page, kinds, states)
         await self._consumer_lag()
@@ -233,6 +234,12 @@ class Walk:
                 await made.breathe()
 
 
+def _members(group: Group) -> int:
+    if isinstance(group, ConsumerGroup):
+        return len(group.state.members)
+    return len(group.members) if isinstance(group, ShareGroup) else len(group.roster)
+
+
 def _share_partitions(group: ShareGroup) -> Iterator[tuple[UUID, int]]:
     for topic_id, shared in group.state_partitions.initialized.items():
         for partition in shared.partitions:
@@ -244,6 +251,9 @@ def _group_counts(made: Page, kinds: Mapping[str, int], states: Mapping[tuple[st
     made.family(f"{prefix}group_count", "gauge", "Groups by protocol.")
     for kind, count in kinds.items():
         made.sample(count, labels(protocol=kind))
+    made.family(f"{prefix}consumer_group_count", "gauge", "Consumer groups by state.")
+    for state in ("Empty", "Assigning", "Reconciling", "Stable", "Dead"):
+        made.sample(states.get(("consumer", state), 0), labels(state=state))
     made.family(f"{prefix}share_group_count", "gauge", "Share groups by state.")
     for state in ("Empty", "Stable", "Dead"):
         made.sample(states.get(("share", state), 0), labels(state=state))

@@ -312,7 +312,7 @@ class ClassicGroup(ClassicOffsets):
             self.roster.pending.discard(member_id)
             if self.state is State.PREPARING_REBALANCE:
                 records = self._rebalance(now_ms)
-        elif kind == SESSION:
+        elif kind == SESSION and member_id in self.roster.members:
             member = self.roster.members[member_id]
             waits = member.join_ticket is not None or member.sync_ticket is not None
             if member.is_new or not waits:

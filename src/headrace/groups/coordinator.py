@@ -1,33 +1,47 @@
 """The group coordinator: all groups by id, whatever their type, and their committed offsets, in ``__consumer_offsets``.
 
-A group has one type, fixed by its first use: JoinGroup or a commit without a member makes it classic, a share heartbeat
-a share group. This is where a request meets a group of another type and is refused; what it means to a group of the
-right type is decided in that group's module.
+A group has one type, fixed by its first use: JoinGroup or a commit without a member makes it classic, a heartbeat a
+consumer or a share group. Classic and consumer groups may become each other (KIP-848). This is where a request meets a
+group of another type and is refused; what it means to a group of the right type is decided in that group's module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
 
-from . import record_schemas
+from . import consumer_classic, record_schemas
 from .classic_group import ClassicGroup
 from .classic_member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
+from .consumer_group import ConsumerGroup
+from .consumer_groups import ConsumerGroups
 from .deadlines import OFFSETS, Deadlines, TimerKey
+from .group_offsets import GroupOffsets
 from .offset_expiration import PAUSE_MS, OffsetExpiration
-from .offsets import NO_RETENTION, Commit, CommittedOffsets, TopicOffsets
-from .records import GroupMetadata, GroupRecord, OffsetCommit, ShareGroupMetadata
-from .settings import ClassicSettings, Configuration, OffsetSettings, ShareSettings, Topic, Topics
+from .records import (
+    ConsumerGroupMetadata,
+    ConsumerGroupRecord,
+    GroupMetadata,
+    GroupRecord,
+    OffsetCommit,
+    ShareGroupMetadata,
+)
+from .settings import (
+    ClassicSettings,
+    Configuration,
+    NoTopics,
+    OffsetSettings,
+    ShareSettings,
+    Topic,
+    TopicCatalog,
+    Topics,
+)
 from .share_group import ShareGroup
 from .share_heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
-
-Group: TypeAlias = ClassicGroup | ShareGroup
-
-NO_MEMBER = MemberIdentity("")
 
 
 class GroupListing(NamedTuple):
@@ -53,21 +67,22 @@ class GroupMeters:
     completed_rebalances: int = 0
 
 
-class GroupCoordinator:
+class GroupCoordinator(GroupOffsets):
     """All groups and all committed offsets. Commands decide; :meth:`replay` applies their records.
 
     :param config: where limits and times are looked up when they are needed
+    :param catalog: where consumer groups look topics up
+    :ivar consumer: the consumer groups
     """
 
     topic = "__consumer_offsets"
 
-    def __init__(self, config: Configuration) -> None:
-        self.offsets = CommittedOffsets()
-        self.groups: dict[str, Group] = {}
+    def __init__(self, config: Configuration, catalog: TopicCatalog | None = None) -> None:
+        super().__init__(config)
         self.meters = GroupMeters()
-        self._config = config
         self._expiration = OffsetExpiration(self.offsets)
         self._timers: Deadlines[TimerKey] = Deadlines()
+        self.consumer = ConsumerGroups(self.groups, config, catalog or NoTopics(), self._timers)
 
     # Classic groups --------------------------------------------------------------------------------------------------
 
@@ -80,12 +95,17 @@ class GroupCoordinator:
         if code:
             return Outcome(JoinReply(code, request.member_id))
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self.consumer.join(group, request, now_ms)
+        tombstones: tuple[GroupRecord, ...] = ()
+        if isinstance(group, ConsumerGroup):  # an empty one becomes classic
+            tombstones, group = tuple(group.state.tombstones()), None
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
         assert isinstance(group, ClassicGroup)
         outcome = group.join(request, ticket, settings, now_ms)
         self._forget_if_vacant(group)
-        return outcome
+        return replace(outcome, records=(*tombstones, *outcome.records)) if tombstones else outcome
 
     def _check_join(self, group_id: str, request: JoinRequest, settings: ClassicSettings) -> ErrorCode:
         if not group_id:
@@ -93,104 +113,54 @@ class GroupCoordinator:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
             return ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.NONE
-        return ErrorCode.NONE if isinstance(group, ClassicGroup) else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL if isinstance(group, ShareGroup) else ErrorCode.NONE
 
     def sync(
         self, group_id: str, request: SyncRequest, ticket: int, now_ms: int
     ) -> Outcome[GroupRecord, SyncReply | None]:
         """SyncGroup; a reply of None is completed later under ``ticket``."""
-        group = self._classic(group_id)
-        return Outcome(SyncReply(group)) if isinstance(group, ErrorCode) else group.sync(request, ticket, now_ms)
+        group = self._joinable(group_id)
+        if isinstance(group, ErrorCode):
+            return Outcome(SyncReply(group))
+        if isinstance(group, ConsumerGroup):
+            return Outcome(self.consumer.sync(group, request, now_ms))
+        return group.sync(request, ticket, now_ms)
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
     ) -> ErrorCode:
         """Heartbeat of a classic member."""
-        group = self._classic(group_id)
+        group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
             return group
+        if isinstance(group, ConsumerGroup):
+            return consumer_classic.heartbeat(group, MemberIdentity(member_id, instance_id), generation_id, now_ms)
         return group.heartbeat(member_id, instance_id, generation_id, now_ms)
 
     def leave(self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int) -> Outcome[GroupRecord, LeaveReply]:
         """LeaveGroup."""
-        group = self._classic(group_id)
+        group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
             return Outcome((group,) * len(leavers) if group_id else group)
+        if isinstance(group, ConsumerGroup):
+            return self.consumer.leave(group, leavers, now_ms)
         outcome = group.leave(leavers, now_ms)
         self._forget_if_vacant(group)
         return outcome
 
-    def _classic(self, group_id: str) -> ClassicGroup | ErrorCode:
+    def _joinable(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
+        """A group that classic members may be in."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None or isinstance(group, ShareGroup) else group
 
     def _forget_if_vacant(self, group: ClassicGroup) -> None:
         """A group that nobody joined in the end, of which nothing was ever written."""
         if group.is_vacant and group.group_id not in self.offsets:
             self.groups.pop(group.group_id, None)
-
-    # Offsets ---------------------------------------------------------------------------------------------------------
-
-    def commit(
-        self,
-        group_id: str,
-        member: MemberIdentity,
-        generation_id: int,
-        commits: Sequence[Commit],
-        now_ms: int,
-        *,
-        retention_ms: int = NO_RETENTION,
-        says_group_unknown: bool = True,
-        transactional: bool = False,
-    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """OffsetCommit and TxnOffsetCommit: a code for each of ``commits``.
-
-        :param generation_id: -1 for an administrator, or a consumer that assigns itself
-        :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
-        :param transactional: as part of a transaction, where a producer need not say which member it commits for
-        """
-        group = self.groups.get(group_id)
-        code = ErrorCode.NONE
-        if isinstance(group, ShareGroup):
-            code = ErrorCode.GROUP_ID_NOT_FOUND
-        elif group is not None and not (transactional and generation_id < 0 and member == NO_MEMBER):
-            code = group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
-        elif group is None and generation_id >= 0:
-            code = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
-        if code:
-            return Outcome((code,) * len(commits))
-        max_metadata_chars = self._config.get_int("offset.metadata.max.bytes")
-        return self.offsets.commit(group_id, commits, retention_ms, now_ms, max_metadata_chars)
-
-    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """A transaction's marker stands in ``partition`` of the internal topic: its offsets count now, or never."""
-        self.offsets.end_transaction(producer_id, partition, commit=commit)
-
-    def committed(self, group_id: str) -> Mapping[str, TopicOffsets]:
-        """OffsetFetch: all offsets of a group by topic and partition; empty for a group that has none (KIP-88)."""
-        return self.offsets.of_group(group_id)
-
-    def delete_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, int]]
-    ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
-        """OffsetDelete (KIP-496): a code for each (topic, partition), or one that refuses them all."""
-        group = self.groups.get(group_id)
-        if not group_id:
-            return Outcome(ErrorCode.INVALID_GROUP_ID)
-        if group is None or isinstance(group, ShareGroup):
-            return Outcome(ErrorCode.GROUP_ID_NOT_FOUND)
-        code = group.check_offset_delete()
-        if code:
-            return Outcome(code)
-        needed = {topic: group.is_subscribed(topic) for topic, _ in partitions}
-        codes = tuple(
-            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if needed[topic] else ErrorCode.NONE for topic, _ in partitions
-        )
-        return Outcome(codes, self.offsets.deletions(group_id, (one for one in partitions if not needed[one[0]])))
 
     # Share groups ----------------------------------------------------------------------------------------------------
 
@@ -294,6 +264,8 @@ class GroupCoordinator:
         for group in self.groups.values():
             if isinstance(group, ShareGroup):
                 group.start_sessions(ShareSettings.of(self._config, group.group_id), now_ms)
+            elif isinstance(group, ConsumerGroup):
+                group.start_sessions(self.consumer.settings(group.group_id), now_ms)
             else:
                 group.start_sessions(now_ms)
 
@@ -311,6 +283,8 @@ class GroupCoordinator:
             group = self.groups.get(group_id)
             if isinstance(group, ShareGroup):
                 yield group_id, group.expire(member_id, now_ms)
+            elif isinstance(group, ConsumerGroup):
+                yield group_id, self.consumer.expire(group, kind, member_id, now_ms)
             elif group is not None:
                 outcome = group.expire(kind, member_id, ClassicSettings.of(self._config), now_ms)
                 self._forget_if_vacant(group)
@@ -327,7 +301,7 @@ class GroupCoordinator:
         if not self._expiration.is_under_way:
             self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
 
-    def _offset_owner(self, group_id: str) -> ClassicGroup | None:
+    def _offset_owner(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         group = self.groups.get(group_id)
         return None if isinstance(group, ShareGroup) else group
 
@@ -357,6 +331,14 @@ class GroupCoordinator:
                 self.meters.completed_rebalances += bool(record.value.members) and record.value.generation_id > before
                 group.replay(record.value)
             elif isinstance(group, ClassicGroup):
+                del self.groups[group_id]
+        elif isinstance(record, ConsumerGroupRecord):
+            if not isinstance(group, ConsumerGroup):
+                if record.value is None:
+                    return
+                group = self.groups[group_id] = ConsumerGroup(group_id, self._timers)
+            group.replay(record)
+            if isinstance(record, ConsumerGroupMetadata) and record.value is None:
                 del self.groups[group_id]
         else:
             if not isinstance(group, ShareGroup):

@@ -79,6 +79,8 @@ TimerKey: TypeAlias = tuple[str, str, str]
 """Group id, what for, member id."""
 
 SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
+REVOKE, REJOIN, RESYNC = "revoke", "rejoin", "resync"
+"""Of a consumer group's member: to give partitions up, and of a classic one to join again and to sync."""
 
 OFFSETS: TimerKey = ("", "offsets", "")
 """The next look at committed offsets, of all groups."""
@@ -99,3 +101,7 @@ class GroupDeadlines:
     def cancel(self, kind: str, member_id: str = "") -> None:
         """Forget it."""
         self._deadlines.cancel((self._group_id, kind, member_id))
+
+    def has(self, kind: str, member_id: str = "") -> bool:
+        """Whether it is still to come."""
+        return (self._group_id, kind, member_id) in self._deadlines

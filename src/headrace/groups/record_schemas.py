@@ -11,14 +11,28 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headrace import varint
-
+from .consumer_schemas import (
+    read_consumer_assignment,
+    read_consumer_epoch,
+    read_consumer_member,
+    read_regex,
+    write_consumer_assignment,
+    write_consumer_epoch,
+    write_consumer_member,
+    write_regex,
+)
 from .records import (
     NO_TIMESTAMP,
     Assignment,
     AssignmentEpoch,
     ClassicMember,
     CommittedOffset,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
     CurrentAssignment,
     Generation,
     GroupEpoch,
@@ -41,6 +55,7 @@ from .serial import (
     array,
     blob,
     compact_array,
+    compact_i32s,
     compact_string,
     i8,
     i16,
@@ -57,8 +72,8 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     key = i16(schema.record_type) + string(record.group_id)
     if isinstance(record, OffsetCommit):
         key += string(record.topic) + i32(record.partition)
-    elif schema.of_member:
-        key += string(record.member_id)  # type: ignore[union-attr]
+    elif schema.second:
+        key += string(getattr(record, schema.second))
     return key, None if record.value is None else schema.write(record.value)
 
 
@@ -77,7 +92,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         if schema is _OFFSET_COMMIT:
             topic, partition = reader.string(), reader.i32()
             return OffsetCommit(group_id, topic, partition, None if value is None else _read_offset(Reader(value)))
-        fields = (group_id, reader.string()) if schema.of_member else (group_id,)
+        fields = (group_id, reader.string()) if schema.second else (group_id,)
         record: GroupRecord = schema.record_class(*fields, None if value is None else schema.read(Reader(value)))
         return record
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -85,13 +100,6 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 
 # --- values ---
-
-
-def _version(reader: Reader, highest: int) -> int:
-    version = reader.i16()
-    if not 0 <= version <= highest:
-        raise ValueError(f"group coordinator record of version {version}, known are 0 to {highest}")
-    return version
 
 
 def _write_offset(value: CommittedOffset) -> bytes:
@@ -104,7 +112,7 @@ def _write_offset(value: CommittedOffset) -> bytes:
 
 
 def _read_offset(reader: Reader) -> CommittedOffset:
-    version = _version(reader, 4)
+    version = reader.version(4)
     reader.flexible = version >= 4
     offset = reader.i64()
     leader_epoch = reader.i32() if version >= 3 else -1
@@ -147,7 +155,7 @@ def _write_generation(value: Generation) -> bytes:
 
 
 def _read_generation(reader: Reader) -> Generation:
-    version = _version(reader, 4)
+    version = reader.version(4)
     reader.flexible = version >= 4
 
     def member(reader: Reader) -> ClassicMember:
@@ -175,19 +183,13 @@ def _read_generation(reader: Reader) -> Generation:
     return Generation(protocol_type, generation_id, protocol, leader, timestamp_ms, reader.array(member))
 
 
-def _flexible(reader: Reader) -> Reader:
-    _version(reader, 0)
-    reader.flexible = True
-    return reader
-
-
 def _write_share_member(value: ShareMember) -> bytes:
     strings = map(compact_string, (value.rack_id, value.client_id, value.client_host))
     return i16(0) + b"".join(strings) + compact_array(map(compact_string, value.subscribed_topic_names)) + NO_TAGS
 
 
 def _read_share_member(reader: Reader) -> ShareMember:
-    _flexible(reader)
+    reader.begin_flexible()
     return ShareMember(reader.nullable_string(), reader.string(), reader.string(), reader.array(Reader.string))
 
 
@@ -196,7 +198,7 @@ def _write_group_epoch(value: GroupEpoch) -> bytes:
 
 
 def _read_group_epoch(reader: Reader) -> GroupEpoch:
-    _flexible(reader)
+    reader.begin_flexible()
     return GroupEpoch(reader.i32(), reader.i64())
 
 
@@ -205,17 +207,13 @@ def _write_assignment_epoch(value: AssignmentEpoch) -> bytes:
 
 
 def _read_assignment_epoch(reader: Reader) -> AssignmentEpoch:
-    _flexible(reader)
+    reader.begin_flexible()
     epoch, tags = reader.i32(), reader.tags()
     return AssignmentEpoch(epoch, Reader(tags[0]).i64() if 0 in tags else 0)
 
 
-def _partitions(partitions: tuple[int, ...]) -> bytes:
-    return varint.encode(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
-
-
 def _assignment(value: Assignment) -> bytes:
-    return compact_array(id_.bytes + _partitions(partitions) + NO_TAGS for id_, partitions in value.items())
+    return compact_array(id_.bytes + compact_i32s(partitions) + NO_TAGS for id_, partitions in value.items())
 
 
 def _read_topic(reader: Reader) -> tuple[UUID, tuple[int, ...]]:
@@ -229,7 +227,7 @@ def _write_target(value: Assignment) -> bytes:
 
 
 def _read_target(reader: Reader) -> Assignment:
-    return dict(_flexible(reader).array(_read_topic))
+    return dict(reader.begin_flexible().array(_read_topic))
 
 
 _STABLE = 0  # the only state of a share group's member
@@ -241,7 +239,7 @@ def _write_current(value: CurrentAssignment) -> bytes:
 
 
 def _read_current(reader: Reader) -> CurrentAssignment:
-    _flexible(reader)
+    reader.begin_flexible()
     member_epoch, previous_member_epoch, _state = reader.i32(), reader.i32(), reader.i8()
     return CurrentAssignment(member_epoch, previous_member_epoch, dict(reader.array(_read_topic)))
 
@@ -249,7 +247,7 @@ def _read_current(reader: Reader) -> CurrentAssignment:
 def _write_state_partitions(value: StatePartitions) -> bytes:
     def topics(shared: Mapping[UUID, SharedTopic]) -> bytes:
         return compact_array(
-            id_.bytes + compact_string(topic.topic_name) + _partitions(topic.partitions) + NO_TAGS
+            id_.bytes + compact_string(topic.topic_name) + compact_i32s(topic.partitions) + NO_TAGS
             for id_, topic in shared.items()
         )
 
@@ -268,27 +266,35 @@ def _read_state_partitions(reader: Reader) -> StatePartitions:
         reader.tags()
         return read
 
-    _flexible(reader)
+    reader.begin_flexible()
     return StatePartitions(dict(reader.array(topic)), dict(reader.array(topic)), dict(reader.array(named)))
 
 
 class _Schema(NamedTuple):
+    """``second`` is the attribute that is in the key beside the group id, if any."""
+
     record_type: int
     record_class: Any
     write: Callable[[Any], bytes]
     read: Callable[[Reader], Any]
-    of_member: bool = False
+    second: str = ""
 
 
 _OFFSET_COMMIT = _Schema(1, OffsetCommit, _write_offset, _read_offset)
 _SCHEMAS = (
     _OFFSET_COMMIT,
     _Schema(2, GroupMetadata, _write_generation, _read_generation),
-    _Schema(10, ShareGroupMemberMetadata, _write_share_member, _read_share_member, of_member=True),
+    _Schema(3, ConsumerGroupMetadata, write_consumer_epoch, read_consumer_epoch),
+    _Schema(5, ConsumerGroupMemberMetadata, write_consumer_member, read_consumer_member, "member_id"),
+    _Schema(6, ConsumerGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch),
+    _Schema(7, ConsumerGroupTargetAssignmentMember, _write_target, _read_target, "member_id"),
+    _Schema(8, ConsumerGroupCurrentMemberAssignment, write_consumer_assignment, read_consumer_assignment, "member_id"),
+    _Schema(16, ConsumerGroupRegularExpression, write_regex, read_regex, "regex"),
+    _Schema(10, ShareGroupMemberMetadata, _write_share_member, _read_share_member, "member_id"),
     _Schema(11, ShareGroupMetadata, _write_group_epoch, _read_group_epoch),
     _Schema(12, ShareGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch),
-    _Schema(13, ShareGroupTargetAssignmentMember, _write_target, _read_target, of_member=True),
-    _Schema(14, ShareGroupCurrentMemberAssignment, _write_current, _read_current, of_member=True),
+    _Schema(13, ShareGroupTargetAssignmentMember, _write_target, _read_target, "member_id"),
+    _Schema(14, ShareGroupCurrentMemberAssignment, _write_current, _read_current, "member_id"),
     _Schema(15, ShareGroupStatePartitionMetadata, _write_state_partitions, _read_state_partitions),
 )
 _BY_CLASS: Mapping[type, _Schema] = {schema.record_class: schema for schema in _SCHEMAS}

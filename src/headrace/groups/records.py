@@ -1,14 +1,15 @@
 """The coordinator records of ``__consumer_offsets``, as values; :mod:`headrace.groups.record_schemas` has their bytes.
 
 Each names its group, and its member or partition where the record is about one. Its ``value`` is None for a tombstone.
-Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention), KIP-345 (static members), KIP-932
-(share groups).
+Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention), KIP-345 (static members), KIP-848
+(consumer groups), KIP-932 (share groups).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -17,6 +18,9 @@ NO_TIMESTAMP = -1
 
 Assignment: TypeAlias = Mapping[UUID, tuple[int, ...]]
 """Partitions by topic id."""
+
+HeldPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
+"""Partitions by topic id, each with the epoch at which its member got it (KIP-1251)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,72 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicSide:
+    """What a consumer group knows of a member that speaks the classic protocol.
+
+    :param protocols: those of its JoinGroup, the one it likes best first, each with its metadata
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """A consumer group's member as it introduced itself. Names are sorted.
+
+    :param subscribed_topic_regex: "" for none
+    :param server_assignor: the assignor that it would like; None when it leaves that to the others
+    :param classic: None for a member of the consumer protocol
+    """
+
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicSide | None = None
+
+
+class MemberState(IntEnum):
+    """How far a consumer group's member is on the way to its target assignment, in the numbers of its records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAssignment:
+    """What a consumer group's member was last told.
+
+    :param assigned: what it may read
+    :param pending_revocation: what it has been told to give up and may still be reading
+    """
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: HeldPartitions = field(default_factory=dict)
+    pending_revocation: HeldPartitions = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that match a regular expression, sorted.
+
+    :param version: of the cluster's metadata; as headrace looks at each change at once, 0
+    """
+
+    topics: tuple[str, ...]
+    version: int = 0
+    timestamp_ms: int = NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
 class ShareMember:
     """A share group's member. Names are sorted."""
 
@@ -85,7 +155,7 @@ class ShareMember:
 
 
 class GroupEpoch(NamedTuple):
-    """A share group's epoch and the hash of the topics it is subscribed to."""
+    """The epoch of a consumer or share group, and the hash of the topics it is subscribed to."""
 
     epoch: int
     metadata_hash: int
@@ -145,6 +215,58 @@ class GroupMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Type 3: a consumer group's epoch."""
+
+    group_id: str
+    value: GroupEpoch | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMemberMetadata:
+    """Type 5: a consumer group's member."""
+
+    group_id: str
+    member_id: str
+    value: ConsumerMember | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMetadata:
+    """Type 6: the epoch of the target assignment; closes the records of type 7 before it."""
+
+    group_id: str
+    value: AssignmentEpoch | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMember:
+    """Type 7: what a member shall have."""
+
+    group_id: str
+    member_id: str
+    value: Assignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupCurrentMemberAssignment:
+    """Type 8: what a member has."""
+
+    group_id: str
+    member_id: str
+    value: ConsumerAssignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupRegularExpression:
+    """Type 16: the topics of a regular expression that members are subscribed to."""
+
+    group_id: str
+    regex: str
+    value: ResolvedRegex | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShareGroupMemberMetadata:
     """Type 10: a share group's member."""
 
@@ -195,9 +317,20 @@ class ShareGroupStatePartitionMetadata:
     value: StatePartitions | None
 
 
+ConsumerGroupRecord: TypeAlias = (
+    ConsumerGroupMetadata
+    | ConsumerGroupMemberMetadata
+    | ConsumerGroupTargetAssignmentMetadata
+    | ConsumerGroupTargetAssignmentMember
+    | ConsumerGroupCurrentMemberAssignment
+    | ConsumerGroupRegularExpression
+)
+"""The records of a consumer group."""
+
 GroupRecord: TypeAlias = (
     OffsetCommit
     | GroupMetadata
+    | ConsumerGroupRecord
     | ShareGroupMemberMetadata
     | ShareGroupMetadata
     | ShareGroupTargetAssignmentMetadata

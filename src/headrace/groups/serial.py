@@ -5,8 +5,8 @@ What :mod:`headrace.groups.records` needs to write and read coordinator records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from struct import Struct
+from collections.abc import Callable, Collection, Iterable
+from struct import Struct, pack
 from typing import TypeVar
 from uuid import UUID
 
@@ -59,6 +59,16 @@ def compact_array(items: Iterable[bytes]) -> bytes:
     return varint.encode(len(pieces) + 1) + b"".join(pieces)
 
 
+def compact_blob(data: bytes) -> bytes:
+    """Bytes of the flexible encoding."""
+    return varint.encode(len(data) + 1) + data
+
+
+def compact_i32s(numbers: Collection[int]) -> bytes:
+    """An array of 32-bit integers of the flexible encoding."""
+    return varint.encode(len(numbers) + 1) + pack(f">{len(numbers)}i", *numbers)
+
+
 def tagged(tag: int, data: bytes) -> bytes:
     """The tagged fields of a flexible structure that has exactly this one."""
     return b"\1" + varint.encode(tag) + varint.encode(len(data)) + data
@@ -78,6 +88,22 @@ class Reader:
         self._data = data
         self._position = 0
         self.flexible = flexible
+
+    def version(self, highest: int) -> int:
+        """The version that a value begins with.
+
+        :raises ValueError: when it is not one of 0 to ``highest``
+        """
+        version = self.i16()
+        if not 0 <= version <= highest:
+            raise ValueError(f"group coordinator record of version {version}, known are 0 to {highest}")
+        return version
+
+    def begin_flexible(self) -> Reader:
+        """The reader, at the first field of a value that has only a flexible version 0."""
+        self.version(0)
+        self.flexible = True
+        return self
 
     def _number(self, layout: Struct) -> int:
         (value,) = layout.unpack_from(self._data, self._position)

@@ -13,6 +13,12 @@ class Configuration(Protocol):
     def get_int(self, name: str) -> int:
         """A broker configuration."""
 
+    def get_str(self, name: str) -> str | None:
+        """A broker configuration as text."""
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        """A broker configuration that is a list."""
+
     def group_int(self, group_id: str, name: str) -> int:
         """A group configuration, as set for the group or else for the broker."""
 
@@ -84,3 +90,70 @@ class ShareSettings(NamedTuple):
             config.group_int(group_id, "share.heartbeat.interval.ms"),
             config.group_int(group_id, "share.assignment.interval.ms"),
         )
+
+
+class TopicCatalog(Protocol):
+    """Where the group machines look topics up.
+
+    :ivar version: another number after each change
+    """
+
+    @property
+    def topics(self) -> Topics: ...
+    @property
+    def topics_by_id(self) -> Mapping[UUID, Topic]: ...
+    @property
+    def version(self) -> int: ...
+
+
+class NoTopics:
+    """A catalog without topics."""
+
+    def __init__(self) -> None:
+        self.topics: Topics = {}
+        self.topics_by_id: Mapping[UUID, Topic] = {}
+        self.version = 0
+
+
+class ConsumerSettings(NamedTuple):
+    """Limits and times of one consumer group; the defaults are Kafka's.
+
+    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with every change
+    :param assignors: the names of those that may be asked for; the first is the default
+    :param upgrade: whether a group of classic members becomes one when a member of the consumer protocol joins
+    :param downgrade: whether it becomes classic when the last such member goes
+    :param mixed: whether classic members may join members of the consumer protocol
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    max_size: int = 2**31 - 1
+    classic_max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    upgrade: bool = True
+    downgrade: bool = True
+    mixed: bool = True
+
+    @classmethod
+    def of(cls, config: Configuration, group_id: str) -> ConsumerSettings:
+        """As configured now for a group."""
+        policy = (config.get_str("group.consumer.migration.policy") or "").lower()
+        return cls(
+            config.group_int(group_id, "consumer.session.timeout.ms"),
+            config.group_int(group_id, "consumer.heartbeat.interval.ms"),
+            config.group_int(group_id, "consumer.assignment.interval.ms"),
+            config.get_int("group.consumer.max.size"),
+            config.get_int("group.max.size"),
+            _assignors(config.get_list("group.consumer.assignors")),
+            policy in ("upgrade", "bidirectional"),
+            policy in ("downgrade", "bidirectional"),
+            policy != "disabled",
+        )
+
+
+def _assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that there are, by name; Kafka names its own by their classes too. All when there is none of them."""
+    known = ConsumerSettings().assignors
+    names = (name.rpartition(".")[2].removesuffix("Assignor").lower() for name in configured)
+    return tuple(name for name in names if name in known) or known

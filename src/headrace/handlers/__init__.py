@@ -92,6 +92,8 @@ APIS: Mapping[int, Api] = {
         Api(61, "describe_producers", 0, 0),
         Api(65, "describe_transactions", 0, 0),
         Api(66, "list_transactions", 0, 2),
+        Api(68, "consumer_group_heartbeat", 0, 1),
+        Api(69, "consumer_group_describe", 0, 1),
         Api(74, "list_config_resources", 0, 1),
         Api(75, "describe_topic_partitions", 0, 0),
         Api(76, "share_group_heartbeat", 1, 1),

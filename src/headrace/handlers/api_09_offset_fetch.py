@@ -1,8 +1,10 @@
 """OffsetFetch (9), versions 1-10: the committed offsets of one or several groups (KIP-88, KIP-447, KIP-709).
 
 Null topics ask for all that a group has, an empty list for nothing. A group, topic or partition without offsets is no
-error: the offset is -1. Versions before 8 ask for one group, those before 10 name their topics. With ``require_stable``
-a partition for which an open transaction has an offset is refused with UNSTABLE_OFFSET_COMMIT.
+error: the offset is -1. A member of a consumer group that says who it is must be in it, at its epoch (9, KIP-848).
+
+Versions before 8 ask for one group, those before 10 name their topics. With ``require_stable`` a partition for which an
+open transaction has an offset is refused with UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext)
 
 
 def _group(broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
+    refused = broker.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    if refused:
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=refused)
     committed = broker.groups.committed(group.group_id)
     if group.topics is None:
         topics = tuple(_whole_topic(broker, name, offsets) for name, offsets in committed.items())

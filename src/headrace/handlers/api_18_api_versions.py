@@ -26,6 +26,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 # (feature, lowest level, highest level, finalized level)
 _FEATURES = (
+    ("group.version", 0, 1, 1),
     ("metadata.version", 7, 30, 30),
     ("share.version", 0, 1, 1),
     ("transaction.version", 0, 2, 2),

@@ -20,6 +20,11 @@ def milliseconds(duration: timedelta) -> int:
     return duration // _MILLISECOND
 
 
+def duration(length_ms: int) -> timedelta:
+    """The inverse of :func:`milliseconds`."""
+    return timedelta(milliseconds=length_ms)
+
+
 def decide_parked(
     broker: Broker,
     group_id: str,

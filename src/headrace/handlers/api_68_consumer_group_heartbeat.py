@@ -1,0 +1,76 @@
+"""ConsumerGroupHeartbeat (68), versions 0-1: a member of a consumer group joins, stays or leaves (KIP-848).
+
+Version 0 has no regular expressions, and its members are given an id when they join.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Any
+
+from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+from kio.schema.consumer_group_heartbeat.v1.response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.consumer_member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
+from headrace.wire.messages import NO_THROTTLE
+
+from . import RequestContext
+from .group_requests import duration, milliseconds
+
+_FIRST_WITH_OWN_MEMBER_ID = 1
+
+
+def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Any:
+    member_id = request.member_id
+    if not member_id and request.member_epoch == JOIN_EPOCH and context.api_version < _FIRST_WITH_OWN_MEMBER_ID:
+        member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    owned = request.topic_partitions
+    heartbeat = ConsumerHeartbeat(
+        member_id=member_id,
+        member_epoch=request.member_epoch,
+        group_instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
+        subscribed_topic_names=request.subscribed_topic_names,
+        subscribed_topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=None if owned is None else {one.topic_id: frozenset(one.partitions) for one in owned if one.topic_id},
+        client_id=context.client_id or "",
+        client_host=context.client_host,
+    )
+    outcome = broker.groups.consumer.heartbeat(request.group_id, heartbeat, broker.now_ms())
+    return broker.when_durable(_response(broker.submit(broker.groups, request.group_id, outcome)))
+
+
+def _response(reply: ConsumerHeartbeatReply | Refusal) -> ConsumerGroupHeartbeatResponse:
+    if isinstance(reply, Refusal):
+        return ConsumerGroupHeartbeatResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=reply.code,
+            error_message=reply.message,
+            member_epoch=0,
+            heartbeat_interval=NO_THROTTLE,
+        )
+    assignment = None
+    if reply.assigned is not None:
+        assignment = Assignment(
+            topic_partitions=tuple(
+                TopicPartitions(topic_id=topic_id, partitions=tuple(partitions))
+                for topic_id, partitions in reply.assigned.items()
+            )
+        )
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.NONE,
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval=duration(reply.heartbeat_interval_ms),
+        assignment=assignment,
+    )
