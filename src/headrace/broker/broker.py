@@ -30,6 +30,7 @@ from headrace.transactions.transaction import NO_PRODUCER, Producer
 
 from . import internal_logs, share_group_state
 from .catalog import Catalog, Topic
+from .cleaner import Cleaner
 from .config import Config
 from .flusher import Flusher
 from .limits import EXPIRE_RETRY_MS, max_open_files
@@ -83,6 +84,7 @@ class Broker:
         )
         self.transactions = Transactions(self)
         self.share = SharePartitions(self)
+        self.cleaner = Cleaner(self)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self._coordinators: tuple[Coordinator[Any], ...] = (
             self.groups,
@@ -122,6 +124,7 @@ class Broker:
         self.groups.loaded(self.now_ms())
         self.arm()
         self._retention = asyncio.get_running_loop().create_task(self._retain())
+        self.cleaner.start()
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""
@@ -132,6 +135,7 @@ class Broker:
             self.share.close()
         except StorageError as error:
             log.error("cannot release acquired records: %s", error)
+        self.cleaner.close()
         self.flusher.close()
         self.logs.close()
         self.catalog.close()

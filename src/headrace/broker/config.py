@@ -227,6 +227,8 @@ class Config:
             assert value is not None, name
             return render(value)
 
+        ratio = self._topic_value(configs, "min.cleanable.dirty.ratio")
+        assert isinstance(ratio, float)
         return LogConfig(
             segment_bytes=integer("internal.segment.bytes" if "internal.segment.bytes" in configs else "segment.bytes"),
             segment_ms=integer("segment.ms"),
@@ -241,6 +243,10 @@ class Config:
             message_timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
             message_timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
             cleanup_policy=text("cleanup.policy"),
+            min_cleanable_dirty_ratio=ratio,
+            min_compaction_lag_ms=integer("min.compaction.lag.ms"),
+            max_compaction_lag_ms=integer("max.compaction.lag.ms"),
+            delete_retention_ms=integer("delete.retention.ms"),
             file_delete_delay_ms=integer("file.delete.delay.ms"),
             producer_id_expiration_ms=self.get_int("producer.id.expiration.ms"),
         )

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.cleaner import Round
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW, AcknowledgementBatch
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import SharePartitionKey
@@ -218,6 +219,25 @@ class CoordinatorMetrics:
         self.append_ms.observe((perf_counter() - started) * 1000)
 
 
+class CleanerMetrics:
+    """Of compaction.
+
+    :ivar rounds: over one log each, finished
+    :ivar failures: rounds that damage or a full disk has ended
+    :ivar keys: different keys in what was cleaned for the first time
+    """
+
+    def __init__(self) -> None:
+        self.rounds = self.failures = self.read_bytes = self.written_bytes = self.keys = 0
+
+    def cleaned(self, one: Round) -> None:
+        """A round has ended well."""
+        self.rounds += 1
+        self.read_bytes += one.read_bytes
+        self.written_bytes += one.written_bytes
+        self.keys += one.keys
+
+
 class Metrics:
     """All that one broker counts.
 
@@ -237,4 +257,5 @@ class Metrics:
         self.sent_bytes = 0
         self.refused_produces: Counter[str] = Counter()
         self.share = ShareMetrics(known_topics)
+        self.cleaner = CleanerMetrics()
         self.coordinators: defaultdict[str, CoordinatorMetrics] = defaultdict(CoordinatorMetrics)

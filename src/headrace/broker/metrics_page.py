@@ -38,6 +38,7 @@ async def page(broker: Broker) -> bytes:
     await _share(broker, made)
     await walk.share_histograms()
     _coordinators(broker, made)
+    _cleaner(broker, made)
     made.family("headrace_scrape_left_out", "gauge", "Partitions without metrics on this page, for there are too many.")
     for what, count in sorted(walk.left_out.items()):
         made.sample(count, labels(what=what))
@@ -142,6 +143,18 @@ def _coordinators(broker: Broker, made: Page) -> None:
         made.one(f"{prefix}{name}_total", "counter", meaning, count)
     name = f"{prefix}share_group_rebalance_total"
     made.one(name, "counter", "Times that the epoch of a share group went up.", kinds[ShareGroupMetadata, False])
+
+
+def _cleaner(broker: Broker, made: Page) -> None:
+    counted = broker.metrics.cleaner
+    for name, meaning, count in (
+        ("rounds", "Compactions of a log that ended well.", counted.rounds),
+        ("failures", "Compactions of a log that damage or a full disk has ended.", counted.failures),
+        ("read_bytes", "Bytes that compaction has read.", counted.read_bytes),
+        ("written_bytes", "Bytes of the segments that compaction has written.", counted.written_bytes),
+        ("keys", "Different keys in what was compacted for the first time.", counted.keys),
+    ):
+        made.one(f"headrace_cleaner_{name}_total", "counter", meaning, count)
 
 
 def _process(broker: Broker, made: Page) -> None:

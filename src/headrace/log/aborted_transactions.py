@@ -85,6 +85,12 @@ class AbortedTransactions:
         """Forget those that lie wholly before the log's start."""
         del self._entries[: bisect_left(self._entries, log_start_offset, key=attrgetter("last_offset"))]
 
+    def drop_between(self, first_offset: int, end_offset: int) -> None:
+        """Forget those whose marker is at ``first_offset <= offset < end_offset``: their records are gone."""
+        key = attrgetter("last_offset")
+        i, j = (bisect_left(self._entries, offset, key=key) for offset in (first_offset, end_offset))
+        del self._entries[i:j]
+
     def in_segment(self, base_offset: int, end_offset: int | None) -> list[AbortedTransaction]:
         """Those whose marker is in a segment; None for the last one's end."""
         key = attrgetter("last_offset")

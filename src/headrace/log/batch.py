@@ -17,6 +17,7 @@ import cramjam
 from crc32c import crc32c
 
 from headrace.log.compression import COMPRESS, DECOMPRESS, NONE
+from headrace.log.varints import byte_string, put_bytes, put_varint, varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer
@@ -32,6 +33,9 @@ EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
 """Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is found among garbage."""
 
 CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
+DELETE_HORIZON_BIT = 0x40
+"""The base timestamp is when compaction may drop tombstones or the marker (KIP-534)."""
+
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -103,6 +107,11 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """A transaction marker, not user data."""
         return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction drops the tombstones in it, or the marker that it is; None before it met any."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
 class Record(NamedTuple):
@@ -203,16 +212,16 @@ def build(
     for key, value in records:
         delta = timestamps_ms[count] - base_timestamp if timestamps_ms else 0
         record = bytearray(b"\x00")
-        _put_varint(record, delta)
-        _put_varint(record, count)
-        _put_bytes(record, key)
-        _put_bytes(record, value)
+        put_varint(record, delta)
+        put_varint(record, count)
+        put_bytes(record, key)
+        put_bytes(record, value)
         own_headers = headers[count] if headers else ()
-        _put_varint(record, len(own_headers))
+        put_varint(record, len(own_headers))
         for name, content in own_headers:
-            _put_bytes(record, name.encode())
-            _put_bytes(record, content)
-        _put_varint(body, len(record))
+            put_bytes(record, name.encode())
+            put_bytes(record, content)
+        put_varint(body, len(record))
         body += record
         count += 1
     if not count:
@@ -286,6 +295,20 @@ def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
     return bool(crc32c(batch[CRC_START : header.size_bytes]) == header.crc)
 
 
+def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
+    """The records of a whole batch as bytes, decompressed where needed.
+
+    :raises CorruptBatch: when they cannot be decompressed
+    """
+    body = bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
+    if not header.codec or not header.record_count:
+        return body
+    try:
+        return DECOMPRESS[header.codec](body)
+    except (KeyError, IndexError, struct.error, cramjam.DecompressionError) as error:
+        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error!r}") from error
+
+
 def records(batch: bytes | memoryview) -> Iterator[Record]:
     """The records of the first batch in ``batch``, decompressed where needed.
 
@@ -295,71 +318,30 @@ def records(batch: bytes | memoryview) -> Iterator[Record]:
     if header.magic != 2:
         raise CorruptBatch(f"magic {header.magic}")
     try:
-        body = bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
-        if header.codec:
-            body = DECOMPRESS[header.codec](body)
-        position = 0
+        body, position = opened(batch, header), 0
         for _ in range(header.record_count):
-            length, position = _varint(body, position)
+            length, position = varint(body, position)
             end = position + length
             if length < 0 or end > len(body):
                 raise CorruptBatch(f"record length {length}")
             yield _record(body, position, header)
             position = end
-    except (KeyError, IndexError, struct.error, cramjam.DecompressionError, UnicodeDecodeError) as error:
+    except (IndexError, UnicodeDecodeError) as error:
         raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error!r}") from error
 
 
 def _record(body: bytes, position: int, header: BatchHeader) -> Record:
-    timestamp_delta, position = _varint(body, position + 1)
-    offset_delta, position = _varint(body, position)
-    key, position = _bytes(body, position)
-    value, position = _bytes(body, position)
-    count, position = _varint(body, position)
+    timestamp_delta, position = varint(body, position + 1)
+    offset_delta, position = varint(body, position)
+    key, position = byte_string(body, position)
+    value, position = byte_string(body, position)
+    count, position = varint(body, position)
     own_headers = []
     for _ in range(count):
-        name, position = _bytes(body, position)
-        content, position = _bytes(body, position)
+        name, position = byte_string(body, position)
+        content, position = byte_string(body, position)
         own_headers.append(((name or b"").decode(), content))
     timestamp = header.base_timestamp + timestamp_delta
     if header.attributes & LOG_APPEND_TIME_BIT:
         timestamp = header.max_timestamp
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(own_headers))
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-
-
-def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = _varint(data, position)
-    if length < 0:
-        return None, position
-    end = position + length
-    if end > len(data):
-        raise IndexError("a field runs past the end of its batch")
-    return data[position:end], end
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    value = (value << 1) ^ (value >> 63)
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _put_bytes(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        out.append(1)  # the zigzag varint of -1
-    else:
-        _put_varint(out, len(value))
-        out += value

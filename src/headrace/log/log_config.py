@@ -24,8 +24,22 @@ class LogConfig:
     message_timestamp_before_max_ms: int = FOREVER
     message_timestamp_after_max_ms: int = 3600000
     cleanup_policy: str = "delete"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = FOREVER
+    delete_retention_ms: int = 86400000
     file_delete_delay_ms: int = 60000
     """Kept for its name only: files go at once, as no read outlives the call that makes it."""
     producer_id_expiration_ms: int = 86400000
     internal: bool = False
     """The log holds the state of coordinators: damage in its midst is an error, not something to cut off."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the latest record of each key is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """segment.ms, or max.compaction.lag.ms if that is less, as only closed segments are compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms

@@ -169,7 +169,7 @@ class LogDirectory:
         self._lock = -1
 
     def _flush_changed(self) -> None:
-        changed = [log for log in self.logs.values() if log.has_unflushed]
+        changed = [log for log in self.logs.values() if log.unflushed_records]
         if len(changed) > SYNC_ALL_ABOVE:
             os.sync()
         else:

@@ -75,6 +75,10 @@ class PartitionLog:
         self._log_start_offset = 0
         self._end_offset = 0
         self._flushed_offset = 0
+        self.first_dirty_offset: int | None = None
+        """Compaction's: where the part that it has not been over begins; None before it has looked."""
+        self.is_uncleanable = False
+        """Compaction's: it has met damage, and does not try again."""
 
     # ------------------------------------------------------------------ where it starts and ends
 
@@ -124,9 +128,21 @@ class PartitionLog:
         return self._loaded
 
     @property
-    def has_unflushed(self) -> bool:
-        """Whether there is something to flush; does not load the log."""
-        return self._end_offset != self._flushed_offset
+    def is_deleted(self) -> bool:
+        """Whether the topic was deleted."""
+        return self._deleted
+
+    @property
+    def syncs(self) -> bool:
+        """Whether files are forced to disk."""
+        return self._home.sync
+
+    @property
+    def segments(self) -> SegmentList:
+        """All segments, the last one of which is appended to."""
+        if not self._loaded:
+            self._load()
+        return self._segments
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """``(epoch, end offset)`` for OffsetForLeaderEpoch, (-1, -1) for an epoch that never was."""
@@ -366,6 +382,11 @@ class PartitionLog:
         self._aborted.drop_below(self._log_start_offset)
         logger.info("Deleted %d old segments of %s, which starts at %d now", count, self.path, self._log_start_offset)
         return count
+
+    def replace_segments(self, number: int, count: int, cleaned: Segment) -> None:
+        """Compaction has put a file in the place of those of ``count`` segments from the one with that number on."""
+        made = Segment(self._home.files, self.path, cleaned.base_offset, cleaned.size_bytes, cleaned.created_ms)
+        self._segments.replace(number, count, made)
 
     # ------------------------------------------------------------------ durability, the end
 

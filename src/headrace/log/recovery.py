@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.log import aborted_transactions
+from headrace.log import aborted_transactions, swap
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.batch import (
     EPOCH_AND_MAGIC,
@@ -75,6 +75,7 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loa
     :param whole: cut nothing else: what is followed by batches that are right was not torn by a crash
     :raises CorruptLog: in that case
     """
+    swap.recover(directory)
     segments, producers, aborted = _load_segments(directory, files, crashed=crashed, whole=whole)
     start = _read_log_start(directory)
     end = segments[-1].next_offset if segments else 0

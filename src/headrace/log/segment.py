@@ -36,6 +36,7 @@ HEADERS_CHUNK_BYTES = 1 << 16
 RECOVERY_CHUNK_BYTES = 1 << 22
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 MAX_RELATIVE_OFFSET = 2**31 - 1
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def scan(fd: int, position: int, end: int, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -133,14 +134,18 @@ class Segment:
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(suffix))
 
-    def delete(self) -> None:
-        """Remove the files."""
+    def abandon(self) -> None:
+        """Close the handle; the segment is not used any more."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
             self._loaded = False
             self._files.forget(self)
-        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+
+    def delete(self) -> None:
+        """Remove the files."""
+        self.abandon()
+        for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path(suffix))
 
@@ -186,7 +191,7 @@ class Segment:
                 return False
             indexed_offset = None
             self.next_offset = last_offset + 1
-            if header.max_timestamp > self._max_timestamp:
+            if header.max_timestamp > self._max_timestamp and header.record_count:
                 self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, last_offset
             position += header.size_bytes
         self._since_index = self.size_bytes - start
@@ -225,7 +230,8 @@ class Segment:
                 break
             if check_crc and not has_right_crc(batch, header):
                 break
-            self.note(position, header.size_bytes, header.last_offset, header.max_timestamp, index_interval_bytes)
+            max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
+            self.note(position, header.size_bytes, header.last_offset, max_timestamp, index_interval_bytes)
             end = position + header.size_bytes
             if on_batch:
                 on_batch(header, batch)
@@ -290,13 +296,13 @@ class Segment:
         age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
         return (
             self.size_bytes + size > config.segment_bytes
-            or age_ms > config.segment_ms
+            or age_ms > config.longest_segment_ms
             or len(self.offsets.data) + 8 > config.segment_index_bytes
             or len(self.times.data) + 24 > config.segment_index_bytes
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
-    def fsync(self, suffixes: Sequence[str] = (".log", ".txnindex", ".index", ".timeindex")) -> None:
+    def fsync(self, suffixes: Sequence[str] = SUFFIXES) -> None:
         """Force the files to disk; safe to call from another thread."""
         for suffix in suffixes:
             path = self.path(suffix)

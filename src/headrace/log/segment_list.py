@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from operator import is_
 
 from headrace.log.segment import Segment
 
@@ -45,6 +46,19 @@ class SegmentList:
         self._segments[0].delete()
         del self._segments[0], self._bases[0]
 
+    def number_of(self, segments: Sequence[Segment]) -> int | None:
+        """Where these segments stand, one after the other; None when they do not any more."""
+        number = bisect_left(self._bases, segments[0].base_offset)
+        found = self._segments[number : number + len(segments)]
+        same = len(found) == len(segments) and all(map(is_, found, segments))
+        return number if same else None
+
+    def replace(self, number: int, count: int, segment: Segment) -> None:
+        """Let one segment stand for ``count`` of them, the first of which has the same base offset."""
+        self._positions.clear()
+        self._segments[number : number + count] = [segment]
+        self._bases[number : number + count] = [segment.base_offset]
+
     def end_of(self, number: int, log_end_offset: int) -> int:
         """The offset at which a segment ends, exclusive."""
         following = number + 1
@@ -66,8 +80,9 @@ class SegmentList:
         number = bisect_right(self._bases, offset) - 1
         segment = self._segments[number]
         position = segment.locate(offset)
-        if position >= segment.size_bytes:  # compaction may leave a gap at the end of a segment
-            return self._segments[number + 1], 0
+        while position >= segment.size_bytes and number + 1 < len(self._segments):
+            number += 1  # compaction has left a gap at the end of a segment, or nothing of it
+            segment, position = self._segments[number], 0
         return segment, position
 
     def remember(self, segment: Segment, position: int, log_end_offset: int) -> None:

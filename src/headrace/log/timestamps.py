@@ -44,8 +44,8 @@ def _first_in_batch(
     segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, log_start_offset: int
 ) -> Found | None:
     first = max(header.base_offset, log_start_offset)
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        return first, header.max_timestamp
+    if header.attributes & LOG_APPEND_TIME_BIT and header.record_count > header.last_offset_delta:
+        return first, header.max_timestamp  # nothing was compacted away
     try:
         for record in records(segment.read(position, header.size_bytes)):
             if record.timestamp_ms >= timestamp_ms and record.offset >= first:

@@ -1,0 +1,159 @@
+"""Compaction in the background: which log next, in how many threads, how fast.
+
+What a round over a log does is in :mod:`headrace.log.cleaner`. Every ``log.cleaner.backoff.ms`` the logs of compacted
+topics are looked at; those that are worth it are cleaned, the dirtiest first, ``log.cleaner.threads`` at a time. The
+event loop only looks, and puts finished segments in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from headrace.log.batch import CorruptBatch
+from headrace.log.cleanable import Cleanable, cleanable
+from headrace.log.cleaner import CleaningStopped, Pace, Round
+from headrace.log.partition_log import PartitionLog
+
+from .limits import INTERNAL_CLEANED_BYTES
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+log = logging.getLogger("headrace.cleaner")
+
+MAX_THREADS = 16
+"""More ``log.cleaner.threads`` than that are not used."""
+
+
+class Cleaner:
+    """Compacts the logs of one broker. Lives on its event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._executor: ThreadPoolExecutor | None = None
+        self._pace = Pace(lambda: broker.config.get_float("log.cleaner.io.max.bytes.per.second"))
+        self._begun: list[Generator[Callable[[], None]]] = []
+        """The rounds that are not over."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Clean from now on, if ``log.cleaner.enable`` says so."""
+        if self._broker.config.get_bool("log.cleaner.enable"):
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Stop; what is half done is discarded."""
+        self._pace.stop()
+        if self._task is not None:
+            self._task.cancel()
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+        for steps in self._begun:
+            steps.close()
+
+    async def _run(self) -> None:
+        config = self._broker.config
+        while True:
+            await asyncio.sleep(config.get_int("log.cleaner.backoff.ms") / 1000)
+            try:
+                while await self._clean_all(min(config.get_int("log.cleaner.threads"), MAX_THREADS)):
+                    pass
+            except Exception:
+                log.exception("compaction failed; it goes on after log.cleaner.backoff.ms")
+
+    async def _clean_all(self, threads: int) -> int:
+        """Clean what is worth it now, and answer how many logs that were."""
+        if not threads:
+            return 0
+        ranked: list[tuple[bool, float, int, PartitionLog]] = []
+        async for partition_log in self._compacted():
+            plan = self._plan(partition_log)
+            if plan is not None:
+                ranked.append((plan.is_overdue, plan.dirty_ratio, len(ranked), partition_log))
+        ranked.sort(reverse=True)
+        left = iter([partition_log for *_, partition_log in ranked])
+        dedupe_bytes = self._broker.config.get_int("log.cleaner.dedupe.buffer.size") // threads
+        return sum(await asyncio.gather(*(self._work(left, dedupe_bytes) for _ in range(threads))))
+
+    async def _work(self, left: Iterator[PartitionLog], dedupe_bytes: int) -> int:
+        """Clean one log after the other, and answer how many went well."""
+        count = 0
+        for partition_log in left:
+            plan = self._plan(partition_log)
+            if plan is not None:
+                count += await self._clean(partition_log, plan, dedupe_bytes)
+        return count
+
+    async def _compacted(self) -> AsyncIterator[PartitionLog]:
+        """The logs of compacted topics that ever had a record, with room for others between them."""
+        broker = self._broker
+        for topic in list(broker.catalog.topics.values()):
+            if "compact" not in (broker.config.topic_value(topic, "cleanup.policy") or ""):
+                continue
+            for partition in broker.logs.existing_partitions(topic.name, topic.partitions):
+                if broker.catalog.topics_by_id.get(topic.topic_id) is not None:
+                    partition_log = broker.log(topic, partition)
+                    if partition_log is not None:
+                        yield partition_log
+                await asyncio.sleep(0)
+
+    def _plan(self, partition_log: PartitionLog) -> Cleanable | None:
+        if partition_log.is_uncleanable or partition_log.is_deleted or not partition_log.config.is_compacted:
+            return None
+        now_ms = self._broker.now_ms()
+        try:
+            if partition_log.config.internal:
+                _roll_if_dirty(partition_log, now_ms)
+            return cleanable(partition_log, now_ms)
+        except OSError as error:
+            log.warning("cannot look at %s for compaction: %s", partition_log.path, error)
+            return None
+
+    async def _clean(self, partition_log: PartitionLog, plan: Cleanable, dedupe_bytes: int) -> bool:
+        counted = self._broker.metrics.cleaner
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(MAX_THREADS, "headrace-cleaner")
+        one = Round(partition_log, plan, self._broker.now_ms(), dedupe_bytes, self._pace)
+        steps = one.steps()
+        self._begun.append(steps)
+        try:
+            for step in steps:
+                await asyncio.get_running_loop().run_in_executor(self._executor, step)
+        except CleaningStopped:
+            return False
+        except OSError as error:
+            if not partition_log.is_deleted:
+                counted.failures += 1
+                log.error("cannot compact %s now: %s", partition_log.path, error)
+            return False
+        except Exception as error:
+            partition_log.is_uncleanable = True
+            counted.failures += 1
+            trace = None if isinstance(error, CorruptBatch) else error
+            log.error("%s is not compacted until the next start: %s", partition_log.path, error, exc_info=trace)
+            return False
+        finally:
+            steps.close()
+            self._begun.remove(steps)
+        counted.cleaned(one)
+        log.info("compacted %s up to offset %d", partition_log.path, one.end_offset)
+        return True
+
+
+def _roll_if_dirty(partition_log: PartitionLog, now_ms: int) -> None:
+    """Close the last segment of an internal log when cleaning it too would be worth it: a start reads all of it.
+
+    Where an open transaction keeps the segment before it from being cleaned, that would only make more files.
+    """
+    segments = partition_log.segments
+    if not len(segments):
+        return
+    active = segments[-1]
+    if active.size_bytes < INTERNAL_CLEANED_BYTES or partition_log.last_stable_offset <= active.base_offset:
+        return
+    if active.size_bytes > partition_log.config.min_cleanable_dirty_ratio * partition_log.size_bytes():
+        partition_log.roll(now_ms)

@@ -1,0 +1,90 @@
+"""How much of a log compaction would look at, and whether that is worth it. By Kafka's rules."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from headrace.log.files import replace_file
+from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import Segment
+
+logger = logging.getLogger("headrace.log")
+
+CLEANER_OFFSET_FILE = "cleaner-offset"
+
+
+class Cleanable(NamedTuple):
+    """What a round would do.
+
+    :ivar first_dirty_offset: up to here earlier rounds have cleaned
+    :ivar end_offset: how far this one may go, exclusive
+    :ivar segments: those with offsets before that
+    :ivar dirty_ratio: bytes of the segments from ``first_dirty_offset`` on in those of ``segments``
+    :ivar is_overdue: a record waits for longer than max.compaction.lag.ms
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    segments: tuple[Segment, ...]
+    dirty_ratio: float
+    is_overdue: bool
+
+
+def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
+    """What there is to clean in a log; None when nothing is, or too little by min.cleanable.dirty.ratio.
+
+    The last segment is not cleaned, nor what may still be part of an open transaction, nor segments with records
+    younger than min.compaction.lag.ms.
+    """
+    config, segments = log.config, list(log.segments)
+    if len(segments) < 2:
+        return None
+    first_dirty = _first_dirty_offset(log)
+    sealed = [*zip(segments, (segment.base_offset for segment in segments[1:]), strict=False)]
+    end_offset = min(sealed[-1][1], log.last_stable_offset)
+    dirty = [segment for segment, end in sealed if end > first_dirty]
+    if config.min_compaction_lag_ms > 0:
+        youngest_ms = now_ms - config.min_compaction_lag_ms
+        young = next((segment for segment in dirty if segment.max_timestamp[0] > youngest_ms), None)
+        if young is not None:
+            end_offset = min(end_offset, young.base_offset)
+    dirty_bytes = sum(segment.size_bytes for segment in dirty if segment.base_offset < end_offset)
+    if end_offset <= first_dirty or not dirty_bytes:
+        return None
+    found = tuple(segment for segment, _ in sealed if segment.base_offset < end_offset)
+    ratio = dirty_bytes / sum(segment.size_bytes for segment in found)
+    is_overdue = _is_overdue(log, dirty, now_ms)
+    if ratio <= config.min_cleanable_dirty_ratio and not is_overdue:
+        return None
+    return Cleanable(first_dirty, end_offset, found, ratio, is_overdue)
+
+
+def _is_overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
+    longest_ms = max(log.config.max_compaction_lag_ms, log.config.min_compaction_lag_ms)
+    if longest_ms >= now_ms:
+        return False
+    times = [segment.first_timestamp for segment in dirty]
+    return any(0 < time < now_ms - longest_ms for time in times)
+
+
+def _first_dirty_offset(log: PartitionLog) -> int:
+    """Where the part that no round has cleaned begins."""
+    if log.first_dirty_offset is None:
+        try:
+            with open(f"{log.path}/{CLEANER_OFFSET_FILE}", "rb") as file:
+                log.first_dirty_offset = int(file.read() or 0)
+        except (FileNotFoundError, ValueError):
+            log.first_dirty_offset = 0
+    if not log.log_start_offset <= log.first_dirty_offset <= log.segments[-1].base_offset:
+        log.first_dirty_offset = log.log_start_offset  # records were deleted, or lost in a crash
+    return log.first_dirty_offset
+
+
+def cleaned_up_to(log: PartitionLog, offset: int) -> None:
+    """A round has cleaned the log up to ``offset``. Not forced to disk: to clean once more does no harm.
+
+    :raises OSError: when the disk refuses
+    """
+    log.first_dirty_offset = offset
+    replace_file(f"{log.path}/{CLEANER_OFFSET_FILE}", b"%d\n" % offset, sync=False)

@@ -1,0 +1,350 @@
+"""One round of compaction on the files of a log: read, write anew, put in place.
+
+Segments that are not appended to any more do not change, so a thread reads them through handles of its own while the
+log is used. What the thread has written takes effect in the log's own thread, if the segments are still the same:
+:meth:`Round.steps` is the two taking turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+
+from headrace.log import aborted_transactions, swap
+from headrace.log.aborted_transactions import AbortedTransaction
+from headrace.log.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, CorruptBatch, has_right_crc, header_at
+from headrace.log.cleanable import Cleanable, cleaned_up_to
+from headrace.log.compaction import AbortedLookup, Compactor, LatestOffsets, last_of_producers
+from headrace.log.files import OpenFiles, fsync_path
+from headrace.log.log_config import LogConfig
+from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, scan
+
+logger = logging.getLogger("headrace.log")
+
+WRITE_BYTES = 1 << 18
+"""So much is collected before it is written."""
+WORK_S, REST_S = 0.002, 0.001
+"""After so long a cleaner thread lets the others run, for at least so long."""
+
+
+class CleaningStopped(Exception):
+    """The broker stops, or the log is not what it was when the round began."""
+
+
+class Pace:
+    """How fast cleaner threads may go; all of them share one.
+
+    :param max_bytes_per_second: read and written (log.cleaner.io.max.bytes.per.second)
+    """
+
+    def __init__(self, max_bytes_per_second: Callable[[], float] = lambda: float("inf")) -> None:
+        self._max_bytes_per_second = max_bytes_per_second
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Have all threads end soon, with :class:`CleaningStopped`."""
+        self._stopped.set()
+
+    def spend(self, size_bytes: int) -> None:
+        """Wait until so many bytes may be read or written.
+
+        :raises CleaningStopped: when there is no use in waiting
+        """
+        with self._lock:
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now) + size_bytes / self._max_bytes_per_second()
+            wait = self._free_at - now
+        if wait > REST_S:
+            self._stopped.wait(wait)
+        if self._stopped.is_set():
+            raise CleaningStopped
+
+    def rest(self, since: float) -> float:
+        """Let other threads have the interpreter, if this one has had it for a while: since ``time.perf_counter``."""
+        now = time.perf_counter()
+        if now - since < WORK_S:
+            return since
+        time.sleep(REST_S)
+        return time.perf_counter()
+
+
+class _Source:
+    """A segment as the thread sees it: what it needs to read it without the log."""
+
+    __slots__ = ("base_offset", "created_ms", "end_offset", "path", "segment", "size_bytes")
+
+    def __init__(self, segment: Segment, end_offset: int) -> None:
+        self.segment = segment
+        self.path = segment.path(".log")
+        self.base_offset = segment.base_offset
+        self.end_offset = end_offset
+        self.size_bytes = segment.size_bytes
+        self.created_ms = segment.created_ms
+
+    def batches(self, pace: Pace) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """All of them, each with the right checksum.
+
+        :raises CorruptBatch: where the next one is damaged
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end, spent, since = 0, 0, time.perf_counter()
+            for position, header, data in scan(fd, 0, self.size_bytes, whole=True):
+                if header.magic != 2 or not has_right_crc(data, header):
+                    break
+                yield header, data
+                end = position + header.size_bytes
+                if end - spent >= WRITE_BYTES:
+                    pace.spend(end - spent)
+                    spent = end
+                since = pace.rest(since)
+            pace.spend(end - spent)
+            if end != self.size_bytes:
+                raise CorruptBatch(f"{self.path} is damaged at position {end}")
+        finally:
+            os.close(fd)
+
+
+class _Output:
+    """A segment that is being written."""
+
+    def __init__(self, directory: str, source: _Source, config: LogConfig, pace: Pace) -> None:
+        self.segment = Segment(OpenFiles(2), directory, source.base_offset, 0, source.created_ms)
+        self._interval = config.index_interval_bytes
+        self._pace = pace
+        self._buffers: list[bytes | memoryview] = []
+        self._pending = 0
+        self.segment.open()
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Write a batch."""
+        header = header_at(data[:HEADER_BYTES])
+        max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
+        position = self.segment.size_bytes + self._pending
+        self.segment.note(position, len(data), header.last_offset, max_timestamp, self._interval)
+        self._buffers.append(data)
+        self._pending += len(data)
+        if self._pending >= WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        size, self._pending = self._pending, 0
+        joined, self._buffers = b"".join(self._buffers), []
+        if size:
+            self.segment.append([joined], size)
+            self._pace.spend(size)
+
+    def close(self, created_ms: int, aborted: Sequence[AbortedTransaction], *, sync: bool) -> None:
+        """Finish the files, as if they had been made at ``created_ms``."""
+        self._write()
+        self.segment.release()
+        self.segment.created_ms = created_ms
+        path = self.segment.path(".log")
+        aborted_transactions.write(self.segment.path(aborted_transactions.SUFFIX), aborted)
+        os.utime(path, ns=(created_ms * 1_000_000, created_ms * 1_000_000))
+        if sync:
+            self.segment.fsync((".log", aborted_transactions.SUFFIX))
+
+    def abandon(self) -> None:
+        """Close the handle."""
+        self.segment.abandon()
+
+
+def groups(sources: Iterable[_Source], config: LogConfig) -> Iterator[list[_Source]]:
+    """Runs of segments that fit into one, each at least one long."""
+    group: list[_Source] = []
+    size = 0
+    for source in sources:
+        entries = (size + source.size_bytes) // max(config.index_interval_bytes, HEADER_BYTES) + 2
+        if group and (
+            size + source.size_bytes > config.segment_bytes
+            or entries * 12 > config.segment_index_bytes
+            or source.end_offset - group[0].base_offset > MAX_RELATIVE_OFFSET
+        ):
+            yield group
+            group, size = [], 0
+        group.append(source)
+        size += source.size_bytes
+    if group:
+        yield group
+
+
+class Round:
+    """One round over one log. Made and asked for its steps in the log's own thread.
+
+    :param plan: what :func:`~headrace.log.cleanable.cleanable` has found
+    :param dedupe_bytes: about how much memory the keys may take; when it is full, the round goes only up to there
+    :ivar end_offset: how far it goes, exclusive
+    :ivar read_bytes: in both passes
+    :ivar written_bytes: the size of the new segments
+    :ivar keys: how many different keys the part had that was not cleaned before
+    """
+
+    def __init__(self, log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int, pace: Pace) -> None:
+        self.log = log
+        self.end_offset = plan.end_offset
+        self.read_bytes = self.written_bytes = self.keys = 0
+        self._first_dirty_offset = plan.first_dirty_offset
+        ends = [segment.base_offset for segment in plan.segments[1:]]
+        number = log.segments.number_of(plan.segments)
+        assert number is not None
+        ends.append(log.segments[number + len(plan.segments)].base_offset)
+        self._sources = [_Source(*pair) for pair in zip(plan.segments, ends, strict=True)]
+        self._config = log.config
+        self._now_ms = now_ms
+        self._latest = LatestOffsets(dedupe_bytes)
+        self._entries = log.aborted.overlapping(log.log_start_offset, log.end_offset)
+        self._aborted = AbortedLookup(self._entries)
+        self._producers = last_of_producers(log.producers)
+        self._pace = pace
+        self._directory = f"{log.path}/{swap.CLEANING}"
+        self._output: _Output | None = None
+        self._begun: tuple[int, int] | None = None
+
+    def steps(self) -> Generator[Callable[[], None]]:
+        """What is to be done in a thread, one after the other. What is between them takes no time.
+
+        The steps and the iterator raise CleaningStopped, CorruptBatch for a damaged segment, and OSError.
+        """
+        yield self._note_keys
+        compactor = Compactor(
+            self._latest.offsets,
+            self.end_offset,
+            aborted=self._aborted,
+            producers=self._producers,
+            now_ms=self._now_ms,
+            delete_retention_ms=self._config.delete_retention_ms,
+        )
+        sources = [source for source in self._sources if source.base_offset < self.end_offset]
+        try:
+            for group in groups(sources, self._config):
+                yield partial(self._clean, compactor, group)
+                if self._output is not None:
+                    self._begin(group)
+                    yield self._sync
+                    self._finish(group)
+                    yield self._tidy
+        finally:
+            if self._output is not None:
+                self._output.abandon()
+            if self._begun is not None:
+                self._cancel(*self._begun)
+        yield self._clear
+        self._check([])
+        cleaned_up_to(self.log, self.end_offset)
+
+    def _note_keys(self) -> None:
+        """The last offset of each key in the part not cleaned yet, or in as much of it as fits."""
+        first, end = self._first_dirty_offset, self.end_offset
+        latest = self._latest
+        for source in self._sources:
+            if source.end_offset <= first:
+                continue
+            for header, batch in source.batches(self._pace):
+                if header.last_offset < first or header.base_offset >= end:
+                    continue
+                if latest.is_full:
+                    self.end_offset = header.base_offset
+                    break
+                self.read_bytes += header.size_bytes
+                if not header.is_control and header not in self._aborted:
+                    latest.note(header, batch, first)
+            if self.end_offset != end:
+                break
+        self.keys = len(latest.offsets)
+
+    def _clean(self, compactor: Compactor, group: Sequence[_Source]) -> None:
+        """Write a group anew; no output when it would be the same."""
+        self._make_directory()
+        output = self._output = _Output(self._directory, group[0], self._config, self._pace)
+        changed = len(group) > 1
+        for source in group:
+            for header, batch in source.batches(self._pace):
+                self.read_bytes += header.size_bytes
+                cleaned = compactor.clean(header, batch)
+                changed = changed or cleaned is not batch
+                if cleaned is not None:
+                    output.add(cleaned)
+        if not changed:
+            output.abandon()
+            self._output = None
+            return
+        aborted = [
+            entry for entry in self._entries
+            if max(group[0].base_offset, self.end_offset) <= entry.last_offset < group[-1].end_offset
+        ]  # fmt: skip
+        output.close(group[-1].created_ms, aborted, sync=self.log.syncs)
+        self.written_bytes += output.segment.size_bytes
+
+    def _make_directory(self) -> None:
+        """An empty one. Not made along with its parent: that one is there unless the topic was deleted."""
+        self._clear()
+        os.mkdir(self._directory)
+
+    def _clear(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _check(self, group: Sequence[_Source]) -> int:
+        if self.log.is_deleted:
+            raise CleaningStopped
+        if not group:
+            return 0
+        number = self.log.segments.number_of([source.segment for source in group])
+        if number is None:
+            raise CleaningStopped
+        return number
+
+    def _begin(self, group: Sequence[_Source]) -> None:
+        self._check(group)
+        self._begun = group[0].base_offset, group[-1].end_offset
+        swap.begin(self.log.path, *self._begun)
+
+    def _sync(self) -> None:
+        if self.log.syncs:
+            fsync_path(self.log.path)
+
+    def _cancel(self, base_offset: int, end_offset: int) -> None:
+        """What was begun is not finished. A start must not find it, as the log may be another one by then."""
+        try:
+            if not self.log.is_deleted:
+                swap.cancel(self.log.path, base_offset, end_offset)
+        except OSError as error:
+            self.log.is_uncleanable = True
+            logger.error("Cannot take back a compaction of %s, restart the broker soon: %s", self.log.path, error)
+
+    def _finish(self, group: Sequence[_Source]) -> None:
+        """The new segment takes the place of the old ones."""
+        number = self._check(group)
+        assert self._output is not None
+        assert self._begun is not None
+        made, begun = self._output.segment, self._begun
+        self._output = self._begun = None
+        for source in group:
+            source.segment.abandon()
+        try:
+            swap.finish(self.log.path, *begun)
+        except OSError as error:
+            self.log.is_uncleanable = True
+            logger.error("Compaction of %s stopped half-way, restart the broker to finish it: %s", self.log.path, error)
+            raise
+        self.log.replace_segments(number, len(group), made)
+        self.log.aborted.drop_between(begun[0], min(begun[1], self.end_offset))
+
+    def _tidy(self) -> None:
+        swap.discard_old(self.log.path)
+
+
+def clean(log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int = 1 << 27) -> Round:
+    """A whole round at once, in this thread. The log is not to be used meanwhile."""
+    one = Round(log, plan, now_ms, dedupe_bytes, Pace())
+    for step in one.steps():
+        step()
+    return one

@@ -1,0 +1,102 @@
+"""Putting one cleaned segment in the place of several, so that a crash between any two steps loses nothing.
+
+What is written anew grows in the directory ``cleaning`` beside the segments. When it is on disk, it is renamed to
+``<base>-<end>.log.swap``: that decides it. From then on the segments from offset ``base`` up to ``end``, exclusive, are
+on their way out, and a start that finds the file finishes what was begun; without the file it discards the rest. The
+aborted transactions that the new segment still has to tell of are in ``<base>-<end>.txnindex.swap``, which counts only
+along with the other file. Indexes need no care: one that is missing is rebuilt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+
+from headrace.log.segment import SUFFIXES
+
+CLEANING = "cleaning"
+"""Where segments are written anew."""
+DELETED = ".deleted"
+_LOG_SWAP, _TXNINDEX_SWAP = ".log.swap", ".txnindex.swap"
+
+
+def _stem(base_offset: int, end_offset: int) -> str:
+    return f"{base_offset:020d}-{end_offset:020d}"
+
+
+def begin(directory: str, base_offset: int, end_offset: int) -> None:
+    """Decide that what stands in ``cleaning`` replaces these offsets. Force the directory to disk before the next step.
+
+    :raises OSError: then nothing is decided
+    """
+    made, swap = f"{directory}/{CLEANING}/{base_offset:020d}", f"{directory}/{_stem(base_offset, end_offset)}"
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(f"{made}.txnindex", f"{swap}{_TXNINDEX_SWAP}")
+    os.rename(f"{made}.log", f"{swap}{_LOG_SWAP}")
+
+
+def cancel(directory: str, base_offset: int, end_offset: int) -> None:
+    """Take back :func:`begin`."""
+    swap = f"{directory}/{_stem(base_offset, end_offset)}"
+    for suffix in (_LOG_SWAP, _TXNINDEX_SWAP):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(swap + suffix)
+
+
+def finish(directory: str, base_offset: int, end_offset: int) -> None:
+    """Let it take effect. The old files are only renamed, which is quick; :func:`discard_old` removes them.
+
+    :raises OSError: then the next start finishes it
+    """
+    for name in list(_replaced(directory, base_offset, end_offset)):
+        os.rename(f"{directory}/{name}", f"{directory}/{name}{DELETED}")
+    final = f"{directory}/{base_offset:020d}"
+    for suffix in (".index", ".timeindex"):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(f"{directory}/{CLEANING}/{base_offset:020d}{suffix}", final + suffix)
+    swap = f"{directory}/{_stem(base_offset, end_offset)}"
+    with contextlib.suppress(FileNotFoundError):
+        os.link(f"{swap}{_TXNINDEX_SWAP}", f"{final}.txnindex")
+    os.rename(f"{swap}{_LOG_SWAP}", f"{final}.log")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{swap}{_TXNINDEX_SWAP}")
+
+
+def _replaced(directory: str, base_offset: int, end_offset: int) -> Iterator[str]:
+    """The files of the segments with these offsets."""
+    for name in os.listdir(directory):
+        stem, suffix = os.path.splitext(name)
+        if suffix in SUFFIXES and stem.isdigit() and base_offset <= int(stem) < end_offset:
+            yield name
+
+
+def discard_old(directory: str) -> None:
+    """Remove the files that were replaced. May take its time."""
+    for name in os.listdir(directory):
+        if name.endswith(DELETED):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{directory}/{name}")
+
+
+def recover(directory: str) -> None:
+    """Finish what was decided before the broker stopped, and discard what was not.
+
+    :raises OSError: when the disk refuses
+    """
+    names = os.listdir(directory)
+    for name in names:
+        if name.endswith(_LOG_SWAP):
+            base, _, end = name.removesuffix(_LOG_SWAP).partition("-")
+            if os.path.isdir(f"{directory}/{CLEANING}"):  # an index there may be older than the swap
+                shutil.rmtree(f"{directory}/{CLEANING}")
+            finish(directory, int(base), int(end))
+    for name in names:
+        if name.endswith(_TXNINDEX_SWAP):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{directory}/{name}")
+    if CLEANING in names:
+        shutil.rmtree(f"{directory}/{CLEANING}", ignore_errors=True)
+    if any(name.endswith(DELETED) for name in names):
+        discard_old(directory)
