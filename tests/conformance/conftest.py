@@ -18,8 +18,9 @@ SMALL_CONFIGS = {
     "group.share.max.size": "2",
     "group.share.max.share.sessions": "3",
     "share.coordinator.snapshot.update.records.per.snapshot": "3",
+    "offsets.retention.check.interval.ms": "1000",
 }
-"""A broker whose limits a case can reach: what groups cannot have of their own."""
+"""A broker whose limits and times a case can reach: what groups cannot have of their own."""
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,327 @@
+"""Classic groups and committed offsets as cases see them, asked with raw requests in any version.
+
+    group = ClassicGroup(world)
+    member = group.join(subscription(topic.name))
+    assert member.commit(topic, {0: 5}) == {0: OK}
+    assert group.committed == {topic.name: {0: 5}}
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from headrace.errors import ErrorCode
+from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
+from tests.raw import Connection
+from tests.support import unique, wait_until
+
+NONE = -1
+"""The offset of a partition without one; the generation of a client that is no member."""
+
+Partition = tuple[int, int, str, str]
+"""Offset, leader epoch, metadata, error."""
+
+
+def subscription(*topics: str, version: int = 1, owned: Mapping[str, Sequence[int]] | None = None) -> bytes:
+    """What a consumer says of itself in its JoinGroup: Kafka's ConsumerProtocol, of version 1 with what it owns."""
+    data = struct.pack(">hi", version, len(topics))
+    for topic in topics:
+        data += struct.pack(">h", len(topic)) + topic.encode()
+    data += struct.pack(">i", -1)
+    if version >= 1:
+        data += struct.pack(">i", len(owned or {}))
+        for topic, partitions in (owned or {}).items():
+            data += struct.pack(">h", len(topic)) + topic.encode()
+            data += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
+    return data
+
+
+class ClassicGroup:
+    """A group of classic members, or of none: a group id with committed offsets."""
+
+    def __init__(self, world: World, group_id: str | None = None) -> None:
+        self.world = world
+        self.id = unique("classic") if group_id is None else group_id
+
+    # --- offsets ---
+
+    def commit(
+        self,
+        topic: Topic | str | UUID,
+        offsets: Mapping[int, int],
+        version: int = 9,
+        *,
+        member_id: str = "",
+        generation: int = NONE,
+        metadata: str | None = "",
+        leader_epoch: int = -1,
+        retention_ms: int | None = None,
+        instance_id: str | None = None,
+    ) -> dict[int, str]:
+        """OffsetCommit in one topic: the error of each partition."""
+        fields: dict[str, Any] = {"group_id": self.id, "member_id": member_id}
+        fields["generation_id_or_member_epoch"] = generation
+        if version >= 7:
+            fields["group_instance_id"] = instance_id
+        if 2 <= version <= 4:
+            fields["retention_time"] = -1 if retention_ms is None else retention_ms
+        partitions: list[dict[str, Any]] = [
+            {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata}
+            | ({"committed_leader_epoch": leader_epoch} if version >= 6 else {})
+            for index, offset in offsets.items()
+        ]
+        named = {"topic_id" if version >= 10 else "name": _reference(topic, version), "partitions": partitions}
+
+        def answered() -> dict[int, str] | None:
+            response = self.world.connection.ask(8, version, topics=[named], **fields)
+            ((answer,),) = ([one.partitions for one in response.topics],)
+            if any(one.error_code in COORDINATOR_IS_COMING for one in answer):
+                return None
+            return {one.partition_index: outcome(one.error_code) for one in answer}
+
+        return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
+
+    def fetch(
+        self,
+        asked: Mapping[Any, Sequence[int]] | None,
+        version: int = 9,
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+        stable: bool = False,
+    ) -> dict[Any, dict[int, Partition]] | str:
+        """OffsetFetch of this group, or its error: topic name or id → partition → offset, epoch, metadata, error."""
+        return fetch(self.world, version, {self.id: asked}, member_id, member_epoch, stable=stable)[self.id]
+
+    @property
+    def committed(self) -> dict[str, dict[int, int]]:
+        """All offsets that the group has (KIP-88)."""
+        found = self.fetch(None)
+        assert not isinstance(found, str), found
+        return {topic: {index: one[0] for index, one in partitions.items()} for topic, partitions in found.items()}
+
+    def delete_offsets(self, asked: Mapping[str, Sequence[int]]) -> list[tuple[str, int, str]] | str:
+        """OffsetDelete: (topic, partition, error) in the order of the answer, or the error of the whole."""
+        topics = [
+            {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
+            for name, indexes in asked.items()
+        ]
+        response = self.world.ask(47, 0, group_id=self.id, topics=topics)
+        if response.error_code:
+            assert not response.topics
+            return outcome(response.error_code)
+        return [
+            (topic.name, one.partition_index, outcome(one.error_code))
+            for topic in response.topics
+            for one in topic.partitions
+        ]
+
+    # --- the group ---
+
+    @property
+    def listed(self) -> tuple[str, str, str] | None:
+        """State, protocol type and group type, or None when it is not in ListGroups."""
+        return self.world.groups().get(self.id)
+
+    @property
+    def state(self) -> str | None:
+        """The state, None when the group is not listed."""
+        return self.listed[0] if self.listed else None
+
+    def described(self, version: int = 6) -> Any:
+        """DescribeGroups."""
+        (group,) = self.world.ask(15, version, groups=[self.id], include_authorized_operations=False).groups
+        return group
+
+    def delete(self) -> str:
+        """DeleteGroups: the error."""
+        (result,) = self.world.ask(42, 2, groups_names=[self.id]).results
+        return outcome(result.error_code)
+
+    def member(self, *protocols: tuple[str, bytes], **fields: Any) -> ClassicMember:
+        """A member that has not joined, on a connection of its own."""
+        return ClassicMember(self, self.world.connect(), protocols or (("range", subscription()),), **fields)
+
+    def join(self, *metadata: bytes, **fields: Any) -> ClassicMember:
+        """The only member of a stable group."""
+        protocols = [(f"protocol-{number}", one) for number, one in enumerate(metadata)]
+        member = self.member(*protocols, **fields)
+        assert member.join() == OK
+        assert member.sync({member.id: b"everything"}) == OK
+        return member
+
+
+@dataclass(slots=True, eq=False)
+class ClassicMember:
+    """A member of the classic protocol.
+
+    :ivar answer: its last JoinGroup's, which has the generation, the leader and, for the leader, the members
+    """
+
+    group: ClassicGroup
+    connection: Connection
+    protocols: Sequence[tuple[str, bytes]]
+    protocol_type: str = "consumer"
+    instance_id: str | None = None
+    session_timeout_ms: int = 10_000
+    rebalance_timeout_ms: int = 30_000
+    id: str = ""
+    answer: Any = None
+    assignment: bytes = b""
+    _sent: tuple[int, int, int] | None = None
+
+    @property
+    def generation(self) -> int:
+        return int(self.answer.generation_id) if self.answer else NONE
+
+    @property
+    def leads(self) -> bool:
+        return bool(self.answer.leader == self.id)
+
+    def send_join(self, version: int = 9) -> None:
+        """JoinGroup without waiting for the others; :meth:`joined` has the answer."""
+        fields: dict[str, Any] = {"group_id": self.group.id, "session_timeout": self.session_timeout_ms}
+        fields |= {"member_id": self.id, "protocol_type": self.protocol_type}
+        fields["protocols"] = [{"name": name, "metadata": metadata} for name, metadata in self.protocols]
+        if version >= 1:
+            fields["rebalance_timeout"] = self.rebalance_timeout_ms
+        if version >= 5:
+            fields["group_instance_id"] = self.instance_id
+        if version >= 8:
+            fields["reason"] = None
+        self._sent = self.connection.send_message(11, version, **fields)
+
+    def joined(self) -> str:
+        """Wait for the answer to :meth:`send_join`: its error."""
+        assert self._sent is not None
+        self.answer, self._sent = self.connection.receive_message(self._sent), None
+        if self.answer.member_id:
+            self.id = self.answer.member_id
+        return outcome(self.answer.error_code)
+
+    def introduce(self, version: int = 9) -> None:
+        """Join as far as it takes to wait for the others: with the member id that the coordinator wants (KIP-394)."""
+        self.send_join(version)
+        if version >= 4 and not self.id and self.instance_id is None:
+            error = self.joined()
+            while error in {code.name for code in COORDINATOR_IS_COMING}:
+                self.send_join(version)
+                error = self.joined()
+            assert error == "MEMBER_ID_REQUIRED"
+            self.send_join(version)
+
+    def join(self, version: int = 9) -> str:
+        """JoinGroup up to its answer: the error."""
+        self.introduce(version)
+        return self.joined()
+
+    def waits(self, within_s: float = 0.3) -> bool:
+        """Whether its JoinGroup or SyncGroup is still not answered."""
+        return not self.connection.has_response(within_s)
+
+    def send_sync(self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None) -> None:
+        """SyncGroup without waiting for the leader."""
+        self._sent = self.connection.send_message(
+            14, 5, group_id=self.group.id, generation_id=self.generation if generation is None else generation,
+            member_id=self.id, group_instance_id=self.instance_id, protocol_type=self.protocol_type,
+            protocol_name=self.answer.protocol_name,
+            assignments=[{"member_id": one, "assignment": data} for one, data in (assignments or {}).items()],
+        )  # fmt: skip
+
+    def synced(self) -> str:
+        """Wait for the answer to :meth:`send_sync`: its error."""
+        assert self._sent is not None
+        answer, self._sent = self.connection.receive_message(self._sent), None
+        self.assignment = answer.assignment
+        return outcome(answer.error_code)
+
+    def sync(self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None) -> str:
+        """SyncGroup up to its answer: the error."""
+        self.send_sync(assignments, generation)
+        return self.synced()
+
+    def heartbeat(self, generation: int | None = None) -> str:
+        answer = self.connection.ask(
+            12, 4, group_id=self.group.id, generation_id=self.generation if generation is None else generation,
+            member_id=self.id, group_instance_id=self.instance_id,
+        )  # fmt: skip
+        return outcome(answer.error_code)
+
+    def leave(self) -> str:
+        one = {"member_id": self.id, "group_instance_id": self.instance_id, "reason": None}
+        answer = self.connection.ask(13, 5, group_id=self.group.id, members=[one])
+        assert answer.error_code == 0
+        return outcome(answer.members[0].error_code)
+
+    def commit(
+        self, topic: Topic | str, offsets: Mapping[int, int], version: int = 9, **fields: Any
+    ) -> dict[int, str]:
+        """OffsetCommit as this member."""
+        fields.setdefault("generation", self.generation)
+        return self.group.commit(
+            topic, offsets, version, member_id=self.id, instance_id=self.instance_id, **fields
+        )
+
+
+def fetch(
+    world: World,
+    version: int,
+    asked: Mapping[str, Mapping[Any, Sequence[int]] | None],
+    member_id: str | None = None,
+    member_epoch: int = -1,
+    *,
+    stable: bool = False,
+) -> dict[str, dict[Any, dict[int, Partition]] | str]:
+    """OffsetFetch of groups: topics of each or None for all; before version 8 there must be one."""
+    extra = {"require_stable": stable} if version >= 7 else {}
+
+    def answered() -> Any:
+        if version < 8:
+            ((group_id, topics),) = asked.items()
+            response = world.connection.ask(9, version, group_id=group_id, topics=_topics(topics, version), **extra)
+            pairs = [(group_id, response)]
+        else:
+            who = {"member_id": member_id, "member_epoch": member_epoch} if version >= 9 else {}
+            groups = [{"group_id": one, "topics": _topics(of, version), **who} for one, of in asked.items()]
+            response = world.connection.ask(9, version, groups=groups, **extra)
+            pairs = [(one.group_id, one) for one in response.groups]
+        codes = [getattr(one, "error_code", 0) for _, one in pairs]
+        return None if COORDINATOR_IS_COMING.intersection(codes) else pairs
+
+    pairs = wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
+    return {group_id: _offsets(one, version) for group_id, one in pairs}
+
+
+def _reference(topic: Topic | str | UUID, version: int) -> str | UUID:
+    if isinstance(topic, (str, UUID)):
+        return topic
+    return topic.id if version >= 10 else topic.name
+
+
+def _topics(asked: Mapping[Any, Iterable[int]] | None, version: int) -> list[dict[str, Any]] | None:
+    field = "topic_id" if version >= 10 else "name"
+    if asked is None:
+        return None
+    return [{field: _reference(topic, version), "partition_indexes": list(of)} for topic, of in asked.items()]
+
+
+def _offsets(group: Any, version: int) -> dict[Any, dict[int, Partition]] | str:
+    if getattr(group, "error_code", ErrorCode.NONE):
+        assert not group.topics
+        return outcome(group.error_code)
+    return {
+        (one.topic_id if version >= 10 else one.name): {
+            partition.partition_index: (
+                partition.committed_offset,
+                getattr(partition, "committed_leader_epoch", -1),
+                partition.metadata,
+                outcome(partition.error_code),
+            )
+            for partition in one.partitions
+        }
+        for one in group.topics
+    }
