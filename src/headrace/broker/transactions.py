@@ -51,7 +51,9 @@ class Transactions:
     def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer | Refusal:
         """A producer comes: what another one left open is aborted, and that one is fenced."""
         decide, now_ms = self.coordinator, self._broker.now_ms()
-        aborted = self._submit(transactional_id, decide.abort_for_new_producer(transactional_id, expected, now_ms))
+        aborted = self._submit(
+            transactional_id, decide.abort_for_new_producer(transactional_id, timeout_ms, expected, now_ms)
+        )
         if isinstance(aborted, Refusal):
             return aborted
         allocate = self._broker.catalog.allocate_producer_id

@@ -81,9 +81,13 @@ def _take_part(
     """Why a transactional batch may not be written, in words that a client of this version knows; None if it may."""
     if transactional_id is None:
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not transactional_id:
+        return Refusal(ErrorCode.INVALID_REQUEST)
     header = header_at(records)
     producer, partition = Producer(header.producer_id, header.producer_epoch), (log.topic, log.partition)
     if version >= _FIRST_THAT_TAKES_PART:
+        if header.base_sequence > 0 and header.producer_id not in log.producers:
+            return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a producer has the sequence 0")
         added = broker.transactions.add_partitions(transactional_id, producer, [partition], EPOCH_PER_TRANSACTION)
         refusal = added if isinstance(added, Refusal) else None
     else:

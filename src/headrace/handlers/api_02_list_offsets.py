@@ -79,7 +79,8 @@ def _find(log: PartitionLog, timestamp: int, read_committed: bool) -> tuple[int,
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp == MAX_TIMESTAMP:
-        return log.max_timestamp()
+        latest = log.max_timestamp()
+        return None if latest is None or latest[0] >= end_offset else latest
     if timestamp < 0:
         return None
     at = log.offset_for_timestamp(timestamp)

@@ -25,15 +25,15 @@ _FIRST_THAT_KNOWS_FENCED = 4
 
 def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> Any:
     transactional_id = request.transactional_id
+    expected = Producer(request.producer_id, request.producer_epoch)
+    if (expected.producer_id < 0) != (expected.producer_epoch < 0):
+        return _response(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
         return _response(ErrorCode.NONE, Producer(broker.catalog.allocate_producer_id(), 0))
     if not transactional_id:
         return _response(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc or request.keep_prepared_txn:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    expected = Producer(request.producer_id, request.producer_epoch)
-    if (expected.producer_id < 0) != (expected.producer_epoch < 0):
-        return _response(ErrorCode.INVALID_REQUEST)
     timeout_ms = milliseconds(request.transaction_timeout)
     producer = broker.transactions.init_producer_id(transactional_id, timeout_ms, expected)
     if isinstance(producer, Refusal):

@@ -62,14 +62,26 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = Producer(asked.producer_id, asked.producer_epoch)
     knows_fenced = version >= _FIRST_THAT_KNOWS_FENCED
+    refused = {one: code for one in partitions if (code := _refusal(broker, *one))}
+    if refused:
+        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     if asked.verify_only:
-        decide = broker.transactions.coordinator.takes_part
-        found = {one: decide(asked.transactional_id, producer, one) for one in partitions}
-        return {one: error_code(refusal, knows_fenced) if refusal else ErrorCode.NONE for one, refusal in found.items()}
-    unknown = [one for one in partitions if isinstance(broker.partition_by_name(*one), ErrorCode)]
-    if unknown:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        return codes | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return {one: _verified(broker, asked.transactional_id, producer, one) for one in partitions}
     reply = broker.transactions.add_partitions(asked.transactional_id, producer, partitions)
     code = error_code(reply, knows_fenced) if isinstance(reply, Refusal) else ErrorCode.NONE
     return dict.fromkeys(partitions, code)
+
+
+def _refusal(broker: Broker, name: str, partition: int) -> ErrorCode | None:
+    """Why nobody may write to a partition in a transaction."""
+    if (topic := broker.catalog.topics.get(name)) is not None and topic.internal:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    found = broker.partition_by_name(name, partition)
+    return found if isinstance(found, ErrorCode) else None
+
+
+def _verified(broker: Broker, transactional_id: str, producer: Producer, partition: tuple[str, int]) -> ErrorCode:
+    refusal = broker.transactions.coordinator.takes_part(transactional_id, producer, partition)
+    if refusal is None:
+        return ErrorCode.NONE
+    return ErrorCode.TRANSACTION_ABORTABLE if refusal.code == ErrorCode.INVALID_TXN_STATE else refusal.code

@@ -24,6 +24,7 @@ from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 
+_FIRST_THAT_KNOWS_ABORTABLE = 4
 _FIRST_THAT_TAKES_PART = 5
 
 
@@ -63,6 +64,8 @@ def _commit(
 ) -> tuple[ErrorCode, ...]:
     if not request.group_id:
         return (ErrorCode.INVALID_GROUP_ID,) * len(commits)
+    if not request.transactional_id:
+        return (ErrorCode.INVALID_REQUEST,) * len(commits)
     producer = Producer(request.producer_id, request.producer_epoch)
     refusal = _take_part(broker, request, producer, version)
     if refusal is not None:
@@ -89,5 +92,7 @@ def _take_part(broker: Broker, request: TxnOffsetCommitRequest, producer: Produc
         refusal = transactions.coordinator.takes_part(transactional_id, producer, partition)
     if refusal is None:
         return None
+    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_THAT_KNOWS_ABORTABLE:
+        return ErrorCode.TRANSACTION_ABORTABLE
     # What a client of any version knows: PRODUCER_FENCED is no answer to this request.
     return ErrorCode.INVALID_PRODUCER_EPOCH if refusal.code == ErrorCode.PRODUCER_FENCED else refusal.code

@@ -34,12 +34,12 @@ def handle(broker: Broker, request: DescribeProducersRequest, context: RequestCo
 def _partition(broker: Broker, topic: str, partition: int) -> PartitionResponse:
     log = broker.partition_by_name(topic, partition)
     if isinstance(log, ErrorCode):
-        return PartitionResponse(
-            partition_index=partition,
-            error_code=log,
-            error_message="This server does not host this topic-partition.",
-            active_producers=(),
-        )
+        code, message = log, None
+        if topic not in broker.catalog.topics:
+            message = "This server does not host this topic-partition."
+        if not topic:
+            code, message = ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: the empty string is not allowed"
+        return PartitionResponse(partition_index=partition, error_code=code, error_message=message, active_producers=())
     producers = log.producers
     return PartitionResponse(
         partition_index=partition,

@@ -30,7 +30,7 @@ def handle(broker: Broker, request: ListTransactionsRequest, context: RequestCon
     now_ms = broker.now_ms()
 
     def asked_for(transactional_id: str, known: Transaction) -> bool:
-        age_ms = now_ms - known.start_ms if known.start_ms >= 0 else -1
+        age_ms = now_ms - known.start_ms if known.is_open else -1
         return (
             (not states or known.state in states)
             and (not request.producer_id_filters or known.producer_id in request.producer_id_filters)

@@ -84,6 +84,10 @@ class ProducerState:
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
         return iter(self._producers.items())
 
+    def __contains__(self, producer_id: int) -> bool:
+        """Whether anything is known of a producer."""
+        return producer_id in self._producers
+
     @property
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction began; None when none is open."""

@@ -48,6 +48,9 @@ class State(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
+_OPEN = frozenset((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT))
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What is known of one transactional id, and of its latest transaction.
@@ -56,7 +59,7 @@ class Transaction:
     :param previous_producer_id: whose epochs were used up, so that a retry under it is known; -1 for none
     :param next_producer_id: to go on with when the transaction is complete, its own epochs being used up; -1 for none
     :param partitions: which take part; those of ``__consumer_offsets`` stand for groups
-    :param start_ms: of the transaction, -1 when none is open
+    :param start_ms: of the latest transaction, -1 when the producer has begun none
     :param client_version: 2 when each transaction has an epoch of its own (KIP-890), below that 0
     """
 
@@ -71,13 +74,23 @@ class Transaction:
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has begun and is not complete."""
+        return self.state in _OPEN
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """What becomes of a transactional id; a ``value`` of None forgets it."""
+    """What becomes of a transactional id; a ``value`` of None forgets it.
+
+    :param epoch_before: with which the producer may ask again for the epoch that this record gives it, as the answer
+        may be lost; -1 when all earlier epochs are fenced. It is not written: a restart fences them.
+    """
 
     transactional_id: str
     value: Transaction | None
+    epoch_before: int = NO_PRODUCER_EPOCH
 
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:

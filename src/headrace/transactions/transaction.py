@@ -88,7 +88,7 @@ class TransactionCoordinator:
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, Transaction] = {}
         """Those that are decided and not complete: their markers have to be written."""
-        self._last_epochs: dict[str, int] = {}  # the epoch before the present one: a retry may still carry it
+        self._last_epochs: dict[str, int] = {}  # see TransactionRecord.epoch_before; forgotten by a restart
         self._deadlines: Deadlines[str] = Deadlines()
 
     # --- who may write ---
@@ -118,6 +118,12 @@ class TransactionCoordinator:
             return Outcome(PRODUCER_FENCED)
         if known.state not in _IDLE:
             return Outcome(CONCURRENT_TRANSACTIONS)
+        is_latest = expected in (NO_PRODUCER, (known.producer_id, known.producer_epoch))
+        is_retry = expected.producer_id == known.previous_producer_id or (
+            expected.producer_epoch == self._last_epochs.get(transactional_id)
+        )
+        if not is_latest and not is_retry:
+            return Outcome(PRODUCER_FENCED)
         idle = replace(
             known,
             timeout_ms=timeout_ms,
@@ -127,8 +133,9 @@ class TransactionCoordinator:
             start_ms=NO_TIMESTAMP,
             next_producer_id=NO_PRODUCER_ID,
         )
-        expects_this = expected == NO_PRODUCER or expected.producer_id == known.producer_id
-        if _exhausted(known.producer_epoch) and expects_this:
+        if not is_latest and known.producer_epoch < MAX_EPOCH:
+            return self._to(transactional_id, idle, expected.producer_epoch)  # the answer to the first try was lost
+        if _exhausted(known.producer_epoch):
             rotated = replace(
                 idle,
                 producer_id=allocate_producer_id(),
@@ -136,22 +143,18 @@ class TransactionCoordinator:
                 previous_producer_id=known.producer_id if expected != NO_PRODUCER else NO_PRODUCER_ID,
             )
             return self._to(transactional_id, rotated)
-        if expected == NO_PRODUCER or expected.producer_epoch == known.producer_epoch:
-            return self._to(transactional_id, replace(idle, producer_epoch=known.producer_epoch + 1))
-        if expected.producer_epoch == self._last_epochs.get(transactional_id) or (
-            expected.producer_id == known.previous_producer_id
-        ):
-            return self._to(transactional_id, idle)  # a retry: the answer to the first try was lost
-        return Outcome(PRODUCER_FENCED)
+        return self._to(transactional_id, _with_new_epoch(idle), expected.producer_epoch)
 
-    def abort_for_new_producer(self, transactional_id: str, expected: Producer, now_ms: int) -> Reply:
+    def abort_for_new_producer(self, transactional_id: str, timeout_ms: int, expected: Producer, now_ms: int) -> Reply:
         """End the transaction that the producer before left open, if there is one, and take its epoch from it."""
+        if not 0 < timeout_ms <= self.settings.max_timeout_ms:
+            return Outcome(INVALID_TIMEOUT)
         known = self.transactions.get(transactional_id)
         if known is None or known.state != State.ONGOING:
             return Outcome(NO_PRODUCER)
         if expected != NO_PRODUCER and not _may_return(expected, known):
             return Outcome(PRODUCER_FENCED)
-        return self._to(transactional_id, _fenced(known, now_ms))
+        return self._to(transactional_id, _fenced(known, now_ms), known.producer_epoch)
 
     # --- what takes part ---
 
@@ -224,9 +227,10 @@ class TransactionCoordinator:
         refusal = _check(known, producer)
         if refusal:
             return Outcome(refusal)
-        may_end = known.state == State.ONGOING or (per_transaction and not commit and known.state in _IDLE)
-        if not may_end:
+        if known.state != State.ONGOING and not (per_transaction and known.state in _IDLE):
             return Outcome(self._ended(known, commit))
+        if known.state != State.ONGOING and commit:
+            return Outcome(INVALID_TXN_STATE)  # an epoch of which nothing was written
         decided = replace(
             known,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
@@ -240,12 +244,12 @@ class TransactionCoordinator:
             next_id = allocate_producer_id()
             decided = replace(decided, producer_epoch=MAX_EPOCH, next_producer_id=next_id)
             return Outcome(Producer(next_id, 0), (TransactionRecord(transactional_id, decided),))
-        return self._to(transactional_id, replace(decided, producer_epoch=known.producer_epoch + 1))
+        return self._to(transactional_id, _with_new_epoch(decided), known.producer_epoch)
 
     def _is_retry(self, transactional_id: str, known: Transaction, producer: Producer) -> bool:
         """Whether the transaction that ``producer`` wants to end has ended already, and the answer was lost."""
         if producer.producer_id == known.previous_producer_id:
-            return _exhausted(producer.producer_epoch)
+            return _exhausted(producer.producer_epoch) and known.state != State.ONGOING
         return producer == (known.producer_id, known.producer_epoch - 1) and known.state != State.ONGOING
 
     def _ended(self, known: Transaction, commit: bool) -> Producer | Refusal:
@@ -263,7 +267,6 @@ class TransactionCoordinator:
             known,
             state=PREPARED[known.state],
             partitions=frozenset(),
-            start_ms=NO_TIMESTAMP,
             last_update_ms=now_ms,
         )
         if known.next_producer_id != NO_PRODUCER_ID:
@@ -297,8 +300,10 @@ class TransactionCoordinator:
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
             self._deadlines.set(transactional_id, now_ms + RETRY_MS)  # replaying the record puts it right
             known = self.transactions[transactional_id]
-            value = _fenced(known, now_ms) if known.state == State.ONGOING else None
-            yield transactional_id, Outcome(None, (TransactionRecord(transactional_id, value),))
+            record = TransactionRecord(transactional_id, None)
+            if known.state == State.ONGOING:
+                record = TransactionRecord(transactional_id, _fenced(known, now_ms), known.producer_epoch)
+            yield transactional_id, Outcome(None, (record,))
 
     def _deadline_ms(self, known: Transaction) -> int | None:
         if known.state == State.ONGOING:
@@ -326,7 +331,9 @@ class TransactionCoordinator:
             self._deadlines.cancel(transactional_id)
             return
         if before is not None and before.producer_epoch != value.producer_epoch:
-            self._last_epochs[transactional_id] = before.producer_epoch
+            self._last_epochs.pop(transactional_id, None)
+        if record.epoch_before != NO_PRODUCER_EPOCH:
+            self._last_epochs[transactional_id] = record.epoch_before
         self.transactions[transactional_id] = value
         if value.state in PREPARED:
             self.prepared[transactional_id] = value
@@ -336,9 +343,9 @@ class TransactionCoordinator:
         else:
             self._deadlines.set(transactional_id, deadline_ms)
 
-    def _to(self, transactional_id: str, value: Transaction) -> Reply:
+    def _to(self, transactional_id: str, value: Transaction, epoch_before: int = NO_PRODUCER_EPOCH) -> Reply:
         reply = Producer(value.producer_id, value.producer_epoch)
-        return Outcome(reply, (TransactionRecord(transactional_id, value),))
+        return Outcome(reply, (TransactionRecord(transactional_id, value, epoch_before),))
 
 
 def _check(known: Transaction | None, producer: Producer) -> Refusal | None:
@@ -361,5 +368,10 @@ def _exhausted(epoch: int) -> bool:
 
 def _fenced(known: Transaction, now_ms: int) -> Transaction:
     """Aborted by the coordinator, with an epoch that its producer does not have."""
+    return replace(_with_new_epoch(known), state=State.PREPARE_ABORT, last_update_ms=now_ms)
+
+
+def _with_new_epoch(known: Transaction) -> Transaction:
+    """With it, who wrote under the producer id before it was used up is out of the game."""
     epoch = min(known.producer_epoch + 1, MAX_EPOCH)
-    return replace(known, state=State.PREPARE_ABORT, producer_epoch=epoch, last_update_ms=now_ms)
+    return replace(known, producer_epoch=epoch, previous_producer_id=NO_PRODUCER_ID)

@@ -1,0 +1,311 @@
+"""A transactional id under test, and what a case does with it in raw requests.
+
+Producer ids differ from run to run, so cases name them by the order in which they were given: `p0 e1` is the first
+producer id with epoch 1.
+
+    producer = Transactional(world)
+    assert producer.init() == "p0 e0"
+    assert producer.add(topic) == OK
+    assert producer.write(topic, 3) == OK
+    assert producer.end(commit=True) == OK
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import ErrorCode
+from headrace.groups.serial import Reader
+from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
+from tests.raw import batch
+from tests.support import unique, wait_until
+
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS.name
+NO_ONE = (-1, -1)
+Who = tuple[int, int]
+"""Producer id and epoch."""
+
+
+class Transactional:
+    """A transactional id, and who writes under it as far as it knows."""
+
+    def __init__(self, world: World, transactional_id: str | None = None) -> None:
+        self.world = world
+        self.id = unique("transactions") if transactional_id is None else transactional_id
+        self.who: Who = NO_ONE
+        self.sequences: dict[tuple[Who, str], int] = {}
+        self._producer_ids: list[int] = []
+        if self.id:
+            assert world.find_coordinator(self.id, 1)[0] == OK
+
+    def named(self, producer_id: int, epoch: int) -> str:
+        """`p0 e1`; `-1 -1` for nobody."""
+        if producer_id < 0:
+            return f"{producer_id} {epoch}"
+        if producer_id not in self._producer_ids:
+            self._producer_ids.append(producer_id)
+        return f"p{self._producer_ids.index(producer_id)} e{epoch}"
+
+    def other(self, epoch: int, producer: int = 0) -> Who:
+        """A producer id that was given, with an epoch of one's choice."""
+        return self._producer_ids[producer], epoch
+
+    def _settled(self, ask: Any) -> str:
+        """The answer to a request, which is sent again as long as a transaction is being ended."""
+
+        def answered() -> str | None:
+            answer: str = ask()
+            coming = answer == CONCURRENT or answer in {code.name for code in COORDINATOR_IS_COMING}
+            return None if coming else answer
+
+        return wait_until(answered, PATIENCE_S, "the transaction before to end")
+
+    # --- who may write ---
+
+    def init(self, expected: Who = NO_ONE, *, version: int = 4, timeout_ms: int = 60_000, **more: Any) -> str:
+        """InitProducerId: who writes from now on, or the error."""
+        if version >= 3:
+            more |= {"producer_id": expected[0], "producer_epoch": expected[1]}
+        if version >= 6:
+            more = {"enable2_pc": False, "keep_prepared_txn": False} | more
+
+        def ask() -> str:
+            made = self.world.ask(22, version, transactional_id=self.id, transaction_timeout=timeout_ms, **more)
+            if made.error_code:
+                return outcome(made.error_code)
+            self.who = made.producer_id, made.producer_epoch
+            return self.named(*self.who)
+
+        return self._settled(ask)
+
+    # --- what takes part ---
+
+    def add(
+        self, *topics: Topic | tuple[str, Sequence[int]], who: Who | None = None, version: int = 3, verify: bool = False
+    ) -> str:
+        """AddPartitionsToTxn: the error, or one for each partition where they differ."""
+        who = who or self.who
+        asked: list[dict[str, Any]] = []
+        for one in topics:
+            name, partitions = (one.name, [0]) if isinstance(one, Topic) else one
+            asked.append({"name": name, "partitions": partitions})
+
+        def ask() -> str:
+            if version <= 3:
+                answer = self.world.ask(
+                    24, version, v3_and_below_transactional_id=self.id, v3_and_below_producer_id=who[0],
+                    v3_and_below_producer_epoch=who[1], v3_and_below_topics=asked,
+                )  # fmt: skip
+                results = answer.results_by_topic_v3_and_below
+            else:
+                transaction = {
+                    "transactional_id": self.id, "producer_id": who[0], "producer_epoch": who[1],
+                    "verify_only": verify, "topics": asked,
+                }  # fmt: skip
+                answer = self.world.ask(24, version, transactions=[transaction])
+                if answer.error_code:
+                    return "all: " + outcome(answer.error_code)
+                results = answer.results_by_transaction[0].topic_results
+            codes = {
+                (topic.name, one.partition_index): outcome(one.partition_error_code)
+                for topic in results
+                for one in topic.results_by_partition
+            }
+            told = [codes[one["name"], index] for one in asked for index in one["partitions"]]
+            return told[0] if len(set(told)) == 1 else ", ".join(told)
+
+        return self._settled(ask)
+
+    def add_group(self, group_id: str, who: Who | None = None, version: int = 3) -> str:
+        """AddOffsetsToTxn: the error."""
+        producer_id, epoch = who or self.who
+
+        def ask() -> str:
+            answer = self.world.ask(
+                25, version, transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, group_id=group_id
+            )
+            return outcome(answer.error_code)
+
+        return self._settled(ask)
+
+    def write(
+        self, topic: Topic, records: int = 1, *, who: Who | None = None, version: int = 11, sequence: int | None = None,
+        transactional: bool = True, transactional_id: str | None = "",
+    ) -> str:  # fmt: skip
+        """Produce one batch: the error. Its sequence goes on from what was written so far."""
+        who = who or self.who
+        base = self.sequences.get((who, topic.name), 0) if sequence is None else sequence
+        data = batch(
+            [b"v"] * records, producer_id=who[0], producer_epoch=who[1], base_sequence=base,
+            transactional=transactional, timestamp_ms=time.time_ns() // 1_000_000,
+        )  # fmt: skip
+
+        def ask() -> str:
+            answer = self.world.ask(
+                0, version, transactional_id=self.id if transactional_id == "" else transactional_id, acks=-1,
+                timeout=30_000, topic_data=[{"name": topic.name, "partition_data": [{"index": 0, "records": data}]}],
+            )  # fmt: skip
+            return outcome(answer.responses[0].partition_responses[0].error_code)
+
+        told = self._settled(ask)
+        if told == OK:
+            self.sequences[who, topic.name] = base + records
+        return told
+
+    def commit_offset(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int], *, who: Who | None = None, version: int = 3,
+        generation_id: int = -1, member_id: str = "", metadata: str | None = "", instance_id: str | None = None,
+    ) -> str:  # fmt: skip
+        """TxnOffsetCommit: the error, or one for each partition where they differ."""
+        producer_id, epoch = who or self.who
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (name, index), offset in offsets.items():
+            topics.setdefault(name, []).append({
+                "partition_index": index, "committed_offset": offset, "committed_metadata": metadata,
+                **({"committed_leader_epoch": -1} if version >= 2 else {}),
+            })  # fmt: skip
+        more: dict[str, Any] = {}
+        if version >= 3:
+            more = {"generation_id": generation_id, "member_id": member_id, "group_instance_id": instance_id}
+
+        def ask() -> str:
+            answer = self.world.ask(
+                28, version, transactional_id=self.id, group_id=group_id, producer_id=producer_id, producer_epoch=epoch,
+                topics=[{"name": name, "partitions": parts} for name, parts in topics.items()], **more,
+            )  # fmt: skip
+            codes = {
+                (t.name, one.partition_index): outcome(one.error_code) for t in answer.topics for one in t.partitions
+            }
+            told = [codes[one] for one in offsets]
+            return told[0] if len(set(told)) == 1 else ", ".join(told)
+
+        return self._settled(ask)
+
+    # --- how it ends ---
+
+    def end(self, *, commit: bool, who: Who | None = None, version: int = 3) -> str:
+        """EndTxn: OK, or with version 5 who goes on; or the error."""
+        producer_id, epoch = who or self.who
+
+        def ask() -> str:
+            answer = self.world.ask(
+                26, version, transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+            )
+            if version < 5 or answer.error_code:
+                return outcome(answer.error_code)
+            self.who = answer.producer_id, answer.producer_epoch
+            return self.named(*self.who)
+
+        return self._settled(ask)
+
+    # --- what an administrator sees ---
+
+    def described(self) -> Described:
+        """DescribeTransactions, once a transaction that is being ended has ended.
+
+        Read by hand: kio takes the start of a transaction for a time, and knows no -1.
+        """
+
+        def answered() -> Described | None:
+            reader = Reader(self.world.connection.call(65, 0, b"\0" + b"\2" + _compact(self.id) + b"\0"))
+            reader.flexible = True
+            reader.tags()
+            reader.i32()
+            (one,) = reader.array(Described.read)
+            settled = not one.error_code and one.state.startswith("Prepare")
+            return None if settled or one.error_code in COORDINATOR_IS_COMING else one
+
+        return wait_until(answered, PATIENCE_S, "the transaction to end")
+
+    @property
+    def state(self) -> str:
+        """As `Ongoing p0 e0`, or the error."""
+        one = self.described()
+        if one.error_code:
+            return outcome(one.error_code)
+        return f"{one.state} {self.named(one.producer_id, one.producer_epoch)}"
+
+    def wait_for(self, state: str) -> None:
+        """Wait until :attr:`state` is this."""
+        wait_until(lambda: self.state == state, PATIENCE_S, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What DescribeTransactions says of one transactional id."""
+
+    error_code: int
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    start_ms: int
+    producer_id: int
+    producer_epoch: int
+    topics: dict[str, list[int]]
+
+    @classmethod
+    def read(cls, reader: Reader) -> Described:
+        def topic(reader: Reader) -> tuple[str, list[int]]:
+            found = reader.string(), sorted(reader.array(Reader.i32))
+            reader.tags()
+            return found
+
+        one = cls(
+            reader.i16(), reader.string(), reader.string(), reader.i32(), reader.i64(), reader.i64(), reader.i16(),
+            dict(reader.array(topic)),
+        )  # fmt: skip
+        reader.tags()
+        return one
+
+
+def _compact(text: str) -> bytes:
+    encoded = text.encode()
+    assert len(encoded) < 127
+    return bytes([len(encoded) + 1]) + encoded
+
+
+def list_transactions(
+    world: World, version: int = 2, states: Sequence[str] = (), producer_ids: Sequence[int] = (), duration_ms: int = -1,
+    pattern: str | None = None,
+) -> Any:  # fmt: skip
+    """ListTransactions: the response."""
+    more: dict[str, Any] = {}
+    if version >= 1:
+        more["duration_filter"] = duration_ms
+    if version >= 2:
+        more["transactional_id_pattern"] = pattern
+    return world.ask(66, version, state_filters=states, producer_id_filters=producer_ids, **more)
+
+
+def describe_producers(topic: Topic, partition: int = 0) -> Any:
+    """DescribeProducers of one partition."""
+    asked = [{"name": topic.name, "partition_indexes": [partition]}]
+    ((one,),) = (found.partitions for found in topic.world.ask(61, 0, topics=asked).topics)
+    return one
+
+
+def fetch(
+    topic: Topic, offset: int = 0, *, committed: bool = True, version: int = 12, partition_max_bytes: int = 1 << 20
+) -> Any:
+    """Fetch without waiting: what is said of the partition."""
+    partition = {
+        "partition": 0, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes,
+        **({"current_leader_epoch": -1} if version >= 9 else {}),
+        **({"log_start_offset": -1} if version >= 5 else {}),
+        **({"last_fetched_epoch": -1} if version >= 12 else {}),
+    }  # fmt: skip
+    more: dict[str, Any] = {"rack_id": ""} if version >= 11 else {}
+    if version >= 7:
+        more |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
+    if version >= 12:
+        more["cluster_id"] = None
+    response = topic.world.ask(
+        1, version, replica_id=-1, max_wait=0, min_bytes=0, max_bytes=1 << 25, isolation_level=int(committed),
+        topics=[{"topic": topic.name, "partitions": [partition]}], **more,
+    )  # fmt: skip
+    ((one,),) = (found.partitions for found in response.responses)
+    assert one.error_code == 0, one
+    return one

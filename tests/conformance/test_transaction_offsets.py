@@ -1,0 +1,193 @@
+"""TxnOffsetCommit, and OffsetFetch with `require_stable` while a transaction is open (KIP-447)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.producers import Transactional
+from tests.conformance.world import OK, Group, Topic, World, outcome
+from tests.support import unique, wait_until
+
+BAD_STATE, ABORTABLE = "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"
+UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
+OFFSET_DELETE = 47
+
+
+@pytest.fixture
+def topic(world: World) -> Topic:
+    return world.topic(partitions=3)
+
+
+@pytest.fixture
+def producer(world: World) -> Transactional:
+    made = Transactional(world)
+    assert (made.init(), made.init()) == ("p0 e0", "p0 e1")
+    return made
+
+
+@pytest.fixture
+def group_id() -> str:
+    return unique("group")
+
+
+def fetched(topic: Topic, group_id: str, *partitions: int, stable: bool = True, version: int = 9) -> list[Any]:
+    """OffsetFetch: the offset of each partition, or its error; all that the group has when none is named."""
+    asked = [{"name": topic.name, "partition_indexes": partitions}] if partitions else None
+    if version < 8:
+        answer = topic.world.ask(9, version, group_id=group_id, topics=asked, require_stable=stable)
+    else:
+        member = {"member_id": None, "member_epoch": -1} if version >= 9 else {}
+        group = {"group_id": group_id, "topics": asked, **member}
+        (answer,) = topic.world.ask(9, version, groups=[group], require_stable=stable).groups
+    assert answer.error_code == 0, answer
+    found = [one for topic in answer.topics for one in topic.partitions]
+    assert all(one.committed_offset == -1 for one in found if one.error_code)
+    return [outcome(one.error_code) if one.error_code else one.committed_offset for one in found]
+
+
+def settled(topic: Topic, group_id: str, *partitions: int) -> list[Any]:
+    """As :func:`fetched`, once no transaction is open."""
+
+    def stable() -> list[Any] | None:
+        found = fetched(topic, group_id, *partitions)
+        return None if UNSTABLE in found else found
+
+    return wait_until(stable, 30, "stable offsets")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_who_may_commit(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
+    offsets = {(topic.name, 0): 5}
+    stranger = (987_654_321, 0)
+    for one in (Transactional(topic.world), producer):
+        assert one.commit_offset(group_id, offsets, who=stranger, version=version) == "INVALID_PRODUCER_ID_MAPPING"
+    empty = Transactional(topic.world, "")
+    assert empty.commit_offset(group_id, offsets, who=stranger, version=version) == "INVALID_REQUEST"
+    told = producer.commit_offset(group_id, offsets, who=producer.other(0), version=version)
+    assert told == "INVALID_PRODUCER_EPOCH"
+    assert producer.commit_offset("", offsets, version=version) == "INVALID_GROUP_ID"
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_group_must_take_part(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
+    """With version 5 committing is what lets it take part."""
+    expected = {4: ABORTABLE, 5: OK}.get(version, BAD_STATE)
+    assert producer.commit_offset(group_id, {(topic.name, 0): 5}, version=version) == expected
+    assert producer.state == ("Ongoing p0 e1" if version == 5 else "Empty p0 e1")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_commit(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
+    producer.add_group(group_id)
+    assert producer.commit_offset(group_id, {(topic.name, 0): 5, (topic.name, 1): -5}, version=version) == OK
+    assert producer.commit_offset(group_id, {(topic.name, 2): 7}, metadata=None, version=version) == OK
+    assert producer.end(commit=True) == OK
+    assert settled(topic, group_id, 0, 1, 2) == [5, -5, 7]
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_each_partition_has_its_error(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
+    producer.add_group(group_id)
+    offsets = {(topic.name, 0): 5, (topic.name, 7): 5, (unique("missing"), 0): 5}
+    told = producer.commit_offset(group_id, offsets, version=version)
+    assert told == "OK, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION"
+    told = producer.commit_offset(group_id, {(topic.name, 1): 1}, metadata="x" * 4097, version=version)
+    assert told == "OFFSET_METADATA_TOO_LARGE"
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("exists", [True, False], ids=["group", "no group"])
+def test_for_whom_is_committed(
+    topic: Topic, producer: Transactional, group_id: str, version: int, exists: bool
+) -> None:
+    offsets = {(topic.name, 0): 5}
+    producer.add_group(group_id)
+    if exists:
+        assert producer.commit_offset(group_id, offsets) == OK
+        producer.end(commit=True)
+        assert settled(topic, group_id, 0) == [5]
+        producer.add_group(group_id)
+    told = [
+        producer.commit_offset(group_id, offsets, version=version, **who)
+        for who in (
+            {"generation_id": 3, "member_id": "m"}, {"generation_id": 3}, {"member_id": "m"}, {"instance_id": "i"},
+        )
+    ]  # fmt: skip
+    assert told == ["UNKNOWN_MEMBER_ID" if exists else "ILLEGAL_GENERATION"] * 2 + [OK] * 2
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_pending_offsets_are_not_stable(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
+    """Case 69 of the offsets: named partitions are refused, those that were never committed are not listed."""
+    producer.add_group(group_id)
+    producer.commit_offset(group_id, {(topic.name, 0): 10, (topic.name, 1): 11})
+    assert fetched(topic, group_id, 0, 1, 2, version=version) == [UNSTABLE, UNSTABLE, -1]
+    assert fetched(topic, group_id, 0, 1, 2, version=version, stable=False) == [-1, -1, -1]
+    assert fetched(topic, group_id, version=version) == fetched(topic, group_id, version=version, stable=False) == []
+    producer.end(commit=True)
+    assert settled(topic, group_id, 0, 1, 2) == [10, 11, -1]
+    producer.add_group(group_id)
+    producer.commit_offset(group_id, {(topic.name, 0): 20, (topic.name, 2): 22})
+    assert fetched(topic, group_id, version=version) == [UNSTABLE, 11]
+    assert fetched(topic, group_id, version=version, stable=False) == [10, 11]
+    producer.end(commit=False)
+    assert settled(topic, group_id, 0, 1, 2) == [10, 11, -1]
+
+
+def test_what_is_committed_in_between_stays(topic: Topic, producer: Transactional, group_id: str) -> None:
+    producer.add_group(group_id)
+    producer.commit_offset(group_id, {(topic.name, 0): 20, (topic.name, 1): 20})
+    assert topic.world.commit_offset(group_id, topic) == OK
+    assert fetched(topic, group_id, 0, stable=False) == [1]
+    assert fetched(topic, group_id, 0) == [UNSTABLE]
+    producer.end(commit=True)
+    assert settled(topic, group_id, 0, 1) == [1, 20]
+
+
+def test_the_later_commit_of_two_transactions_wins(topic: Topic, producer: Transactional, group_id: str) -> None:
+    other = Transactional(topic.world)
+    other.init()
+    for one, offset in ((producer, 1), (other, 2)):
+        one.add_group(group_id)
+        one.commit_offset(group_id, {(topic.name, 0): offset})
+    other.end(commit=True)
+    wait_until(lambda: fetched(topic, group_id, 0, stable=False) == [2], 30, "the first commit")
+    assert fetched(topic, group_id, 0) == [UNSTABLE]
+    producer.end(commit=True)
+    assert settled(topic, group_id, 0) == [2]
+
+
+def test_a_group_is_there_with_what_is_committed(topic: Topic, producer: Transactional, group_id: str) -> None:
+    world = topic.world
+    producer.add_group(group_id)
+    producer.commit_offset(group_id, {(topic.name, 0): 30})
+    assert world.groups().get(group_id) == ("Empty", "", "classic")
+    producer.end(commit=False)
+    assert settled(topic, group_id, 0) == [-1]
+    assert world.groups().get(group_id) == ("Empty", "", "classic")
+
+
+def test_a_deleted_group_has_nothing_pending(topic: Topic, producer: Transactional, group_id: str) -> None:
+    producer.add_group(group_id)
+    producer.commit_offset(group_id, {(topic.name, 0): 30})
+    assert Group(topic.world, group_id).delete() == OK
+    assert fetched(topic, group_id, 0) == [-1]
+    producer.end(commit=True)
+    assert producer.state == "CompleteCommit p0 e1"
+    assert settled(topic, group_id, 0) == [-1]
+
+
+def test_a_deleted_offset_is_not_pending(topic: Topic, producer: Transactional, group_id: str) -> None:
+    if not topic.world.serves(OFFSET_DELETE):
+        pytest.skip("headrace does not serve OffsetDelete yet")
+    producer.add_group(group_id)
+    producer.commit_offset(group_id, {(topic.name, 0): 30})
+    topics = [{"name": topic.name, "partitions": [{"partition_index": 0}]}]
+    answer = topic.world.ask(OFFSET_DELETE, 0, group_id=group_id, topics=topics)
+    assert [one.error_code for topic in answer.topics for one in topic.partitions] == [0]
+    assert fetched(topic, group_id, 0) == [-1]
+    producer.end(commit=True)
+    assert producer.state == "CompleteCommit p0 e1"
+    assert settled(topic, group_id, 0) == [-1]
