@@ -28,7 +28,7 @@ Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
 _BY_HAND = {(0, 13): ".produce"}
 """Messages that have a module of their own, with ``read`` for the request and ``write`` for the response."""
 
-# A frame up to this size goes out as one piece; of a larger one, values of at least a page are not copied into it.
+# A frame goes out as one piece; of one larger than this, values of at least a page are not copied into it.
 _JOIN_BYTES = 64 * 1024
 _PAGE_BYTES = 4096
 
@@ -37,7 +37,7 @@ def frame_of(parts: list[Any]) -> list[Any]:
     """The frame that holds ``parts``, size first, in the pieces to send it in."""
     size = sum(map(len, parts))
     parts.insert(0, SIZE.pack(size))
-    if size < _JOIN_BYTES:
+    if size < _JOIN_BYTES or max(map(len, parts)) < _PAGE_BYTES:
         return [b"".join(parts)]
     pieces: list[Any] = []
     small: list[Any] = []

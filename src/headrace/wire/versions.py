@@ -183,7 +183,7 @@ class _Ids:
             partitions = getattr(one, partitions_field)
             if any(partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID for partition in partitions):
                 partitions = tuple(
-                    dataclasses.replace(partition, error_code=unknown)
+                    _Renamed(partition, error_code=unknown)
                     if partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
                     else partition
                     for partition in partitions

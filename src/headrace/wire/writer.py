@@ -183,16 +183,16 @@ def _uuid_bytes(value: Any) -> bytes:
 
 
 def _compact_string(put: Callable[[Any], object], value: str | None) -> None:
-    if value is None:
-        put(b"\0")
+    if not value:
+        put(b"\0" if value is None else b"\1")
     else:
         encoded = value.encode()
         put(varint.encode(len(encoded) + 1) + encoded)
 
 
 def _legacy_string(put: Callable[[Any], object], value: str | None) -> None:
-    if value is None:
-        put(b"\xff\xff")
+    if not value:
+        put(b"\xff\xff" if value is None else b"\0\0")
     else:
         encoded = value.encode()
         put(struct.pack(">h", len(encoded)) + encoded)
