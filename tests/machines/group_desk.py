@@ -101,12 +101,18 @@ class Desk:
         timers = self.coordinator._timers
         return len(timers) > (OFFSETS in timers)
 
-    def restarted(self):
+    def restarted(self, log=None):
         """Another coordinator, from the log alone."""
         fresh = GroupCoordinator(self.config, self)
-        for key, value in self.log:
+        for key, value in self.log if log is None else log:
             fresh.replay(fresh.decode(key, value))
         return fresh
+
+    def restarted_from_compacted(self):
+        """Two more: from a log with the last record of each key, and from one without the tombstones among them."""
+        last = {key: number for number, (key, _) in enumerate(self.log)}
+        log = [(key, value) for number, (key, value) in enumerate(self.log) if last[key] == number]
+        return self.restarted(log), self.restarted([(key, value) for key, value in log if value is not None])
 
     def restart(self):
         """Replay, and settle as broker.share_group_state does."""

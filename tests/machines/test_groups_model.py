@@ -134,6 +134,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def replay_equals_live(self):
         live, replayed = durable(self.desk.coordinator), durable(self.desk.restarted())
         assert replayed == live
+        for compacted in self.desk.restarted_from_compacted():
+            assert durable(compacted) == live
 
     @invariant()
     def every_request_is_answered_or_waits_with_its_member(self):
@@ -320,6 +322,8 @@ class ShareGroupMachine(RuleBasedStateMachine):
     @invariant()
     def replay_equals_live(self):
         assert durable(self.desk.restarted()) == durable(self.desk.coordinator)
+        for compacted in self.desk.restarted_from_compacted():
+            assert durable(compacted) == durable(self.desk.coordinator)
 
     @invariant()
     def who_has_a_partition_is_subscribed_to_it(self):
