@@ -164,9 +164,7 @@ class CompactedLog(RuleBasedStateMachine):
             if any(key is None for key, _ in pairs):  # written when the topic was not compacted: refused now
                 del self.last_sent[producer]
 
-    drawn = st.lists(
-        st.tuples(st.sampled_from(KEYS), st.none() | st.integers(0, 90)), min_size=1, max_size=5
-    )
+    drawn = st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.integers(0, 90)), min_size=1, max_size=5)
 
     @rule(drawn=drawn, codec=st.sampled_from([0, 0, 1, 2, 3, 4]), producer=st.sampled_from([None, None, 7, 8]))
     def append(self, drawn, codec, producer):

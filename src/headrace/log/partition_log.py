@@ -335,7 +335,7 @@ class PartitionLog:
 
     def live_segments(self) -> list[Segment]:
         """The segments that hold offsets not deleted."""
-        return self._segments.live(self.log_start_offset, self._end_offset)
+        return self.segments.live(self._log_start_offset, self._end_offset)
 
     # ------------------------------------------------------------------ forgetting
 
