@@ -130,6 +130,8 @@ class ConsumerGroupDescription(confluent.ConsumerGroupDescription):
     :param target_assignment_epoch: None in a group of the classic protocol
     """
 
+    members: list[MemberDescription]  # type: ignore[assignment]
+
     def __init__(
         self,
         *args: Any,

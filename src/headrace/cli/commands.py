@@ -16,6 +16,7 @@ from typing import Protocol, cast
 COMMANDS: Mapping[str, str] = {
     "serve": "run a broker",
     "share-groups": "list, describe, reset and delete share groups",
+    "consumer-groups": "list, describe, reset and delete consumer groups",
     "console-share-consumer": "show the records of a topic as a member of a share group",
     "perf produce": "measure how fast records are written",
     "perf share-consume": "measure how fast a share group reads",
