@@ -143,3 +143,20 @@ def test_a_file_may_name_groups(tmp_path: Path) -> None:
     assert _read_plan(parsed(f"reset-offsets g --from-file {file}")) == {"g": {("t", 0): 5}}
     with pytest.raises(BadUsage):
         _read_plan(parsed(f"reset-offsets --all-groups --from-file {file}"))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "Command must include exactly one action: list"),
+        ("list g", "'g' is not an option"),
+        ("list --share --consumer", 'Option "[consumer]" can\'t be used with option "[share]"'),
+        ("list --share --protocol share", 'Option "[share]" can\'t be used with option "[protocol]"'),
+        ("list --group-type bogus", "Invalid types list 'bogus'. Valid types are: Classic, Consumer, Share, Streams"),
+    ],
+)
+def test_groups_of_all_types_refuses_what_does_not_go_together(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["groups", *line.split()]) == 2
+    assert complaint in capsys.readouterr().err

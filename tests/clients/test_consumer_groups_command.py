@@ -126,6 +126,24 @@ def test_share_groups_are_none_of_its_business(run: Run, bootstrap_servers: str,
             assert shared in run(*action, shared, status=1)[-1]
 
 
+def test_groups_of_all_types_are_listed(
+    bootstrap_servers: str, topic: str, group: str, busy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def listed(*arguments: str) -> list[str]:
+        capsys.readouterr()
+        assert main(["groups", *arguments, "--bootstrap-server", bootstrap_servers]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    header, *rows = [line.split() for line in listed("--list")]
+    assert header == ["GROUP", "TYPE", "PROTOCOL"]
+    assert [busy, "Classic", "consumer"] in rows and [group, "Classic"] in rows
+    assert {group, busy} <= {line.split()[0] for line in listed("list", "--consumer")}
+    assert not {group, busy} & {line.split()[0] for line in listed("list", "--share")}
+    assert {"group": group, "type": "Classic", "protocol": "", "state": "Empty"} in objects(listed("list", "--json"))
+    only = [line.split()[0] for line in listed("list", "--group-type", "classic", "--protocol", "consumer")]
+    assert busy in only and group not in only
+
+
 def test_offsets_and_lag_are_described(run: Run, topic: str, group: str) -> None:
     empty, header, row, _, said = run("describe", group)
     assert (empty, said) == ("", f"Consumer group '{group}' has no active members.")
@@ -344,7 +362,7 @@ def test_it_prints_what_kafkas_tool_prints(
     compare(*reset, "--to-current", "--export", "--dry-run")
     compare(*reset, "--by-duration", "PT1H", "--dry-run")
     compare(*reset, "--to-datetime", "2026-06-01T04:00:00.000+01:00", "--execute")
-    compare("--reset-offsets", "--group", group, "--all-topics", "--shift-by", "-2", "--execute")
+    compare("--reset-offsets", "--group", group, "--all-topics", "--shift-by", "-2", "--dry-run")
     plan = tmp_path / "plan.csv"
     plan.write_text(
         "".join(f"{line}\n" for line in kafkas(*reset, "--to-latest", "--export", "--dry-run") if topic in line)

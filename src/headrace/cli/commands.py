@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "serve": "run a broker",
     "share-groups": "list, describe, reset and delete share groups",
     "consumer-groups": "list, describe, reset and delete consumer groups",
+    "groups": "list the groups of all types",
     "console-share-consumer": "show the records of a topic as a member of a share group",
     "perf produce": "measure how fast records are written",
     "perf share-consume": "measure how fast a share group reads",

@@ -31,6 +31,7 @@ Key = tuple[str, int]
 """A partition: topic and number."""
 
 _CONSUMER_PROTOCOLS = ("", "consumer")
+_LIST_WIDTH = 20
 _NO_OFFSET = -1
 _NO_LOG = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "LEADER_NOT_AVAILABLE")
 _WORDS = {
@@ -65,6 +66,31 @@ def connected(options: Namespace) -> Iterator[AdminClient]:
             yield admin
         except KafkaException as error:
             raise Failure(reason_of(error)) from error
+
+
+def list_groups(options: Namespace) -> None:
+    """Print the groups of all types: what ``headrace groups`` does.
+
+    :raises Failure: it cannot be done
+    """
+    with connected(options) as admin:
+        types = [one.lower() for one in options.types]
+        result = admin.list_all_groups(types=types, request_timeout=timeout_s(options)).result()
+    groups = [
+        group
+        for group in result.valid
+        if (not options.consumer or group.protocol in _CONSUMER_PROTOCOLS)
+        and options.protocol in (None, group.protocol)
+    ]
+    if options.json:
+        names = ("group", "type", "protocol", "state")
+        rows = [(one.group_id, one.type.capitalize(), one.protocol, one.state) for one in groups]
+        print(as_json(dict(zip(names, row, strict=True)) for row in rows))
+    else:
+        lines = [(one.group_id, one.type.capitalize(), one.protocol) for one in groups]
+        width = max([_LIST_WIDTH, *(len(word) for line in lines for word in line)])
+        print(table([Column("GROUP", width), Column("TYPE", width), Column("PROTOCOL", None)], lines))
+    fail_with(f"not all brokers answered: {reason_of(error)}" for error in result.errors)
 
 
 def timeout_s(options: Namespace) -> float:

@@ -21,18 +21,23 @@ _UNITS = ("days", "hours", "minutes", "seconds")
 
 
 def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: str) -> None:
-    """Declare what goes with every action.
+    """Declare what goes with every action on groups.
 
     :param actions: as in ``list`` or ``--list``
     :param all_groups: the help of ``--all-groups``
     """
     parser.usage = "%(prog)s ACTION [GROUP …] [options]"
     parser.formatter_class = RawDescriptionHelpFormatter
+    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated")
+    parser.add_argument("--all-groups", action="store_true", help=all_groups)
+    common_options(parser, actions)
+
+
+def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
+    """Declare the actions, and how to reach the cluster."""
     parser.add_argument("words", nargs="*", metavar="ACTION GROUP", help=f"the action is one of {', '.join(actions)}")
     for action in actions:
         parser.add_argument(f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS)
-    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated")
-    parser.add_argument("--all-groups", action="store_true", help=all_groups)
     parser.add_argument("--json", action="store_true", help="print JSON, an array of objects")
     parser.add_argument("--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)")
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
