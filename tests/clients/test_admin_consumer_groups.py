@@ -22,8 +22,6 @@ from headrace.admin.consumer_groups import _assigned_partitions
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_consumer, take
 from tests.support import unique, wait_until
 
-UNSUPPORTED_VERSION = 35
-
 
 @pytest.fixture
 def admin(bootstrap_servers: str) -> Iterator[AdminClient]:
@@ -94,15 +92,6 @@ def test_offsets_of_an_open_transaction_are_waited_for(
     assert [one.offset for one in patient.result(PATIENCE_S).topic_partitions] == [4]
 
 
-@pytest.fixture
-def deletes_offsets(admin: AdminClient) -> None:
-    """For tests that need OffsetDelete."""
-    here = TopicPartition("t", 0)
-    if code_of(admin.delete_consumer_group_offsets(unique("group"), [here])[here]) == UNSUPPORTED_VERSION:
-        pytest.skip("the broker does not offer OffsetDelete")
-
-
-@pytest.mark.usefixtures("deletes_offsets")
 def test_offsets_are_deleted(admin: AdminClient, topic_name: str, committed: str) -> None:
     here, never, nowhere = TopicPartition(topic_name, 0), TopicPartition(topic_name, 1), TopicPartition(topic_name, 9)
     futures = admin.delete_consumer_group_offsets(committed, [here, nowhere])
@@ -115,7 +104,6 @@ def test_offsets_are_deleted(admin: AdminClient, topic_name: str, committed: str
     assert code_of(admin.delete_consumer_group_offsets(stranger, [here])[here]) == KafkaError.GROUP_ID_NOT_FOUND
 
 
-@pytest.mark.usefixtures("deletes_offsets")
 def test_offsets_of_a_subscribed_topic_are_kept(
     admin: AdminClient, bootstrap_servers: str, topic_name: str, committed: str
 ) -> None:

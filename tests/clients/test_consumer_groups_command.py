@@ -88,13 +88,6 @@ def busy(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
         yield group_id
 
 
-@pytest.fixture
-def deletes_offsets(bootstrap_servers: str, run: Run, topic: str, group: str) -> None:
-    """For tests that need OffsetDelete."""
-    if "does not offer" in run("delete-offsets", unique("group"), "--topic", topic, status=1)[-1]:
-        pytest.skip("the broker does not offer OffsetDelete")
-
-
 def targets(run: Run, *arguments: str) -> list[int]:
     """The new offsets of a reset."""
     return [one["new_offset"] for one in objects(run("reset-offsets", *arguments, "--json"))]
@@ -285,7 +278,6 @@ def test_without_execute_nothing_is_reset(run: Run, topic: str, group: str) -> N
     assert objects(run("describe", group, "--json"))[0]["current_offset"] == 4
 
 
-@pytest.mark.usefixtures("deletes_offsets")
 def test_offsets_are_deleted(run: Run, bootstrap_servers: str, topic: str, group: str) -> None:
     commit(bootstrap_servers, group, **{f"{topic}__1": 0})
     success, empty, header, first, second = run("delete-offsets", "--group", group, "--topic", topic)
@@ -295,7 +287,6 @@ def test_offsets_are_deleted(run: Run, bootstrap_servers: str, topic: str, group
     assert run("describe", group) == ["", f"Consumer group '{group}' has no active members."]
 
 
-@pytest.mark.usefixtures("deletes_offsets")
 def test_what_offsets_are_not_deleted_is_said(run: Run, topic: str, group: str, busy: str) -> None:
     missing, unknown = unique("zz"), "This server does not host this topic-partition."
     _, _, *rows, complaint = run("delete-offsets", group, "--topic", f"{topic}:0,7", "--topic", missing, status=1)
