@@ -88,6 +88,23 @@ def busy(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
         yield group_id
 
 
+@pytest.fixture
+def modern(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
+    """A group of the consumer protocol whose member has both partitions."""
+    group_id = unique("group")
+    with consumer(bootstrap_servers, group_id, client_id="worker-8", group_protocol="consumer") as source:
+        source.subscribe([topic])
+        take(source, 1)
+
+        def settled() -> bool:
+            (state,) = objects(run("describe", group_id, "--state", "--json"))
+            (member,) = objects(run("describe", group_id, "--members", "--json"))
+            return state["state"] == "Stable" and member["assignment"] == {topic: [0, 1]}
+
+        wait_until(settled, PATIENCE_S, "a stable group")
+        yield group_id
+
+
 def targets(run: Run, *arguments: str) -> list[int]:
     """The new offsets of a reset."""
     return [one["new_offset"] for one in objects(run("reset-offsets", *arguments, "--json"))]
@@ -169,6 +186,23 @@ def test_a_group_with_a_member_is_described(run: Run, bootstrap_servers: str, to
     assert row.split() == [busy, bootstrap_servers, "(1)", "range", "Stable", "1"]
     (state,) = objects(run("describe", busy, "--state", "--json"))
     assert (state["state"], state["members"], state["group_epoch"]) == ("Stable", 1, None)
+
+
+def test_a_group_of_the_consumer_protocol_is_described(run: Run, topic: str, group: str, modern: str) -> None:
+    assert [one["type"] for one in objects(run("list", "--json")) if one["group"] == modern] == ["Consumer"]
+    assert [modern, "Consumer"] in [line.split() for line in run("list", "--type", "consumer")]
+    (state,) = objects(run("describe", modern, "--state", "--json"))
+    assert (state["state"], state["members"], state["assignment_strategy"]) == ("Stable", 1, "uniform")
+    assert state["group_epoch"] == state["target_assignment_epoch"] >= 1
+    (member,) = objects(run("describe", modern, "--members", "--json"))
+    assert (member["assignment"], member["target_assignment"]) == ({topic: [0, 1]}, {topic: [0, 1]})
+    assert member["current_epoch"] == member["target_epoch"] == state["group_epoch"]
+    assert member["upgraded"] is True
+    rows = objects(run("describe", modern, group, "--json"))
+    clients = [(one["partition"], one["client_id"]) for one in rows if one["group"] == modern]
+    assert clients == [(0, "worker-8"), (1, "worker-8")]
+    complaint = run("reset-offsets", modern, "--topic", topic, "--to-latest", "--execute", status=1)[-1]
+    assert complaint.endswith(f"if the group '{modern}' is inactive, but the current state is Stable.")
 
 
 def test_a_missing_group_fails_and_the_others_are_shown(run: Run, group: str) -> None:
@@ -319,7 +353,7 @@ def test_groups_are_deleted(run: Run, bootstrap_servers: str, topic: str, group:
 @pytest.mark.java
 @pytest.mark.slow
 def test_it_prints_what_kafkas_tool_prints(
-    run: Run, bootstrap_servers: str, kafka_libs: Path, topic: str, group: str, busy: str, tmp_path: Path
+    run: Run, bootstrap_servers: str, kafka_libs: Path, topic: str, group: str, busy: str, modern: str, tmp_path: Path
 ) -> None:
     def kafkas(*arguments: str) -> list[str]:
         done = subprocess.run(
@@ -343,9 +377,11 @@ def test_it_prints_what_kafkas_tool_prints(
 
     reset = ["--reset-offsets", "--group", group, "--topic", topic]
     compare("--describe", "--group", group)
-    compare("--describe", "--group", group, "--group", busy, "--offsets", "--verbose")
+    compare("--describe", "--group", group, "--group", busy, "--group", modern, "--offsets", "--verbose")
     compare("--describe", "--group", busy, "--members")
     compare("--describe", "--group", busy, "--members", "--verbose")
+    compare("--describe", "--group", modern, "--members", "--verbose")
+    compare("--describe", "--group", modern, "--state", "--verbose")
     compare("--describe", "--group", group, "--members")
     compare("--describe", "--group", busy, "--group", group, "--state")
     compare("--describe", "--group", busy, "--state", "--verbose")

@@ -1,4 +1,4 @@
-"""What Kafka's own command-line tools print about share groups: the layouts, and the words of their errors."""
+"""What Kafka's own command-line tools print about groups: the layouts, and the words of their errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from uuid import UUID
 import pytest
 
 from headrace.hashing import internal_partition
+from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.members import Member
 from tests.conformance.world import EARLIEST, LATEST, OK, Group, Topic, World
 from tests.peer import SCRIPT
-from tests.support import COMMON_CONFIGS
+from tests.support import COMMON_CONFIGS, unique
 
 pytestmark = pytest.mark.java
 
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SHARE_PERF = "org.apache.kafka.tools.ShareConsumerPerformance"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 STATE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
@@ -182,6 +184,46 @@ def test_deleting_groups(tool: Tool, topic: Topic, group: Group) -> None:  # cas
         f"These share groups were deleted successfully: '{group.id}'",
     ]
     assert group.listed is None
+
+
+def test_deleting_offsets_of_a_consumer_group(tool: Tool, world: World, topic: Topic) -> None:  # case 73
+    group, other = ClassicGroup(world), world.topic(partitions=2)
+
+    def deleted(group_id: str, *topics: str) -> list[tuple[str, ...]]:
+        named = [word for name in topics for word in ("--topic", name)]
+        done = tool(CONSUMER_GROUPS, "--delete-offsets", "--group", group_id, *named)
+        assert done.status == 0
+        return [tuple(line.split(maxsplit=2)) for line in done.lines]
+
+    def said(text: str) -> tuple[str, ...]:
+        return tuple(text.split(maxsplit=2))
+
+    errors = "Error: org.apache.kafka.common.errors."
+    header = ("TOPIC", "PARTITION", "STATUS")
+    no_group = f"{errors}GroupIdNotFoundException: The group id does not exist."
+    no_topic = f"{errors}UnknownTopicOrPartitionException: This server does not host this topic-partition."
+    subscribed = (
+        f"{errors}GroupSubscribedToTopicException: Deleting offsets of a topic is forbidden "
+        "while the consumer group is actively subscribed to it."
+    )
+    assert deleted(unique("group"), f"{topic.name}:0", "nope") == [
+        said("Error: The group id does not exist."), header, ("nope", "-", no_topic), (topic.name, "0", no_group),
+    ]  # fmt: skip
+    assert [group.commit(one, {0: 1}) for one in (topic, other)] == [{0: OK}, {0: OK}]
+    assert deleted(group.id, f"{topic.name}:0,9") == [
+        said("Error: Encountered some partition-level error, see the follow-up details."),
+        header, (topic.name, "0", "Successful"), (topic.name, "9", no_topic),
+    ]  # fmt: skip
+    assert group.committed == {other.name: {0: 1}}
+    group.commit(topic, {0: 1})
+    group.join(subscription(topic.name))
+    table = {(topic.name, "0", subscribed), (other.name, "0", "Successful"), (other.name, "1", "Successful")}
+    assert set(deleted(group.id, topic.name, other.name)[2:]) == table
+    assert group.committed == {topic.name: {0: 1}}
+    assert deleted(group.id, other.name) == [
+        said(f"Request succeeded for deleting offsets from group {group.id}."),
+        header, (other.name, "0", "Successful"), (other.name, "1", "Successful"),
+    ]  # fmt: skip
 
 
 def test_printing_share_state(tool: Tool, world: World, topic: Topic, group: Group) -> None:
