@@ -19,6 +19,7 @@ from confluent_kafka import (
 
 from headrace.admin import AdminClient
 from headrace.admin.consumer_groups import _assigned_partitions
+from headrace.client import Connection
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_consumer, take
 from tests.support import unique, wait_until
 
@@ -72,6 +73,30 @@ def test_offsets_of_many_groups_come_each_in_its_future(admin: AdminClient, topi
     found = {group_id: future.result(PATIENCE_S) for group_id, future in futures.items()}
     assert {group_id: group.group_id for group_id, group in found.items()} == {one: one for one in found}
     assert [len(found[group_id].topic_partitions) for group_id in (committed, stranger, other)] == [2, 0, 1]
+
+
+def test_many_groups_cost_few_requests(
+    admin: AdminClient, topic_name: str, committed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [unique("group") for _ in range(40)]
+    for group_id in others:
+        commit(admin, group_id, TopicPartition(topic_name, 0, 1))
+    admin.list_consumer_group_offsets([committed])[committed].result(PATIENCE_S)  # which connects
+    sent: list[str] = []
+    send = Connection.request
+
+    async def counted(self: Connection, payload: Any, **options: Any) -> Any:
+        sent.append(type(payload).__name__)
+        return await send(self, payload, **options)
+
+    monkeypatch.setattr(Connection, "request", counted)
+    for future in admin.list_consumer_group_offsets(others).values():
+        assert len(future.result(PATIENCE_S).topic_partitions) == 1
+    for described in admin.describe_consumer_groups(others).values():
+        assert described.result(PATIENCE_S).is_simple_consumer_group
+    assert sorted(sent) == [
+        "ConsumerGroupDescribeRequest", "DescribeGroupsRequest", "FindCoordinatorRequest", "OffsetFetchRequest",
+    ]  # fmt: skip
 
 
 def test_offsets_of_an_open_transaction_are_waited_for(
