@@ -47,15 +47,6 @@ def test_offsets_are_given_in_order(disk: Disk):
     assert log.last_stable_offset == log.end_offset == 3
 
 
-def test_the_broker_may_append_many_batches_at_once(disk: Disk):
-    log = disk.log()
-    put(log, batch(b"x"))
-    appended = log.append(b"".join(batch(b"%d" % n) for n in range(1500)), NOW, from_client=False)
-    assert not isinstance(appended, Refusal)
-    assert (appended.base_offset, appended.last_offset) == (1, 1500)
-    assert list(values(log).values())[1:] == [b"%d" % n for n in range(1500)]
-
-
 def test_reads_are_whole_batches_that_fit(disk: Disk):
     log = disk.log()
     size = len(batch(b"a", b"b"))

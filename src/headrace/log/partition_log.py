@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
@@ -23,7 +22,6 @@ from headrace.log.batch import (
     Marker,
     end_transaction_marker,
     header_at,
-    headers,
     place,
 )
 from headrace.log.files import fsync_path
@@ -57,7 +55,13 @@ class Appended(NamedTuple):
 
 
 class PartitionLog:
-    """An ordered run of batches in segment files, from ``log_start_offset`` up to ``end_offset``."""
+    """An ordered run of batches in segment files, from ``log_start_offset`` up to ``end_offset``.
+
+    :ivar syncs: whether files are forced to disk
+    :ivar is_deleted: whether the topic was deleted
+    :ivar first_dirty_offset: where the part begins that compaction has not been over; None before it has looked
+    :ivar is_uncleanable: compaction has met damage, and does not try again
+    """
 
     def __init__(self, home: LogDirectory, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> None:
         self.topic = topic
@@ -65,9 +69,10 @@ class PartitionLog:
         self.partition = partition
         self.config = config
         self.path = f"{home.path}/{topic}-{partition}"
+        self.syncs = home.sync
+        self.is_deleted = False
         self._home = home
         self._loaded = False
-        self._deleted = False
         self._full = False
         self._segments = SegmentList()
         self._producers = ProducerState()
@@ -76,9 +81,7 @@ class PartitionLog:
         self._end_offset = 0
         self._flushed_offset = 0
         self.first_dirty_offset: int | None = None
-        """Compaction's: where the part that it has not been over begins; None before it has looked."""
         self.is_uncleanable = False
-        """Compaction's: it has met damage, and does not try again."""
 
     # ------------------------------------------------------------------ where it starts and ends
 
@@ -106,16 +109,12 @@ class PartitionLog:
     @property
     def producers(self) -> ProducerState:
         """What is known of the producers that write here."""
-        if not self._loaded:
-            self._load()
-        return self._producers
+        return self._used()._producers
 
     @property
     def aborted(self) -> AbortedTransactions:
         """What readers of committed records have to pass over."""
-        if not self._loaded:
-            self._load()
-        return self._aborted
+        return self._used()._aborted
 
     @property
     def unflushed_records(self) -> int:
@@ -128,21 +127,9 @@ class PartitionLog:
         return self._loaded
 
     @property
-    def is_deleted(self) -> bool:
-        """Whether the topic was deleted."""
-        return self._deleted
-
-    @property
-    def syncs(self) -> bool:
-        """Whether files are forced to disk."""
-        return self._home.sync
-
-    @property
     def segments(self) -> SegmentList:
         """All segments, the last one of which is appended to."""
-        if not self._loaded:
-            self._load()
-        return self._segments
+        return self._used()._segments
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """``(epoch, end offset)`` for OffsetForLeaderEpoch, (-1, -1) for an epoch that never was."""
@@ -150,9 +137,12 @@ class PartitionLog:
 
     def size_bytes(self) -> int:
         """Size of all segments' batches."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def _used(self) -> PartitionLog:
         if not self._loaded:
             self._load()
-        return sum(segment.size_bytes for segment in self._segments)
+        return self
 
     def _load(self) -> None:
         name = os.path.basename(self.path)
@@ -173,72 +163,56 @@ class PartitionLog:
     # ------------------------------------------------------------------ appending
 
     def append(self, data: bytes | memoryview, now_ms: int, *, from_client: bool = True) -> Appended | Refusal:
-        """Check, place and write batches, all or none of them.
+        """Check, place and write one batch, with whatever offsets it comes.
 
-        :param data: one batch from a client, or any number from the broker itself, with whatever offsets
         :param from_client: check everything, and the producer's sequence; the broker's own batches are trusted
-        :return: where they stand; or a refusal as :func:`~headrace.log.validation.check_client_batch` and
+        :return: where it stands; or a refusal as :func:`~headrace.log.validation.check_client_batch` and
             :meth:`~headrace.log.producer_state.ProducerState.check` give it; KAFKA_STORAGE_ERROR when the disk takes no
             more, which leaves the log as it was
         """
-        if self._deleted:
+        if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
         view = memoryview(data)
-        batches: Sequence[tuple[int, BatchHeader]]
         try:
             if not self._loaded:
                 self._load()
-            if from_client:
-                header = check_client_batch(view, self.config, now_ms)
-                if isinstance(header, Refusal):
-                    return header
-                if header.producer_id != NO_PRODUCER_ID:
-                    verdict = self._producers.check(header)
-                    if isinstance(verdict, Refusal):
-                        return verdict
-                    if verdict is not None:
-                        offsets = (verdict.first_offset, verdict.last_offset)
-                        return Appended(*offsets, verdict.timestamp, self._log_start_offset, duplicate=True)
-                batches = ((0, header),)
-            else:
-                batches = tuple(headers(view))
-            return self._append(view, batches, now_ms)
+            if not from_client:
+                return self._append(view, header_at(view), now_ms)
+            header = check_client_batch(view, self.config, now_ms)
+            if isinstance(header, Refusal):
+                return header
+            if header.producer_id != NO_PRODUCER_ID:
+                verdict = self._producers.check(header)
+                if isinstance(verdict, Refusal):
+                    return verdict
+                if verdict is not None:
+                    offsets = (verdict.first_offset, verdict.last_offset)
+                    return Appended(*offsets, verdict.timestamp, self._log_start_offset, duplicate=True)
+            return self._append(view, header, now_ms)
         except OSError as error:
             if not self._full:
                 logger.error("Cannot write to %s, refusing produce requests until it works again: %s", self.path, error)
             self._full = True
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write to the log: {error.strerror}")
 
-    def _append(self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]], now_ms: int) -> Appended:
-        append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
-        base_offset = offset = self._end_offset
-        buffers: list[bytes | memoryview] = []
-        placed: list[tuple[int, BatchHeader]] = []
-        size, max_timestamp = 0, -1
-        for position, header in batches:
-            header, parts = place(view[position:], header, offset, append_time)
-            buffers += parts
-            placed.append((offset, header))
-            offset += header.last_offset_delta + 1
-            size += header.batch_length + LENGTH_OVERHEAD
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-        if len(buffers) > 1000:  # IOV_MAX is 1024
-            buffers = [b"".join(buffers)]
-        segment = self._segment_for(size, max_timestamp, offset - 1, now_ms)
+    def _append(self, view: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+        config = self.config
+        append_time = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
+        base_offset = self._end_offset
+        last_offset = base_offset + header.last_offset_delta
+        size = header.batch_length + LENGTH_OVERHEAD
+        header, buffers = place(view, header, base_offset, append_time)
+        segment = self._segment_for(size, header.max_timestamp, last_offset, now_ms)
         position = segment.size_bytes
         segment.append(buffers, size)
         if self._full:
             logger.warning("%s can be written again", self.path)
             self._full = False
-        interval = self.config.index_interval_bytes
-        for start, header in placed:
-            size = header.batch_length + LENGTH_OVERHEAD
-            segment.note(position, size, start + header.last_offset_delta, header.max_timestamp, interval)
-            position += size
-            if header.producer_id != NO_PRODUCER_ID:
-                self._producers.replay(header, start)
-        self._end_offset = offset
-        return Appended(base_offset, offset - 1, append_time, self._log_start_offset)
+        segment.note(position, size, last_offset, header.max_timestamp, config.index_interval_bytes)
+        if header.producer_id != NO_PRODUCER_ID:
+            self._producers.replay(header, base_offset)
+        self._end_offset = last_offset + 1
+        return Appended(base_offset, last_offset, append_time, self._log_start_offset)
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, now_ms: int) -> Appended | Refusal:
         """End a producer's transaction here with a control batch: commit or abort (KIP-98).
@@ -283,10 +257,10 @@ class PartitionLog:
         point, snapshot, aborted_saved = self._end_offset, self._producers.snapshot(), self._aborted.saved
 
         def make_durable() -> None:
-            if self._home.sync:
+            if self.syncs:
                 full.fsync()
-            if aborted_saved and not self._deleted:
-                recovery.write_snapshot(self.path, point, snapshot, sync=self._home.sync)
+            if aborted_saved and not self.is_deleted:
+                recovery.write_snapshot(self.path, point, snapshot, sync=self.syncs)
 
         self._home.in_background(make_durable)
         return segment
@@ -352,7 +326,7 @@ class PartitionLog:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if target > self._log_start_offset:
             try:
-                recovery.write_log_start(self.path, target, sync=sync and self._home.sync)
+                recovery.write_log_start(self.path, target, sync=sync and self.syncs)
             except OSError as error:
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write the log start offset: {error.strerror}")
             self._log_start_offset = target
@@ -406,7 +380,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Save what a clean start needs: indexes and producers."""
-        if not self._loaded or self._deleted:
+        if not self._loaded or self.is_deleted:
             return
         for segment in self._segments:
             segment.release()
@@ -419,7 +393,7 @@ class PartitionLog:
 
     def delete(self) -> None:
         """Remove everything; later appends are refused."""
-        self._deleted = True
+        self.is_deleted = True
         for segment in self._segments:
             segment.delete()
         self._segments, self._loaded = SegmentList(), True
