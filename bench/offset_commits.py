@@ -1,0 +1,132 @@
+"""How fast offsets are committed and found again, by consumers that assign themselves their partitions.
+
+    python -m bench.offset_commits HOST:PORT
+
+Each group has a connection and one OffsetCommit (version 9, one partition) in flight: the next is sent when the last
+one is answered. Requests are made before the clock starts; one loop sends them and looks at each answer. OffsetFetch
+(version 9) asks for all offsets of a group with 10,000.
+"""
+
+from __future__ import annotations
+
+import selectors
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from headrace.errors import ErrorCode
+from tests.raw import Connection
+from tests.support import receive_frame, unique
+
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+VERSION = 9
+COMMITS, PARTITIONS, FETCHES = 10_000, 10_000, 20
+
+
+@contextmanager
+def create(bootstrap: str, partitions: int) -> Iterator[str]:
+    """A topic, deleted in the end. Kafka creates fewer than 10,000 partitions at a time."""
+    client, name, step = AdminClient({"bootstrap.servers": bootstrap}), unique("bench"), 5_000
+    client.create_topics([NewTopic(name, min(partitions, step), 1)])[name].result(300)
+    for total in range(2 * step, partitions + 1, step):
+        client.create_partitions([NewPartitions(name, total)])[name].result(300)
+    yield name
+    client.delete_topics([name])[name].result(300)
+
+
+def commit(connection: Connection, group_id: str, topic: str, partitions: int = 1) -> None:
+    """Commit offset 1 in the first partitions of a topic, again while the coordinator is coming up."""
+    offsets = [
+        {"partition_index": index, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+        for index in range(partitions)
+    ]
+    while True:
+        answer = connection.ask(
+            OFFSET_COMMIT, VERSION, group_id=group_id, generation_id_or_member_epoch=-1, member_id="",
+            group_instance_id=None, topics=[{"name": topic, "partitions": offsets}],
+        )  # fmt: skip
+        codes = {one.error_code for one in answer.topics[0].partitions}
+        if codes == {ErrorCode.NONE}:
+            return
+        connection.ask(FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[group_id])  # which makes there be one
+        time.sleep(0.1)
+
+
+class Recorded(Connection):
+    """A connection that knows the frame it has sent last, and the answer to it."""
+
+    frame = answer = b""
+
+    def send(self, data: bytes) -> None:
+        self.frame = data
+        super().send(data)
+
+    def receive(self) -> bytes | None:
+        received = super().receive()
+        self.answer = received or b""
+        return received
+
+
+@contextmanager
+def connections(bootstrap: str, groups: int) -> Iterator[list[Recorded]]:
+    opened = [Recorded(bootstrap, timeout_s=120) for _ in range(groups)]
+    try:
+        yield opened
+    finally:
+        for one in opened:
+            one.close()
+
+
+def commits_per_second(bootstrap: str, topic: str, groups: int, commits: int = COMMITS) -> float:
+    """So many commits in all, of so many groups at a time."""
+    with connections(bootstrap, groups) as opened, selectors.DefaultSelector() as selector:
+        for number, one in enumerate(opened):
+            commit(one, unique(f"bench-{number}"), topic)
+            selector.register(one.socket, selectors.EVENT_READ, one)
+        started, sent, answered = time.perf_counter(), 0, 0
+        for one in opened:
+            one.socket.sendall(one.frame)
+            sent += 1
+        while answered < sent:
+            for key, _ in selector.select():
+                one = key.data
+                received = receive_frame(one.socket)
+                assert received == one.answer, received
+                answered += 1
+                if sent < commits:
+                    one.socket.sendall(one.frame)
+                    sent += 1
+        return sent / (time.perf_counter() - started)
+
+
+def fetch_ms(bootstrap: str, topic: str, partitions: int = PARTITIONS, fetches: int = FETCHES) -> float:
+    """Milliseconds from an OffsetFetch of a whole group to the last byte of its answer: the median."""
+    with connections(bootstrap, 1) as (connection,):
+        group_id = unique("bench")
+        commit(connection, group_id, topic, partitions)
+        group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
+        answer = connection.ask(OFFSET_FETCH, VERSION, groups=[group], require_stable=True)
+        assert sum(len(one.partitions) for one in answer.groups[0].topics) == partitions
+        times = []
+        for _ in range(fetches):
+            started = time.perf_counter()
+            connection.socket.sendall(connection.frame)
+            assert receive_frame(connection.socket) is not None
+            times.append(1000 * (time.perf_counter() - started))
+        return sorted(times)[len(times) // 2]
+
+
+def main() -> None:
+    (bootstrap,) = sys.argv[1:]
+    for groups in (1, 500):
+        with create(bootstrap, 1) as name:
+            print(f"{groups} groups: {commits_per_second(bootstrap, name, groups):,.0f} commits/s")
+    with create(bootstrap, PARTITIONS) as name:
+        print(f"OffsetFetch of {PARTITIONS:,} offsets: {fetch_ms(bootstrap, name):.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
