@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from bench import idle_groups, share_partition
+from bench import idle_groups, offset_commits, share_partition
 from bench.measurements import Scale
+from tests.support import HeadraceProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,20 @@ def idle_share_groups(scale: Scale) -> list[Cost]:
     ]
 
 
+def offset_fetch(scale: Scale) -> list[Cost]:
+    """`bench/offset_commits.py`: all offsets of a group that reads 10,000 partitions."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        HeadraceProcess(Path(directory) / "data", {}) as broker,
+        offset_commits.create(broker.bootstrap_servers, offset_commits.PARTITIONS) as topic,
+    ):
+        value = offset_commits.fetch_ms(broker.bootstrap_servers, topic)
+    return [Cost(f"OffsetFetch of all {offset_commits.PARTITIONS:,} offsets of a group", "ms", value, 20)]
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
+    "offset-fetch": offset_fetch,
 }
 """By the name for --only."""

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from bench import clients
+from bench import clients, offset_commits
 from tests.support import answers, frame, receive_frame, request_header, unique
 
 Broker = Any
@@ -43,11 +43,12 @@ class Scale:
     partitions: int = 10_000
     idle_s: float = 20
     idle_groups: int = 1_000
+    commits: int = offset_commits.COMMITS
 
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that everything works; the numbers mean little."""
-        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50)
+        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,11 @@ def latency(broker: Broker, scale: Scale) -> tuple[float, ...]:
         return clients.end_to_end_latency(broker.bootstrap_servers, name, scale.latency_s)
 
 
+def commits(broker: Broker, scale: Scale, groups: int) -> tuple[float, ...]:
+    with topic(broker) as name:
+        return (offset_commits.commits_per_second(broker.bootstrap_servers, name, groups, scale.commits),)
+
+
 MEASUREMENTS: Mapping[str, Measurement] = {
     "memory-idle": Measurement((Metric("resident memory, idle", "MiB", 6, True),), memory),
     "produce-1k": Measurement((Metric("produce, Java, 1 KiB records, acks=all", "MiB/s", 1.3),), produce_large),
@@ -171,6 +177,12 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     ),
     "share-explicit-8": Measurement(
         (Metric("the same, 8 consumers", "records/s", 1.0),), functools.partial(share_explicit, consumers=8)
+    ),
+    "commits-1": Measurement(
+        (Metric("offset commits, one group", "commits/s", 1.0),), functools.partial(commits, groups=1)
+    ),
+    "commits-500": Measurement(
+        (Metric("offset commits, 500 groups at a time", "commits/s", 1.0),), functools.partial(commits, groups=500)
     ),
     "latency": Measurement(
         (

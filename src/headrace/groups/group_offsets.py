@@ -67,8 +67,10 @@ class GroupOffsets:
         if isinstance(group, ConsumerGroup) and not anonymous:
             knows_epochs = says_group_unknown or transactional
             codes = group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
-        let_in = [commit for commit, refused in zip(commits, codes, strict=True) if not refused]
         max_metadata_chars = self._config.get_int("offset.metadata.max.bytes")
+        if not any(codes):
+            return self.offsets.commit(group_id, commits, retention_ms, now_ms, max_metadata_chars)
+        let_in = [commit for commit, refused in zip(commits, codes, strict=True) if not refused]
         outcome = self.offsets.commit(group_id, let_in, retention_ms, now_ms, max_metadata_chars)
         answers = iter(outcome.reply)
         return replace(outcome, reply=tuple(refused or next(answers) for refused in codes))

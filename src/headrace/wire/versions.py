@@ -174,10 +174,7 @@ class _Ids:
 
     def downgrade(self, topics: Any, old_type: Any, unknown: ErrorCode) -> Any:
         """Topics with ids become named ones; ``unknown`` is how the old version says UNKNOWN_TOPIC_ID."""
-        fields = [field.name for field in dataclasses.fields(old_type)]
-        name_field = fields[0]
-        assert name_field in ("name", "topic"), old_type
-        partitions_field = fields[1]
+        name_field, partitions_field = _topic_fields(old_type)
         named = []
         for one in topics:
             partitions = getattr(one, partitions_field)
@@ -190,6 +187,14 @@ class _Ids:
                 )
             named.append(old_type(**{name_field: self.name_of(one.topic_id), partitions_field: partitions}))
         return tuple(named)
+
+
+@cache
+def _topic_fields(topic_type: Any) -> tuple[str, str]:
+    """What a topic's name and its partitions are called."""
+    name, partitions, *_ = (field.name for field in dataclasses.fields(topic_type))
+    assert name in ("name", "topic"), topic_type
+    return name, partitions
 
 
 def _topic_type(message_type: Any, *path: str) -> Any:
