@@ -282,7 +282,7 @@ def test_every_config_that_is_documented_to_have_an_effect_is_read_somewhere() -
     source = "\n".join(texts)
     group_names = {f"group.{key.name}" for key in config_keys("group").values() if key.documentation}
     assembled = re.compile(
-        r"group\.share\.(min|max)\.|(offsets|share\.coordinator\.state)\.topic\.(num\.partitions|segment\.bytes)"
+        r"group\.(share|consumer)\.(min|max)\.|(offsets|share\.coordinator\.state)\.topic\.(num\.partitions|segment\.bytes)"
     )
     unread = [
         key.name
