@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 COMMON_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "1000",
     "offsets.topic.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
     "group.share.assignment.interval.ms": "0",

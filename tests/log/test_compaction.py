@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.log import segment, swap
@@ -87,6 +87,7 @@ def test_superseded_records_go_and_the_rest_stays_as_it_was(codec: int):
     assert left[0].codec == codec and left[0].record_count == 3 and left[0].max_timestamp == NOW - 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=200)), min_size=1), st.data())
 def test_any_batch_and_any_choice(given_pairs, data):
     codec = data.draw(st.sampled_from(list(CODECS.values())))
