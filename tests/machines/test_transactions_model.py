@@ -1,0 +1,386 @@
+"""Transactional ids through thousands of random steps: one producer each, decisions that stay, replay equal to live.
+
+The machine under test is told what clients and time do in any order, with answers that are lost, requests that come
+again, and crashes between any two records. A small model keeps who was given which epoch, and what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.outcome import Outcome
+from headrace.transactions import transaction as machine
+from headrace.transactions.records import State, Transaction, TransactionRecord
+from headrace.transactions.transaction import (
+    MAX_EPOCH,
+    NO_PRODUCER,
+    Producer,
+    TransactionCoordinator,
+    TransactionSettings,
+)
+
+IDS = ("a", "b")
+PARTITIONS = (("t", 0), ("t", 1), ("u", 0))
+TIMEOUT_MS, EXPIRATION_MS = 5_000, 60_000
+CLIENT_VERSIONS = st.sampled_from([0, 2])
+DECIDED = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
+COMPLETE = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
+
+
+@dataclass
+class Client:
+    """A producer as it knows itself: it does not know what others do."""
+
+    transactional_id: str
+    producer: Producer = NO_PRODUCER
+    last: Callable[[], object] | None = None
+    """The request whose answer was lost: it is sent again."""
+
+
+@dataclass
+class Known:
+    """What must hold for one transactional id."""
+
+    epochs: dict[int, int] = field(default_factory=dict)  # producer id → the highest epoch that was seen
+    decided: bool | None = None
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    """Some clients with two transactional ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_000_000
+        self.next_producer_id = 0
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.coordinator = self.fresh()
+        self.clients = [Client(one) for one in IDS for _ in range(2)]
+        self.known = {one: Known() for one in IDS}
+
+    def fresh(self) -> TransactionCoordinator:
+        return TransactionCoordinator(TransactionSettings(expiration_ms=EXPIRATION_MS))
+
+    def allocate(self) -> int:
+        self.next_producer_id += 1
+        return self.next_producer_id
+
+    # --- how records become true ---
+
+    def submit(self, outcome: Outcome[TransactionRecord, object]) -> object:
+        """As the broker does it: what is decided is appended and replayed."""
+        for record in outcome.records:
+            self.check(record)
+            self.log.append(self.coordinator.encode(record))
+            self.coordinator.replay(record)
+        return outcome.reply
+
+    def check(self, record: TransactionRecord) -> None:
+        """What no record may do: go back to an earlier epoch, or change what was decided."""
+        known, value = self.known[record.transactional_id], record.value
+        if value is None:
+            assert known.decided is None, "forgotten before it was complete"
+            self.known[record.transactional_id] = Known()
+            return
+        assert value.producer_epoch >= known.epochs.get(value.producer_id, 0), "an epoch goes back"
+        known.epochs[value.producer_id] = value.producer_epoch
+        assert 0 <= value.producer_epoch <= MAX_EPOCH
+        if value.state in DECIDED:
+            assert known.decided in (None, DECIDED[value.state]), "a decision changes"
+            known.decided = DECIDED[value.state]
+        elif known.decided is not None:
+            assert value.state in COMPLETE, f"{value.state.name} after a decision"
+            assert COMPLETE[value.state] == known.decided, "completed another way than decided"
+            known.decided = None
+
+    def answer(self, client: Client, ask: Callable[[], object], lost: bool) -> object:
+        """What the client is told, unless the answer is lost; then it will ask again."""
+        told = ask()
+        client.last = ask if lost else None
+        return None if lost else told
+
+    # --- clients ---
+
+    def who(self, data: st.DataObject) -> Client:
+        return data.draw(st.sampled_from(self.clients))
+
+    @rule(data=st.data(), comes_back=st.booleans(), lost=st.booleans())
+    def init(self, data: st.DataObject, comes_back: bool, lost: bool) -> None:
+        client = self.who(data)
+        expected = client.producer if comes_back else NO_PRODUCER
+        transactional_id = client.transactional_id
+
+        def ask() -> object:
+            decide = self.coordinator
+            if transactional_id in decide.prepared:
+                return machine.CONCURRENT_TRANSACTIONS
+            aborted = self.submit(decide.abort_for_new_producer(transactional_id, TIMEOUT_MS, expected, self.now_ms))
+            if isinstance(aborted, Refusal) or transactional_id in decide.prepared:
+                return machine.CONCURRENT_TRANSACTIONS
+            told = self.submit(
+                decide.init_producer_id(transactional_id, TIMEOUT_MS, expected, self.now_ms, self.allocate)
+            )
+            if isinstance(told, Producer):
+                # A retry may be answered with what was given before, but never with what another one was given.
+                others = {
+                    one.producer
+                    for one in self.clients
+                    if one.transactional_id == transactional_id and one is not client
+                }
+                assert told not in others, f"{told} belongs to another producer"
+            return told
+
+        told = self.answer(client, ask, lost)
+        if isinstance(told, Producer):
+            client.producer = told
+
+    @precondition(lambda self: any(one.last for one in self.clients))
+    @rule(data=st.data())
+    def ask_again(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from([one for one in self.clients if one.last]))
+        assert client.last is not None
+        told = client.last()
+        client.last = None
+        if isinstance(told, Producer):
+            client.producer = told
+
+    @rule(data=st.data(), partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1), version=CLIENT_VERSIONS)
+    def add(self, data: st.DataObject, partitions: set[tuple[str, int]], version: int) -> None:
+        client = self.who(data)
+        before = self.coordinator.transactions.get(client.transactional_id)
+        told = self.submit(
+            self.coordinator.add_partitions(client.transactional_id, client.producer, partitions, self.now_ms, version)
+        )
+        if isinstance(told, Producer):
+            assert before is not None
+            assert before.state not in DECIDED, "something joins a decided transaction"
+            assert (before.producer_id, before.producer_epoch) == client.producer, "a zombie joins"
+            self.only_one(client)
+            for one in partitions:
+                assert self.coordinator.takes_part(client.transactional_id, client.producer, one) is None
+
+    @rule(data=st.data(), commit=st.booleans(), version=CLIENT_VERSIONS, lost=st.booleans())
+    def end(self, data: st.DataObject, commit: bool, version: int, lost: bool) -> None:
+        client = self.who(data)
+        producer, transactional_id = client.producer, client.transactional_id
+        before = self.coordinator.transactions.get(transactional_id)
+
+        def ask() -> object:
+            if transactional_id in self.coordinator.prepared:
+                return machine.CONCURRENT_TRANSACTIONS
+            told = self.submit(
+                self.coordinator.end(transactional_id, producer, commit, self.now_ms, version, self.allocate)
+            )
+            if isinstance(told, Producer):
+                state = self.coordinator.transactions[transactional_id].state
+                decided = DECIDED.get(state, COMPLETE.get(state))
+                assert decided == commit, f"told that it ended with commit={commit}, and it is {state.name}"
+            return told
+
+        told = self.answer(client, ask, lost)
+        if isinstance(told, Producer):
+            if before is not None and before.state == State.ONGOING:
+                self.only_one(client)
+            if version == 2:
+                client.producer = told
+
+    def only_one(self, client: Client) -> None:
+        """Nobody else may write under the id with what they were given."""
+        transactional_id = client.transactional_id
+        for other in self.clients:
+            if other is client or other.transactional_id != transactional_id or other.producer == NO_PRODUCER:
+                continue
+            told = self.coordinator.takes_part(transactional_id, other.producer, PARTITIONS[0])
+            assert told is not None
+            assert told.code in (
+                ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.CONCURRENT_TRANSACTIONS,
+            ), f"{other.producer} is not fenced"  # fmt: skip
+
+    # --- the broker ---
+
+    @precondition(lambda self: self.coordinator.prepared)
+    @rule(data=st.data())
+    def complete(self, data: st.DataObject) -> None:
+        transactional_id = data.draw(st.sampled_from(sorted(self.coordinator.prepared)))
+        self.submit(self.coordinator.complete(transactional_id, self.now_ms))
+
+    @rule(topic=st.sampled_from(["t", "u"]))
+    def delete_topic(self, topic: str) -> None:
+        for _, outcome in self.coordinator.forget_partitions(topic):
+            self.submit(outcome)
+        assert all(name != topic for one in self.coordinator.transactions.values() for name, _ in one.partitions)
+
+    @rule(ms=st.sampled_from([1, 1_000, 6_000, 70_000]))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+        for _, outcome in self.coordinator.expire(self.now_ms):
+            self.submit(outcome)
+        due = self.coordinator.next_deadline_ms()
+        assert due is None or due > self.now_ms
+        for one in self.coordinator.transactions.values():
+            assert one.state != State.ONGOING or self.now_ms < one.start_ms + TIMEOUT_MS, "it should have timed out"
+
+    @rule()
+    def crash(self) -> None:
+        """What is written is there again; who asks again with an epoch before may be fenced."""
+        before = dict(self.coordinator.transactions)
+        self.coordinator = self.fresh()
+        for key, value in self.log:
+            record = self.coordinator.decode(key, value)
+            assert record is not None
+            self.coordinator.replay(record)
+        assert self.coordinator.transactions == before
+
+    @precondition(lambda self: any(self.coordinator.transactions.values()))
+    @rule(data=st.data())
+    def nearly_use_up_epochs(self, data: st.DataObject) -> None:
+        """As after tens of thousands of transactions of the producer that is there."""
+        found = [one for one, value in self.coordinator.transactions.items() if value.state in COMPLETE]
+        if not found:
+            return
+        transactional_id = data.draw(st.sampled_from(found))
+        value = self.coordinator.transactions[transactional_id]
+        if value.producer_epoch > MAX_EPOCH - 10:
+            return
+        holder = next((one for one in self.clients if one.producer == (value.producer_id, value.producer_epoch)), None)
+        if holder is None:
+            return
+        aged = replace(value, producer_epoch=MAX_EPOCH - 3, previous_producer_id=-1)
+        self.submit(Outcome(None, (TransactionRecord(transactional_id, aged),)))
+        holder.producer = Producer(aged.producer_id, aged.producer_epoch)
+
+    @invariant()
+    def what_is_decided_is_to_be_completed(self) -> None:
+        decided = {one: value for one, value in self.coordinator.transactions.items() if value.state in DECIDED}
+        assert decided == self.coordinator.prepared
+        assert set(decided) == {one for one, known in self.known.items() if known.decided is not None}
+
+    @invariant()
+    def the_latest_epoch_is_the_one(self) -> None:
+        for transactional_id, value in self.coordinator.transactions.items():
+            assert value.producer_epoch == self.known[transactional_id].epochs[value.producer_id]
+
+
+TransactionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTransactions = TransactionMachine.TestCase
+
+
+def test_a_used_up_producer_id_is_good_until_its_successor_writes() -> None:
+    told = TransactionMachine()
+    aged = Transaction(1, MAX_EPOCH - 1, TIMEOUT_MS, State.EMPTY, told.now_ms)
+    told.submit(Outcome(None, (TransactionRecord("a", aged),)))
+    last, new = Producer(1, MAX_EPOCH - 1), Producer(7, 0)
+
+    def init(expected: Producer) -> object:
+        return told.submit(told.coordinator.init_producer_id("a", TIMEOUT_MS, expected, told.now_ms, lambda: 7))
+
+    assert init(Producer(1, 5)) == machine.PRODUCER_FENCED
+    assert [init(last) for _ in range(3)] == [new] * 3
+    assert init(new) == Producer(7, 1)
+    assert init(last) == machine.PRODUCER_FENCED
+
+
+# --- mistakes, made on purpose, that must be found ---
+
+
+def any_epoch_may_write(patch: pytest.MonkeyPatch) -> None:
+    right = machine._check
+    patch.setattr(machine, "_check", lambda known, producer: None if known else right(known, producer))
+
+
+def no_new_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(machine, "_with_new_epoch", lambda known: known)
+
+
+def an_epoch_that_goes_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(machine, "_with_new_epoch", lambda known: replace(known, producer_epoch=known.producer_epoch // 2))
+
+
+def aborted_is_completed_as_committed(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(machine.PREPARED, State.PREPARE_ABORT, State.COMPLETE_COMMIT)
+
+
+def any_end_is_fine(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        TransactionCoordinator, "_ended",
+        lambda self, known, commit: Producer(known.producer_id, known.producer_epoch),
+    )  # fmt: skip
+
+
+def a_decision_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    right = TransactionCoordinator.replay
+
+    def replay(self: TransactionCoordinator, record: TransactionRecord, *at: object) -> None:
+        right(self, record)
+        if record.value is not None and record.value.state == State.PREPARE_COMMIT:
+            self.prepared.clear()
+
+    patch.setattr(TransactionCoordinator, "replay", replay)
+
+
+def an_epoch_before_is_good_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Who had the epoch before comes back although another producer came."""
+    right = TransactionCoordinator.replay
+
+    def replay(self: TransactionCoordinator, record: TransactionRecord, *at: object) -> None:
+        before = self.transactions.get(record.transactional_id)
+        right(self, record)
+        if before is not None and record.value is not None and before.producer_epoch != record.value.producer_epoch:
+            self._last_epochs[record.transactional_id] = before.producer_epoch
+
+    patch.setattr(TransactionCoordinator, "replay", replay)
+
+
+def the_start_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    right = machine.records.encode
+
+    def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        return right(TransactionRecord(record.transactional_id, record.value and replace(record.value, start_ms=-1)))
+
+    patch.setattr(machine.records, "encode", encode)
+
+
+def nothing_times_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionCoordinator, "_deadline_ms", lambda self, known: None)
+
+
+def a_decided_transaction_grows(patch: pytest.MonkeyPatch) -> None:
+    right = TransactionCoordinator.add_partitions
+
+    def add(self: TransactionCoordinator, transactional_id: str, *more: object) -> object:
+        self.transactions |= {
+            one: replace(value, state=State.ONGOING)
+            for one, value in self.transactions.items()
+            if one == transactional_id and value.state == State.PREPARE_COMMIT
+        }
+        return right(self, transactional_id, *more)
+
+    patch.setattr(TransactionCoordinator, "add_partitions", add)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        any_epoch_may_write, no_new_epoch, an_epoch_that_goes_back, aborted_is_completed_as_committed, any_end_is_fine,
+        a_decision_is_forgotten, an_epoch_before_is_good_for_ever,
+        the_start_is_not_written, nothing_times_out, a_decided_transaction_grows,
+    ],
+)  # fmt: skip
+def test_mistakes_are_found(monkeypatch: pytest.MonkeyPatch, mistake: Callable[[pytest.MonkeyPatch], None]) -> None:
+    mistake(monkeypatch)
+    quickly = settings(
+        max_examples=2000,
+        stateful_step_count=40,
+        deadline=None,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+    )
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(TransactionMachine, settings=quickly)
