@@ -1,0 +1,120 @@
+"""Kafka Streams: a word count with its internal topics, which survives a restart of the broker."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce
+from tests.clients.test_java_clients import PROGRAMS
+from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+
+PARTITIONS = 2
+WORDS = ("a", "lazy", "dog", "and", "one", "more", "dog")
+
+
+class App:
+    """The word count in a process of its own."""
+
+    def __init__(self, kafka_libs: Path, *args: str) -> None:
+        self.process = subprocess.Popen(
+            ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", str(PROGRAMS / "WordCount.java"), *args],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.output: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.output.extend(line.rstrip() for line in self.process.stdout)
+
+    def close(self) -> None:
+        """Let it end in good order."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0, self.output[-20:]
+
+
+def counts(bootstrap_servers: str, topic: str) -> dict[str, list[int]]:
+    """What was written for each word, as a reader of committed records sees it."""
+    found: dict[str, list[int]] = defaultdict(list)
+    with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
+        reader.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        ended = set()
+        while len(ended) < PARTITIONS:
+            message = reader.poll(PATIENCE_S)
+            assert message is not None
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
+            else:
+                found[message.key().decode()].append(int(message.value()))
+    return found
+
+
+def config_of(bootstrap_servers: str, topic: str, name: str) -> str:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (future,) = admin(bootstrap_servers).describe_configs([resource]).values()
+    return str(future.result(PATIENCE_S)[name].value)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str) -> None:
+    server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS).start()
+    app: App | None = None
+    try:
+        servers, name = server.bootstrap_servers, unique("count")
+        source, counted = (create_topic(servers, unique(kind), PARTITIONS) for kind in ("lines", "counts"))
+        app = App(kafka_libs, servers, source, counted, name, str(tmp_path / "state"), guarantee)
+        expected: Counter[str] = Counter()
+
+        def write(lines: int) -> None:
+            values = [" ".join(WORDS[i % 5 :]).encode() for i in range(lines)]
+            produce(servers, source, values)
+            for value in values:
+                expected.update(value.decode().split())
+
+        def counted_all() -> bool:
+            assert app is not None
+            assert app.process.poll() is None, app.output[-20:]
+            found = counts(servers, counted)
+            return {word: max(numbers) for word, numbers in found.items()} == expected
+
+        write(200)
+        wait_until(counted_all, 120, "the counts", 0.3)
+        write(200)
+        server.stop()
+        server.start()
+        write(200)
+        wait_until(counted_all, 120, "the counts after a restart", 0.3)
+        found = counts(servers, counted)
+        assert {word: numbers[-1] for word, numbers in found.items()} == expected
+        if guarantee == "exactly_once_v2":
+            assert all(numbers == [*range(1, expected[word] + 1)] for word, numbers in found.items())
+        repartition, changelog = (f"{name}-KSTREAM-AGGREGATE-STATE-STORE-0000000003-{kind}" for kind in
+                                  ("repartition", "changelog"))  # fmt: skip
+        assert config_of(servers, changelog, "cleanup.policy") == "compact"
+        assert config_of(servers, repartition, "cleanup.policy") == "delete"
+        with consumer(servers, unique("reader")) as reader:  # what was processed is deleted by DeleteRecords
+
+            def purged() -> bool:
+                return all(
+                    reader.get_watermark_offsets(TopicPartition(repartition, partition), PATIENCE_S)[0] > 0
+                    for partition in range(PARTITIONS)
+                )
+
+            wait_until(purged, PATIENCE_S, "the purge", 0.2)
+        app.close()
+    finally:
+        if app is not None and app.process.poll() is None:
+            app.process.kill()
+            app.process.wait()
+        server.kill()
