@@ -1,0 +1,183 @@
+"""A member of a consumer group of the new protocol (KIP-848), and a classic one beside it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.groups.consumer_protocol import read_assignment
+from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
+from tests.support import unique, wait_until
+
+ASK_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The answer to a heartbeat.
+
+    :param assignment: topic name → partitions; None when the answer has none
+    """
+
+    error: str
+    epoch: int
+    assignment: dict[str, list[int]] | None
+
+
+class ConsumerMember:
+    """One member. It counts its epoch, and reports what it holds, as a client does."""
+
+    def __init__(self, world: World, group_id: str, member_id: str = "", instance_id: str | None = None) -> None:
+        self.world, self.group_id, self.id = world, group_id, member_id or unique("member")
+        self.instance_id = instance_id
+        self.epoch = 0
+        self.assignment: dict[str, list[int]] = {}
+        self.topics: dict[str, Topic] = {}
+
+    def heartbeat(
+        self,
+        *topics: Topic,
+        epoch: int | None = None,
+        owned: Mapping[str, Sequence[int]] | None = None,
+        regex: str | None = None,
+        **fields: Any,
+    ) -> Beat:
+        """ConsumerGroupHeartbeat; `topics` are subscribed to when they are given, or `regex`."""
+        epoch = self.epoch if epoch is None else epoch
+        joins = epoch == 0
+        self.topics |= {topic.name: topic for topic in topics}
+        owned = {} if joins and owned is None else owned
+        held = None
+        if owned is not None:
+            held = [{"topic_id": self.topics[name].id, "partitions": list(numbers)} for name, numbers in owned.items()]
+        asked = {
+            "group_id": self.group_id, "member_id": self.id, "member_epoch": epoch, "instance_id": self.instance_id,
+            "rack_id": None, "rebalance_timeout": 30_000 if joins else -1, "server_assignor": None,
+            "subscribed_topic_names": [topic.name for topic in topics] if topics else None,
+            "subscribed_topic_regex": regex, "topic_partitions": held, **fields,
+        }  # fmt: skip
+        response = self.world.ask(68, 1, **asked)
+        told = None
+        if response.assignment is not None:
+            names = {topic.id: topic.name for topic in self.topics.values()}
+            told = {names[one.topic_id]: sorted(one.partitions) for one in response.assignment.topic_partitions}
+        beat = Beat(outcome(response.error_code, response.error_message), response.member_epoch, told)
+        if beat.error == OK:
+            self.epoch = beat.epoch
+            self.assignment = self.assignment if told is None else told
+        return beat
+
+    def join(self, *topics: Topic, regex: str | None = None, **fields: Any) -> ConsumerMember:
+        """Join and wait for an assignment that is not empty."""
+        for topic in topics:
+            self.topics[topic.name] = topic
+        beat = self.heartbeat(*topics, epoch=0, regex=regex, **fields)
+        assert beat.error == OK, beat
+        wait_until(lambda: self.follow().assignment, PATIENCE_S, "partitions", interval_s=ASK_AGAIN_S)
+        return self
+
+    def follow(self) -> ConsumerMember:
+        """A heartbeat, and at once what it asks for: what has to be given up is."""
+        assert self.heartbeat(owned=self.assignment).error == OK
+        return self
+
+    def leave(self, epoch: int = -1) -> Beat:
+        return self.heartbeat(epoch=epoch)
+
+    def commit(self, topic: Topic, *, epoch: int | None = None, version: int = 9, member_id: str | None = None) -> str:
+        """OffsetCommit of offset 1 in partition 0: the error."""
+        return commit(self.world, self.group_id, topic, self.id if member_id is None else member_id,
+                      self.epoch if epoch is None else epoch, version)  # fmt: skip
+
+    def fetch(self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None) -> str:
+        """OffsetFetch 9 of partition 0 as this member: the error of the group."""
+        asked = {
+            "group_id": self.group_id, "member_id": self.id if member_id is None else member_id,
+            "member_epoch": self.epoch if epoch is None else epoch,
+            "topics": [{"name": topic.name, "partition_indexes": [0]}],
+        }  # fmt: skip
+        (group,) = self.world.ask(9, 9, groups=[asked], require_stable=False).groups
+        return outcome(group.error_code)
+
+
+def commit(world: World, group_id: str, topic: Topic, member_id: str, epoch: int, version: int = 9) -> str:
+    """OffsetCommit of offset 1 in partition 0: the error."""
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}
+
+    def answered() -> str | None:
+        (answer,) = world.connection.ask(
+            8, version, group_id=group_id, generation_id_or_member_epoch=epoch, member_id=member_id,
+            group_instance_id=None, topics=[{"name": topic.name, "partitions": [partition]}],
+        ).topics  # fmt: skip
+        (one,) = answer.partitions
+        return None if one.error_code in COORDINATOR_IS_COMING else outcome(one.error_code)
+
+    return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
+
+
+def describe(world: World, group_id: str) -> Any:
+    """ConsumerGroupDescribe of one group."""
+    (group,) = world.ask(69, 1, group_ids=[group_id], include_authorized_operations=False).groups
+    return group
+
+
+def assigned(member: Any) -> list[int]:
+    """The partitions of a described member, of its only topic."""
+    return sorted(number for topic in member.assignment.topic_partitions for number in topic.partitions)
+
+
+def _string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+class ClassicConsumer:
+    """A cooperative member of the classic protocol, in a group of whichever."""
+
+    def __init__(self, world: World, group_id: str, *topics: Topic) -> None:
+        self.world, self.group_id, self.topics = world, group_id, topics
+        self.id, self.leader, self.generation_id = "", "", -1
+        self.owned: dict[str, tuple[int, ...]] = {}
+
+    def _subscription(self) -> bytes:
+        names = struct.pack(">hi", 1, len(self.topics)) + b"".join(_string(topic.name) for topic in self.topics)
+        held = b"".join(
+            _string(name) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+            for name, numbers in self.owned.items()
+        )
+        return names + struct.pack(">ii", -1, len(self.owned)) + held
+
+    def join(self, protocol: str = "range", **fields: Any) -> str:
+        """JoinGroup, again if it is given an id first: the error."""
+        while True:
+            asked = {
+                "group_id": self.group_id, "session_timeout": 10_000,
+                "rebalance_timeout": 20_000, "member_id": self.id, "group_instance_id": None,
+                "protocol_type": "consumer", "protocols": [{"name": protocol, "metadata": self._subscription()}],
+                "reason": None, **fields,
+            }  # fmt: skip
+            response = self.world.ask(11, 9, **asked)
+            if outcome(response.error_code) != "MEMBER_ID_REQUIRED":
+                break
+            self.id = response.member_id
+        if response.error_code == 0:
+            self.generation_id, self.leader = response.generation_id, response.leader
+        return outcome(response.error_code)
+
+    def sync(self, *given: tuple[str, bytes]) -> str:
+        """SyncGroup: the error; `owned` is what it brings."""
+        response = self.world.ask(
+            14, 5, group_id=self.group_id, generation_id=self.generation_id, member_id=self.id, group_instance_id=None,
+            protocol_type="consumer", protocol_name="range",
+            assignments=[{"member_id": member_id, "assignment": data} for member_id, data in given],
+        )  # fmt: skip
+        if response.error_code == 0:
+            self.owned = read_assignment(bytes(response.assignment))
+        return outcome(response.error_code)
+
+    def heartbeat(self) -> str:
+        response = self.world.ask(
+            12, 4, group_id=self.group_id, generation_id=self.generation_id, member_id=self.id, group_instance_id=None
+        )
+        return outcome(response.error_code)

@@ -1,0 +1,272 @@
+"""Consumer groups of the new protocol (KIP-848): refusals, hand-over, offsets, static members, change of protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.groups.consumer_protocol import write_assignment
+from tests.conformance.consumers import ASK_AGAIN_S, ClassicConsumer, ConsumerMember, assigned, commit, describe
+from tests.conformance.world import OK, PATIENCE_S, World, outcome
+from tests.support import unique, wait_until
+
+
+@pytest.fixture
+def group_id() -> str:
+    return unique("consumers")
+
+
+FENCED = (
+    "FENCED_MEMBER_EPOCH: The consumer group member has a {than} member epoch ({sent}) than the one known by the group "
+    "coordinator ({known}). The member must abandon all its partitions and rejoin."
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"member_id": ""}, "INVALID_REQUEST: MemberId can't be empty."),
+        ({"group_id": ""}, "INVALID_REQUEST: GroupId can't be empty."),
+        ({"instance_id": ""}, "INVALID_REQUEST: InstanceId can't be empty."),
+        ({"rack_id": " "}, "INVALID_REQUEST: RackId can't be empty."),
+        ({"rebalance_timeout": -1}, "INVALID_REQUEST: RebalanceTimeoutMs must be provided in first request."),
+        ({"topic_partitions": None}, "INVALID_REQUEST: TopicPartitions must be empty when (re-)joining."),
+        (
+            {"subscribed_topic_names": None},
+            "INVALID_REQUEST: Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+        ({"member_epoch": -2}, "INVALID_REQUEST: InstanceId can't be null."),
+        ({"member_epoch": -3}, "INVALID_REQUEST: MemberEpoch is invalid."),
+        (
+            {"server_assignor": "bogus"},
+            "UNSUPPORTED_ASSIGNOR: ServerAssignor bogus is not supported. Supported assignors: uniform, range.",
+        ),
+    ],
+)
+def test_requests_that_are_refused(world: World, group_id: str, fields: dict[str, Any], error: str) -> None:
+    assert ConsumerMember(world, group_id).heartbeat(world.topic(), epoch=0, **fields).error == error
+
+
+@pytest.mark.parametrize(
+    ("regex", "reason"),
+    [
+        ("[", "missing closing ]"),
+        ("(", "missing closing )"),
+        (")", "regexp/syntax: internal error"),
+        ("*a", "missing argument to repetition operator"),
+        ("a**", "invalid nested repetition operator"),
+        ("a{2,1}", "invalid repeat count"),
+        ("a{1001}", "invalid repeat count"),
+        (r"(a)\1", "invalid escape sequence"),
+        ("(?!a)b", "invalid or unsupported Perl syntax"),
+        ("[b-a]", "invalid character class range"),
+        ("(?P<n", "invalid named capture"),
+        ("(?P<n>a)(?P<n>b)", "duplicate capture group name"),
+        ("a\\", "trailing backslash at end of expression"),
+    ],
+)
+def test_expressions_that_are_refused(world: World, group_id: str, regex: str, reason: str) -> None:
+    assert ConsumerMember(world, group_id).heartbeat(epoch=0, regex=regex).error == (
+        f"INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}."
+    )
+
+
+def test_a_group_that_does_not_exist(world: World, group_id: str) -> None:
+    member = ConsumerMember(world, group_id)
+    assert member.heartbeat(epoch=1).error == f"GROUP_ID_NOT_FOUND: Consumer group {group_id} not found."
+    assert member.leave().error == f"GROUP_ID_NOT_FOUND: Group {group_id} not found."
+    assert outcome(describe(world, group_id).error_code) == "GROUP_ID_NOT_FOUND"
+
+
+def test_members_and_epochs_that_are_not_known(world: World, group_id: str) -> None:
+    member = ConsumerMember(world, group_id).join(world.topic())
+    epoch = member.epoch
+    stranger = ConsumerMember(world, group_id, "stranger")
+    unknown = f"UNKNOWN_MEMBER_ID: Member stranger is not a member of group {group_id}."
+    assert [stranger.heartbeat(epoch=1).error, stranger.leave().error] == [unknown, unknown]
+    assert member.heartbeat(epoch=99).error == FENCED.format(than="greater", sent=99, known=epoch)
+    assert member.heartbeat(epoch=epoch - 1).error == FENCED.format(than="smaller", sent=epoch - 1, known=epoch)
+
+
+def test_partitions_are_handed_over_when_they_have_been_given_up(world: World, group_id: str) -> None:
+    topic = world.topic(partitions=4)
+    first = ConsumerMember(world, group_id).join(topic)
+    wait_until(lambda: first.follow().assignment == {topic.name: [0, 1, 2, 3]}, PATIENCE_S, "all", ASK_AGAIN_S)
+    held, epoch = first.assignment, first.epoch
+    second = ConsumerMember(world, group_id)
+    assert second.heartbeat(topic, epoch=0).assignment == {}
+    wait_until(lambda: first.heartbeat(owned=held).assignment, PATIENCE_S, "something to give up", ASK_AGAIN_S)
+    assert first.assignment == {topic.name: [0, 1]}
+    assert first.epoch == epoch
+    assert not second.heartbeat(owned={}).assignment
+    assert [first.heartbeat(owned=held).epoch, describe(world, group_id).group_state] == [epoch, "Reconciling"]
+    assert first.follow().epoch > epoch
+    wait_until(lambda: second.follow().assignment == {topic.name: [2, 3]}, PATIENCE_S, "the other half", ASK_AGAIN_S)
+    assert describe(world, group_id).group_state == "Stable"
+    second.leave()
+    wait_until(lambda: first.follow().assignment == held, PATIENCE_S, "all again", ASK_AGAIN_S)
+
+
+def test_an_answer_that_was_lost(world: World, group_id: str) -> None:
+    topic = world.topic(partitions=2)
+    member = ConsumerMember(world, group_id).join(topic)
+    before = member.epoch
+    more = world.topic()
+    wait_until(lambda: member.heartbeat(topic, more, epoch=member.epoch).epoch > before, PATIENCE_S, "it", ASK_AGAIN_S)
+    again = member.heartbeat(epoch=before, owned={topic.name: [0, 1]})
+    assert (again.error, again.epoch) == (OK, member.epoch)
+
+
+def test_topics_that_come_and_grow(world: World, group_id: str) -> None:
+    prefix = unique("pattern")
+    topic = world.topic(name=f"{prefix}-a", partitions=2)
+    member = ConsumerMember(world, group_id)
+    member.topics[topic.name] = topic
+    member.join(regex=f"{prefix}-[ab]")
+    assert member.assignment == {topic.name: [0, 1]}
+    topic.grow(3)
+    wait_until(lambda: member.follow().assignment == {topic.name: [0, 1, 2]}, PATIENCE_S, "the third", ASK_AGAIN_S)
+    (described,) = describe(world, group_id).members
+    assert (described.subscribed_topic_regex, described.subscribed_topic_names) == (f"{prefix}-[ab]", ())
+
+
+def test_static_members(world: World, group_id: str) -> None:
+    topic = world.topic(partitions=2)
+    member = ConsumerMember(world, group_id, "m", "i").join(topic)
+    epoch = member.epoch
+    other = ConsumerMember(world, group_id, "n", "i")
+    owned_by_m = "cannot join the group because the instance id is owned by m member."
+    assert other.heartbeat(topic, epoch=0).error == (
+        f"UNRELEASED_INSTANCE_ID: Static member n with instance id i {owned_by_m}"
+    )
+    fenced = "FENCED_INSTANCE_ID: Static member n with instance id i was fenced by member m."
+    assert [other.heartbeat(epoch=epoch).error, other.leave(-2).error] == [fenced, fenced]
+    unknown = "UNKNOWN_MEMBER_ID: Instance id j is unknown."
+    assert member.heartbeat(epoch=epoch, instance_id="j").error == unknown
+    away = member.leave(-2)
+    assert (away.error, away.epoch) == (OK, -2)
+    assert member.heartbeat(epoch=epoch).error == FENCED.format(than="greater", sent=epoch, known=-2)
+    back = other.heartbeat(topic, epoch=0)
+    assert (back.error, back.epoch, back.assignment) == (OK, epoch, {topic.name: [0, 1]})
+    (described,) = describe(world, group_id).members
+    assert (described.member_id, described.instance_id) == ("n", "i")
+    assert other.leave(-2).error == OK
+    assert other.leave(-1).error == OK
+    assert describe(world, group_id).group_state == "Empty"
+
+
+def test_offsets_of_members(world: World, group_id: str) -> None:  # case 67
+    topic = world.topic()
+    member = ConsumerMember(world, group_id).join(topic)
+    epoch = member.epoch
+    assert member.commit(topic) == OK
+    assert member.commit(topic, version=8) == "UNSUPPORTED_VERSION"
+    assert [member.commit(topic, epoch=epoch + d) for d in (1, -1)] == ["STALE_MEMBER_EPOCH"] * 2
+    assert commit(world, group_id, topic, "", -1) == "UNKNOWN_MEMBER_ID"
+    assert member.commit(topic, member_id="stranger") == "UNKNOWN_MEMBER_ID"
+    assert member.fetch(topic) == OK
+    assert member.fetch(topic, member_id="stranger") == "UNKNOWN_MEMBER_ID"
+    assert member.fetch(topic, epoch=epoch + 1) == "STALE_MEMBER_EPOCH"
+    member.leave()
+    assert commit(world, group_id, topic, "", -1) == OK
+
+
+def test_an_earlier_epoch_is_good_for_what_was_kept(world: World, group_id: str) -> None:
+    topic = world.topic(partitions=2)
+    first = ConsumerMember(world, group_id).join(topic)
+    wait_until(lambda: first.follow().assignment == {topic.name: [0, 1]}, PATIENCE_S, "all", ASK_AGAIN_S)
+    epoch = first.epoch
+    second = ConsumerMember(world, group_id)
+    second.heartbeat(topic, epoch=0)
+    wait_until(lambda: first.follow().follow().assignment == {topic.name: [0]}, PATIENCE_S, "half", ASK_AGAIN_S)
+    assert first.epoch > epoch
+    assert first.commit(topic, epoch=epoch) == OK
+
+
+def test_groups_are_listed(world: World, group_id: str) -> None:  # case 66
+    member = ConsumerMember(world, group_id).join(world.topic())
+    for found in (world.groups(types=["Consumer"]), world.groups(states=["stable"])):
+        assert found[group_id] == ("Stable", "consumer", "consumer")
+    for found in (world.groups(types=["classic"]), world.groups(states=["Empty"]), world.groups(types=["bogus"])):
+        assert group_id not in found
+    delete = {"groups_names": [group_id]}
+    assert [outcome(one.error_code) for one in world.ask(42, 2, **delete).results] == ["NON_EMPTY_GROUP"]
+    member.leave()
+    assert [outcome(one.error_code) for one in world.ask(42, 2, **delete).results] == [OK]
+    assert group_id not in world.groups()
+
+
+def test_offsets_in_topics_that_members_need_stay(world: World, group_id: str) -> None:  # case 64
+    topic, other = world.topic(), world.topic()
+    member = ConsumerMember(world, group_id).join(topic)
+    assert [member.commit(topic), member.commit(other)] == [OK, OK]
+
+    def delete() -> dict[str, str]:
+        asked = [{"name": name, "partitions": [{"partition_index": 0}]} for name in (topic.name, other.name, "nope")]
+        response = world.ask(47, 0, group_id=group_id, topics=asked)
+        assert response.error_code == 0
+        return {one.name: outcome(one.partitions[0].error_code) for one in response.topics}
+
+    refused = "GROUP_SUBSCRIBED_TO_TOPIC"
+    assert delete() == {topic.name: refused, other.name: OK, "nope": "UNKNOWN_TOPIC_OR_PARTITION"}
+    member.leave()
+    assert delete()[topic.name] == OK
+
+
+def test_a_classic_group_goes_on_as_a_consumer_group_and_back(world: World, group_id: str) -> None:
+    topic = world.topic(partitions=4)
+    classic = ClassicConsumer(world, group_id, topic)
+    assert classic.join() == OK
+    assert classic.sync((classic.id, write_assignment(1, {topic.name: range(4)}))) == OK
+    assert world.groups()[group_id] == ("Stable", "consumer", "classic")
+
+    member = ConsumerMember(world, group_id)
+    assert member.heartbeat(topic, epoch=0).error == OK
+    assert world.groups()[group_id][2] == "consumer"
+    described = {one.member_id: one for one in describe(world, group_id).members}
+    assert {one.member_type for one in described.values()} == {0, 1}
+    assert assigned(described[classic.id]) == [0, 1, 2, 3]
+    assert [classic.heartbeat(), classic.sync()] == ["REBALANCE_IN_PROGRESS"] * 2
+
+    def rejoined() -> bool:
+        member.follow()
+        if classic.heartbeat() == "REBALANCE_IN_PROGRESS":
+            assert (classic.join(), classic.leader, classic.sync()) == (OK, "", OK)
+        return classic.owned == {topic.name: (0, 1)} and member.assignment == {topic.name: [2, 3]}
+
+    wait_until(rejoined, PATIENCE_S, "both to have half", ASK_AGAIN_S)
+    stranger = ClassicConsumer(world, group_id, topic)
+    assert stranger.join(protocol="roundrobin") == "INCONSISTENT_GROUP_PROTOCOL"
+    assert stranger.join(protocol_type="connect") == "INCONSISTENT_GROUP_PROTOCOL"
+
+    generation_id = classic.generation_id
+    member.leave()
+    wait_until(lambda: world.groups()[group_id][2] == "classic", PATIENCE_S, "the classic group", ASK_AGAIN_S)
+    wait_until(lambda: classic.heartbeat() == "REBALANCE_IN_PROGRESS", PATIENCE_S, "the rebalance", ASK_AGAIN_S)
+    assert classic.join() == OK
+    assert classic.generation_id > generation_id
+    assert classic.sync((classic.id, write_assignment(1, {topic.name: range(4)}))) == OK
+    assert classic.owned == {topic.name: (0, 1, 2, 3)}
+
+
+def test_an_empty_group_takes_the_type_of_who_comes_next(world: World, group_id: str) -> None:
+    topic = world.topic()
+    assert commit(world, group_id, topic, "", -1) == OK
+    member = ConsumerMember(world, group_id).join(topic)
+    assert world.groups()[group_id][2] == "consumer"
+    assert member.fetch(topic) == OK
+    member.leave()
+    classic = ClassicConsumer(world, group_id, topic)
+    assert classic.join() == OK
+    assert world.groups()[group_id][2] == "classic"
+
+
+def test_a_group_that_cannot_change_its_protocol(world: World, group_id: str) -> None:
+    topic = world.topic()
+    connect = ClassicConsumer(world, group_id, topic)
+    assert connect.join(protocol_type="connect") == OK
+    assert ConsumerMember(world, group_id).heartbeat(topic, epoch=0).error == (
+        f"GROUP_ID_NOT_FOUND: Cannot upgrade classic group {group_id} to consumer group because the group does not use "
+        "the consumer embedded protocol."
+    )
