@@ -1,0 +1,98 @@
+"""How large a batch and a request may be, and how far its timestamps may be from the broker's clock."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+from headrace.log.batch import header_at
+from tests.conformance.world import OK, Topic, World, outcome
+from tests.raw import batch
+
+DAY_MS = 24 * 3_600_000
+TOO_LARGE, BAD_TIME = "MESSAGE_TOO_LARGE", "INVALID_TIMESTAMP"
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def produce(topic: Topic, *, ahead_ms: int = 0, value: bytes = b"v") -> str:
+    """One record of a client whose clock is ahead: the error."""
+    records = batch([value], timestamp_ms=now_ms() + ahead_ms)
+    return outcome(topic.world.connection.produce(topic.name, records)[0])
+
+
+def stored(topic: Topic) -> list[tuple[str, int]]:
+    """Timestamp type and largest timestamp of each batch, and nothing else of it has changed."""
+    asked = {
+        "partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": -1,
+        "partition_max_bytes": 1 << 20,
+    }  # fmt: skip
+    response = topic.world.ask(
+        1, 12, max_wait=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
+        topics=[{"topic": topic.name, "partitions": [asked]}], forgotten_topics_data=[], rack_id="",
+    )  # fmt: skip
+    data, found = response.responses[0].partitions[0].records, []
+    while data:
+        header = header_at(data)
+        found.append((header.timestamp_type, header.max_timestamp))
+        data = data[12 + header.batch_length :]
+    return found
+
+
+def test_a_batch_may_have_max_message_bytes(world: World) -> None:
+    records = batch([b"x" * 1000], timestamp_ms=now_ms())
+    fits, too_small = (world.topic(max_message_bytes=str(len(records) - less)) for less in (0, 1))
+    for _ in range(2):
+        assert outcome(world.connection.produce(fits.name, records)[0]) == OK
+        assert outcome(world.connection.produce(too_small.name, records)[0]) == TOO_LARGE
+    assert (fits.end_offset(), too_small.end_offset()) == (2, 0)
+
+
+def test_the_broker_wide_limit_of_a_batch(world: World) -> None:
+    """``message.max.bytes``: 1 MiB and the 12 bytes in front of it, by default."""
+    topic, overhead = world.topic(), len(batch([b""])) + 6  # two lengths in front of it take three bytes each, not one
+    largest = (1 << 20) + 12 - overhead
+    assert len(batch([b"x" * largest])) <= (1 << 20) + 12 < len(batch([b"x" * (largest + 3)]))
+    assert produce(topic, value=b"x" * largest) == OK
+    assert produce(topic, value=b"x" * (largest + 3)) == TOO_LARGE
+
+
+def test_a_request_that_is_larger_than_the_broker_takes(world: World) -> None:
+    """``socket.request.max.bytes``: the connection ends, with the size alone."""
+    connection = world.connect()
+    connection.send(struct.pack(">i", 100 * 1024 * 1024 + 1))
+    assert connection.receive() in (None, b"")
+
+
+@pytest.mark.parametrize(("ahead_ms", "expected"), [(0, OK), (-30 * DAY_MS, OK), (3_000_000, OK), (DAY_MS, BAD_TIME)])
+def test_a_clients_clock_may_be_an_hour_ahead(world: World, ahead_ms: int, expected: str) -> None:
+    topic = world.topic()
+    assert produce(topic, ahead_ms=ahead_ms) == expected
+    assert topic.end_offset() == (expected == OK)
+
+
+def test_limits_of_a_topic_to_timestamps(world: World) -> None:
+    topic = world.topic(message_timestamp_before_max_ms="60000", message_timestamp_after_max_ms="120000")
+    assert produce(topic, ahead_ms=-90_000) == BAD_TIME
+    assert produce(topic, ahead_ms=-30_000) == OK
+    assert produce(topic, ahead_ms=90_000) == OK
+    assert produce(topic, ahead_ms=150_000) == BAD_TIME
+    assert [kind for kind, _ in stored(topic)] == ["CreateTime", "CreateTime"]
+
+
+def test_the_brokers_own_time_has_no_limits(world: World) -> None:
+    topic = world.topic(
+        message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms="60000",
+        message_timestamp_after_max_ms="60000",
+    )  # fmt: skip
+    before = now_ms()
+    for ahead_ms in (-30 * DAY_MS, 0, 30 * DAY_MS):
+        assert produce(topic, ahead_ms=ahead_ms) == OK
+    batches = stored(topic)
+    assert [kind for kind, _ in batches] == ["LogAppendTime"] * 3
+    assert all(before <= timestamp <= now_ms() for _, timestamp in batches)
+    assert topic.list_offset(before) == 0
