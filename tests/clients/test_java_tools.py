@@ -19,6 +19,8 @@ from confluent_kafka import TopicPartition
 from headrace.hashing import internal_partition
 from headrace.share.records import SharePartitionKey
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_from_earliest, take
+from tests.conformance.classic import ClassicGroup, subscription
+from tests.conformance.world import OK, World
 from tests.peer import SCRIPT
 from tests.stories.groups_wire import Client
 from tests.stories.share_state_wire import DONE, Desk
@@ -38,6 +40,8 @@ OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 SHARE_STATE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
+OFFSETS_FORMATTER = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
+GROUPS_FORMATTER = "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
 Tool = Callable[..., str]
@@ -284,3 +288,47 @@ def test_share_state_is_read_by_kafkas_tools(
     lines = [line for line in dumped.splitlines() if f'"{group_id}"' in line]
     assert len(lines) == 5, dumped
     assert '"startOffset":3,"deliveryCompleteCount":2' in lines[1]
+
+
+def test_groups_and_offsets_are_read_by_kafkas_formatters(tool: Tool, bootstrap_servers: str, target: str) -> None:
+    world = World(bootstrap_servers, target)
+    topic, group = world.topic(partitions=2), ClassicGroup(world)
+    member = group.join(subscription(topic.name), instance_id="one")
+    assert member.commit(topic, {0: 5}, metadata="m", leader_epoch=3) == {0: OK}
+    assert member.commit(topic, {1: 6}, version=3, retention_ms=3_600_000) == {1: OK}
+    assert group.delete_offsets({topic.name: [0]}) == [(topic.name, 0, "GROUP_SUBSCRIBED_TO_TOPIC")]
+    assert ClassicGroup(world, group.id).state == "Stable"
+    partition = internal_partition(group.id, int(COMMON_CONFIGS["offsets.topic.num.partitions"]))
+
+    def printed(formatter: str) -> list[dict[str, Any]]:
+        """The records of this group."""
+        with consumer(bootstrap_servers, unique("group")) as source:
+            _, end = source.get_watermark_offsets(TopicPartition("__consumer_offsets", partition), timeout=PATIENCE_S)
+        text = tool(
+            CONSOLE_CONSUMER, "--topic", "__consumer_offsets", "--partition", str(partition), "--offset", str(end - 3),
+            "--max-messages", "3", "--formatter", formatter, "--timeout-ms", "60000",
+        )  # fmt: skip
+        return [one for one in json_values(text) if one["key"]["data"]["group"] == group.id]
+
+    in_0, in_1 = printed(OFFSETS_FORMATTER)
+    world.close()
+    assert in_0["key"] == {"type": 1, "data": {"group": group.id, "topic": topic.name, "partition": 0}}
+    assert in_0["value"]["version"] == 4
+    assert in_0["value"]["data"].pop("commitTimestamp") > 1_700_000_000_000
+    assert in_0["value"]["data"].pop("topicId", None)
+    assert in_0["value"]["data"] == {"offset": 5, "leaderEpoch": 3, "metadata": "m"}
+    assert in_1["value"]["version"] == 1
+    times = in_1["value"]["data"]
+    assert times["expireTimestamp"] == times["commitTimestamp"] + 3_600_000
+
+    (joined,) = printed(GROUPS_FORMATTER)
+    assert joined["key"] == {"type": 2, "data": {"group": group.id}}
+    generation = joined["value"]["data"]
+    assert joined["value"]["version"] == 3
+    assert generation.pop("currentStateTimestamp") > 1_700_000_000_000
+    (described,) = generation.pop("members")
+    assert generation == {
+        "protocolType": "consumer", "generation": 1, "protocol": "protocol-0", "leader": member.id,
+    }  # fmt: skip
+    assert (described["memberId"], described["groupInstanceId"]) == (member.id, "one")
+    assert (described["sessionTimeout"], described["rebalanceTimeout"]) == (10_000, 30_000)
