@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
 from headrace.log.batch import Marker
 from headrace.log.partition_log import PartitionLog
@@ -109,17 +109,18 @@ class Transactions:
         """Write the markers of all transactions that are decided; what the disk refuses is tried again later."""
         self._retry_ms = None
         for transactional_id, decided in list(self.coordinator.prepared.items()):
-            refusal = self._write_markers(decided)
-            if refusal is not None:
+            try:
+                self._write_markers(decided)
+                completed = self.coordinator.complete(transactional_id, self._broker.now_ms())
+                self._broker.submit(self.coordinator, transactional_id, completed)
+            except StorageError as error:
                 self._retry_ms = self._broker.now_ms() + EXPIRE_RETRY_MS
-                log.error("cannot complete the transaction of %s yet: %s", transactional_id, refusal.message)
-                continue
-            completed = self.coordinator.complete(transactional_id, self._broker.now_ms())
-            self._broker.submit(self.coordinator, transactional_id, completed)
+                log.error("cannot complete the transaction of %s yet: %s", transactional_id, error)
         if self._retry_ms is not None:
             self._broker.arm()
 
-    def _write_markers(self, decided: Transaction) -> Refusal | None:
+    def _write_markers(self, decided: Transaction) -> None:
+        """Write the markers of a transaction; those that are written already change nothing."""
         broker = self._broker
         commit = decided.state == State.PREPARE_COMMIT
         for topic, partition in sorted(decided.partitions):
@@ -127,21 +128,20 @@ class Transactions:
             if isinstance(partition_log, ErrorCode):
                 continue  # deleted meanwhile
             producer = Producer(decided.producer_id, decided.producer_epoch)
-            refusal = self.write_marker(partition_log, producer, Marker(commit, COORDINATOR_EPOCH))
-            if refusal is not None:
-                return refusal
-        return None
+            self.write_marker(partition_log, producer, Marker(commit, COORDINATOR_EPOCH))
 
-    def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> Refusal | None:
-        """End a producer's transaction in one partition; readers of committed records are woken."""
+    def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> None:
+        """End a producer's transaction in one partition; readers of committed records are woken.
+
+        :raises StorageError: when the disk refuses; the transaction is still open there
+        """
         broker = self._broker
         appended = partition_log.append_marker(*producer, marker, broker.now_ms())
         if isinstance(appended, Refusal):
-            return appended
+            raise StorageError(f"{partition_log.topic}-{partition_log.partition}: {appended.message}")
         if partition_log.topic == broker.groups.topic:
             broker.groups.end_transaction(producer.producer_id, partition_log.partition, commit=marker.commit)
         broker.appended(partition_log)
-        return None
 
     # Time ------------------------------------------------------------------------------------------------------------
 

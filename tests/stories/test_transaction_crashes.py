@@ -1,0 +1,269 @@
+"""A transaction ends in several logs: with a crash or a full disk between any two appends it is all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import Config
+from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.groups.classic_member import MemberIdentity
+from headrace.groups.offsets import Commit
+from headrace.log.batch import TRANSACTIONAL_BIT, build
+from headrace.log.partition_log import PartitionLog
+from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS, NO_PRODUCER, Producer
+
+CONFIG = {"offsets.topic.num.partitions": "2"}
+TIMEOUT_MS = 60_000
+PARTITIONS = (("t", 0), ("t", 1), ("u", 0))
+FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "No space left on device")
+
+
+class Crash(Exception):
+    pass
+
+
+class Clock:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_ms = int(time.time() * 1000)
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def begun(data_dir: Path, clock: Clock | None = None) -> Broker:
+    broker = Broker(Config(CONFIG), data_dir, **({} if clock is None else {"clock_ms": clock}))
+    broker.start()
+    for name, partitions in (("t", 2), ("u", 1)):
+        if name not in broker.catalog.topics:
+            broker.create_topic(name, partitions, {})
+    return broker
+
+
+def log_of(broker: Broker, topic: str, partition: int) -> PartitionLog:
+    found = broker.partition_by_name(topic, partition)
+    assert isinstance(found, PartitionLog)
+    return found
+
+
+def come(broker: Broker) -> Producer:
+    told = broker.transactions.init_producer_id("id", TIMEOUT_MS, NO_PRODUCER)
+    assert isinstance(told, Producer), told
+    return told
+
+
+def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> None:
+    """Two records in each partition, and an offset of a group."""
+    transactions = broker.transactions
+    assert transactions.add_partitions("id", producer, PARTITIONS, version) == producer
+    assert transactions.add_group("id", producer, "g", version) == producer
+    for one in PARTITIONS:
+        data = build(
+            [(None, b"a"), (None, b"b")], timestamp_ms=broker.now_ms(), attributes=TRANSACTIONAL_BIT,
+            producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0,
+        )  # fmt: skip
+        assert not isinstance(broker.append(log_of(broker, *one), data), Refusal)
+    topic = broker.catalog.topics["t"]
+    outcome = broker.groups.commit(
+        "g", MemberIdentity(""), -1, [Commit("t", topic.topic_id, 0, 7, -1, "")], broker.now_ms(), transactional=True
+    )
+    assert broker.submit(broker.groups, "g", outcome, producer) == (ErrorCode.NONE,)
+
+
+def seen(broker: Broker) -> str:
+    """What a reader of committed records sees in all partitions: everything, nothing, or that all is still open."""
+    found = set()
+    for one in (one for one in PARTITIONS if one[0] in broker.catalog.topics):
+        log = log_of(broker, *one)
+        if log.last_stable_offset == 0:
+            found.add("open")
+        else:
+            assert log.last_stable_offset == log.end_offset, "the last stable offset is stuck"
+            found.add("nothing" if log.aborted.overlapping(0, 2) else "everything")
+    assert len(found) == 1, f"only a part of the transaction is seen: {found}"
+    told = found.pop()
+    pending = ("g", "t", 0) in broker.groups.offsets.pending
+    assert pending == (told == "open")
+    offset = broker.groups.committed("g").get("t", {}).get(0)
+    assert (offset is not None and offset.offset == 7) == (told == "everything")
+    return told
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`fail(n)`: the n-th append from now on ends the process; `fail(n, FULL)`: it and all later ones are refused."""
+    real, left = PartitionLog.append, [0, None]
+
+    def append(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        if left[0] == 1:
+            if left[1] is None:
+                raise Crash
+            return left[1]
+        left[0] = max(0, left[0] - 1)
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(PartitionLog, "append", append)
+
+    def arm(appends: int, refusal: Refusal | None = None) -> None:
+        left[:] = appends, refusal
+
+    return arm
+
+
+def commit(broker: Broker, producer: Producer, version: int) -> object:
+    return broker.transactions.end("id", producer, commit=True, client_version=version)
+
+
+def abort(broker: Broker, producer: Producer, version: int) -> object:
+    return broker.transactions.end("id", producer, commit=False, client_version=version)
+
+
+def another_comes(broker: Broker, producer: Producer, version: int) -> object:
+    return broker.transactions.init_producer_id("id", TIMEOUT_MS, NO_PRODUCER)
+
+
+def time_runs_out(broker: Broker, producer: Producer, version: int) -> object:
+    clock = broker.now_ms
+    assert isinstance(clock, Clock)
+    clock.now_ms += TIMEOUT_MS + 1
+    for transactional_id, outcome in broker.transactions.coordinator.expire(clock.now_ms):
+        broker.submit(broker.transactions.coordinator, transactional_id, outcome)
+    broker.transactions.expire(clock.now_ms)
+    return None
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("end", [commit, abort, another_comes, time_runs_out])
+def test_a_crash_between_any_two_appends(
+    tmp_path: Path, fail: Callable[..., None], end: Callable[..., object], version: int
+) -> None:
+    async def tried(appends: int) -> bool:
+        """Whether the end came to its end when the append of this number failed."""
+        data_dir = tmp_path / str(uuid.uuid4())
+        clock = Clock()
+        broker = begun(data_dir, clock)
+        producer = come(broker)
+        open_transaction(broker, producer, version)
+        assert seen(broker) == "open"
+        fail(appends)
+        try:
+            told = end(broker, producer, version)
+            finished = True
+        except Crash:
+            finished = False
+        fail(0)
+        shutil.copytree(data_dir, found := data_dir.with_suffix(".found"))  # as the process left it
+        if finished:
+            assert not isinstance(told, Refusal)
+            assert seen(broker) == ("everything" if end is commit else "nothing")
+        broker.close()
+        (found / "lock").unlink(missing_ok=True)
+        after = begun(found, clock)
+        told_after = seen(after)
+        decided = appends > 1
+        assert told_after == (("everything" if end is commit else "nothing") if decided else "open")
+        if end in (commit, abort) and (decided or version == 0):
+            again = after.transactions.end("id", producer, commit=end is commit, client_version=version)
+            assert isinstance(again, Producer), again  # the client asks again, and is told that all is well
+        fresh = come(after)
+        assert fresh.producer_epoch > producer.producer_epoch
+        assert seen(after) == ("everything" if end is commit and (decided or version == 0) else "nothing")
+        assert not after.transactions.coordinator.prepared
+        after.close()
+        return finished
+
+    async def story() -> None:
+        appends = 1
+        while not await tried(appends):
+            appends += 1
+        assert appends > 5  # the decision, a marker in each of four partitions, and that all is complete
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("end", [commit, abort])
+def test_a_disk_that_is_full_at_any_append(
+    tmp_path: Path, fail: Callable[..., None], end: Callable[..., object]
+) -> None:
+    async def tried(appends: int) -> None:
+        clock = Clock()
+        broker = begun(tmp_path / str(appends), clock)
+        producer = come(broker)
+        open_transaction(broker, producer)
+        fail(appends, FULL)
+        if appends == 1:
+            with pytest.raises(StorageError):  # nothing was decided
+                end(broker, producer, 0)
+            fail(0)
+            assert seen(broker) == "open"
+        else:
+            assert end(broker, producer, 0) == producer
+            assert broker.transactions.add_partitions("id", producer, PARTITIONS) == CONCURRENT_TRANSACTIONS
+            assert end(broker, producer, 0) == CONCURRENT_TRANSACTIONS
+            clock.now_ms += 1001
+            broker.transactions.expire(clock.now_ms)  # still full
+            fail(0)
+            assert broker.transactions.next_deadline_ms() == clock.now_ms + 1000
+            clock.now_ms += 1001
+            broker.transactions.expire(clock.now_ms)
+            assert broker.transactions.next_deadline_ms() is None
+        assert end(broker, producer, 0) == producer
+        assert seen(broker) == ("everything" if end is commit else "nothing")
+        broker.close()
+
+    async def story() -> None:
+        for appends in range(1, 7):
+            await tried(appends)
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(
+    tmp_path: Path, fail: Callable[..., None]
+) -> None:
+    async def story() -> None:
+        clock = Clock()
+        broker = begun(tmp_path, clock)
+        producer = come(broker)
+        open_transaction(broker, producer)
+        fail(6, FULL)  # that it is complete cannot be written
+        assert commit(broker, producer, 0) == producer
+        broker.close()
+        fail(1, FULL)
+        after = begun(tmp_path, clock)
+        assert list(after.transactions.coordinator.prepared) == ["id"]
+        fail(0)
+        clock.now_ms += 1001
+        after.transactions.expire(clock.now_ms)
+        assert seen(after) == "everything"
+        after.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("end", [commit, abort])
+def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, end: Callable[..., object]) -> None:
+    async def story() -> None:
+        broker = begun(tmp_path)
+        producer = come(broker)
+        open_transaction(broker, producer)
+        broker.delete_topic(broker.catalog.topics["u"])
+        broker.close()
+        again = begun(tmp_path)  # which makes another topic of that name
+        assert end(again, producer, 0) == producer
+        assert log_of(again, "u", 0).end_offset == 0
+        again.delete_topic(again.catalog.topics["u"])
+        assert seen(again) == ("everything" if end is commit else "nothing")
+        again.close()
+
+    asyncio.run(story())
