@@ -132,8 +132,11 @@ def test_share_groups_are_none_of_its_business(run: Run, bootstrap_servers: str,
 
         wait_until(joined, PATIENCE_S, "the member to join")
         assert shared not in run("list")
-        for action in (["describe"], ["delete"]):
-            assert shared in run(*action, shared, status=1)[-1]
+        for action in ("describe", "delete"):
+            assert shared in run(action, shared, status=1)[-1]
+        for action in ("--dry-run", "--execute"):
+            complaint = run("reset-offsets", shared, "--topic", topic, "--to-latest", action, status=1)[-1]
+            assert complaint == f"headrace consumer-groups: Group {shared} is not a consumer group."
 
 
 def test_groups_of_all_types_are_listed(
@@ -395,7 +398,9 @@ def test_it_prints_what_kafkas_tool_prints(
         "".join(f"{line}\n" for line in kafkas(*reset, "--to-latest", "--export", "--dry-run") if topic in line)
     )
     compare("--reset-offsets", "--group", group, "--from-file", str(plan), "--execute")
-    assert run("--list", "--state", "Stable", "--type")[0] == kafkas("--list", "--state", "Stable", "--type")[0]
+    assert (
+        run("--list", "--state", "Stable", "--type")[0] == kafkas("--list", "--state", "Stable", "--type")[0].rstrip()
+    )
 
     deleted = kafkas("--delete", "--group", group)
     run(*reset, "--to-earliest", "--execute")

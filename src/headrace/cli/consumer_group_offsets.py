@@ -29,6 +29,7 @@ from .group_actions import (
     is_error,
     latest_offsets,
     offsets_since,
+    other_groups,
     partition_key,
     reason_of,
     say_reset,
@@ -91,18 +92,24 @@ def reset_offsets(admin: AdminClient, options: Namespace) -> None:
 
 def _inactive(admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace) -> list[str]:
     """The groups without members; one that does not exist will be created."""
+    described = admin.describe_consumer_groups(group_ids, request_timeout=timeout_s(options))
+    errors = {group_id: future.exception() for group_id, future in described.items()}
+    missing = [group_id for group_id, error in errors.items() if error and is_error(error, "GROUP_ID_NOT_FOUND")]
+    of_others = other_groups(admin, options) if missing else frozenset()
     found = []
-    for group_id, future in admin.describe_consumer_groups(group_ids, request_timeout=timeout_s(options)).items():
-        error = future.exception()
-        if error is not None and not is_error(error, "GROUP_ID_NOT_FOUND"):
+    for group_id, error in errors.items():
+        state = described[group_id].result().state_name if error is None else None
+        if group_id in missing and group_id in of_others:
+            failures.append(f"Group {group_id} is not a consumer group.")
+        elif group_id in missing or state in _INACTIVE:
+            found.append(group_id)
+        elif error is not None:
             failures.append(reason_of(error))
-        elif error is None and future.result().state_name not in _INACTIVE:
+        else:
             failures.append(
                 f"Assignments can only be reset if the group '{group_id}' is inactive, "
-                f"but the current state is {future.result().state_name}."
+                f"but the current state is {state}."
             )
-        else:
-            found.append(group_id)
     return found
 
 

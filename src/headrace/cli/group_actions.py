@@ -208,6 +208,17 @@ def all_consumer_groups(
     return [group for group in result.valid if group.protocol in _CONSUMER_PROTOCOLS]
 
 
+def other_groups(admin: AdminClient, options: Namespace) -> frozenset[str]:
+    """The ids of the groups that are no consumer groups.
+
+    :raises KafkaException: a broker does not tell
+    """
+    result = admin.list_all_groups(request_timeout=timeout_s(options)).result()
+    if result.errors:
+        raise result.errors[0]
+    return frozenset(group.group_id for group in result.valid if group.protocol not in _CONSUMER_PROTOCOLS)
+
+
 def say_deleted(kind: str, reasons: Mapping[str, str | None], options: Namespace) -> None:
     """Print which groups were deleted.
 

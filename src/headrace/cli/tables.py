@@ -12,7 +12,7 @@ from typing import Any
 class Column:
     """A column of a table.
 
-    :param width: at least so many characters; a longer value widens the column. None for the last one, without padding
+    :param width: at least so many characters; a longer value widens the column. None for none
     """
 
     title: str
@@ -20,14 +20,18 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
-    """The header and the rows, one line each. None is printed as ``-``, which is how Kafka says "unknown"."""
+    """The header and the rows, one line each, without blanks at its end.
+
+    None is printed as ``-``, which is how Kafka says "unknown".
+    """
     texts = [["-" if value is None else str(value) for value in row] for row in rows]
     widths = [
         0 if column.width is None else max(column.width, *(len(row[index]) for row in texts), 0)
         for index, column in enumerate(columns)
     ]
     lines = [[column.title for column in columns], *texts]
-    return "\n".join(" ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+    padded = (" ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
 
 
 def as_json(objects: Iterable[Mapping[str, Any]]) -> str:
