@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
 
 COMMON_CONFIGS = {
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "1000",
     "offsets.topic.num.partitions": "5",

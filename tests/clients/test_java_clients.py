@@ -24,10 +24,11 @@ def run_java(kafka_libs: Path, program: str, *args: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_producer_consumer_and_admin(
-    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str
+    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str, protocol: str
 ) -> None:
-    seen = run_java(kafka_libs, "ProduceConsume.java", bootstrap_servers, topic_name, group_id)
+    seen = run_java(kafka_libs, "ProduceConsume.java", bootstrap_servers, topic_name, group_id, protocol)
     assert seen == {
         "produced": "500",
         "consumed": "500 right true codecs {gzip=100, lz4=100, none=100, snappy=100, zstd=100}",

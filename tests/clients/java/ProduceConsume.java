@@ -21,15 +21,16 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * KafkaProducer, KafkaConsumer (classic protocol) and Admin doing ordinary work.
- * Arguments: bootstrap servers, topic, group. Prints one "name value" line for each thing seen.
+ * KafkaProducer, KafkaConsumer and Admin doing ordinary work.
+ * Arguments: bootstrap servers, topic, group, group protocol (classic or consumer). Prints one "name value" line for each thing seen.
  */
 public class ProduceConsume {
     static final long BASE_MS = 1_700_000_000_000L;
-    static String servers;
+    static String servers, protocol;
 
     public static void main(String[] args) throws Exception {
         servers = args[0];
+        protocol = args[3];
         String topic = args[1], group = args[2];
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
             admin.createTopics(List.of(new NewTopic(topic, 2, (short) 1))).all().get();
@@ -70,10 +71,10 @@ public class ProduceConsume {
         Properties config = new Properties();
         config.put("bootstrap.servers", servers);
         config.put("group.id", group);
-        config.put("group.protocol", "classic");
+        config.put("group.protocol", protocol);
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", "false");
-        config.put("heartbeat.interval.ms", "300");
+        if (protocol.equals("classic")) config.put("heartbeat.interval.ms", "300");
         config.put("check.crcs", "true");
         return new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
     }
