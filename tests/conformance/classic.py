@@ -134,7 +134,8 @@ class ClassicGroup:
 
     def described(self, version: int = 6) -> Any:
         """DescribeGroups."""
-        (group,) = self.world.ask(15, version, groups=[self.id], include_authorized_operations=False).groups
+        operations = {"include_authorized_operations": False} if version >= 3 else {}
+        (group,) = self.world.ask(15, version, groups=[self.id], **operations).groups
         return group
 
     def delete(self) -> str:
@@ -213,6 +214,11 @@ class ClassicMember:
                 error = self.joined()
             assert error == "MEMBER_ID_REQUIRED"
             self.send_join(version)
+
+    def join_at_once(self) -> str:
+        """JoinGroup that nobody has to be waited for: the error."""
+        self.send_join()
+        return self.joined()
 
     def join(self, version: int = 9) -> str:
         """JoinGroup up to its answer: the error."""
