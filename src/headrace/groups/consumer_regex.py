@@ -197,7 +197,7 @@ _ASSERTIONS: dict[str, Assertion] = {
 
 class _Parser:
     def __init__(self, pattern: str) -> None:
-        self._pattern, self._at = pattern, 0
+        self._pattern, self._at = _unquoted(pattern), 0
         self._names: set[str] = set()
         self._nesting = 0
         self._fold_case = False
@@ -328,10 +328,6 @@ class _Parser:
             return _one(_CLASSES[character])
         if character in _ASSERTIONS:
             return _assertion(_ASSERTIONS[character])
-        if character == "Q":
-            text, closing, _ = self._pattern[self._at :].partition("\\E")
-            self._at += len(text) + len(closing)
-            return _sequence([self._literal(one) for one in text])
         return self._literal(self._escaped(character))
 
     def _escaped(self, character: str) -> str:
@@ -389,3 +385,17 @@ class _Parser:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 9
+
+
+def _unquoted(pattern: str) -> str:
+    r"""The pattern with ``\Q…\E`` written as escapes."""
+    written, at = "", 0
+    while (found := pattern.find("\\", at)) >= 0:
+        written += pattern[at:found]
+        if not pattern.startswith("\\Q", found):
+            written, at = written + pattern[found : found + 2], found + 2
+            continue
+        quoted, _, rest = pattern[found + 2 :].partition("\\E")
+        written += "".join(c if c.isalnum() or not c.isascii() else f"\\{c}" for c in quoted)
+        at = len(pattern) - len(rest)
+    return written + pattern[at:]

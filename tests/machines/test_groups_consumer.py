@@ -1,0 +1,296 @@
+"""Consumer groups step by step: time, assignors, restarts, classic members, and what a large group costs."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
+from headrace.groups.consumer_protocol import read_assignment, read_subscription, write_assignment
+from headrace.groups.records import MemberState
+from tests.machines.group_desk import Desk
+
+
+@pytest.fixture
+def desk():
+    desk = Desk()
+    desk.add_topic("t", 4)
+    return desk
+
+
+def state(desk, group="c"):
+    return desk.coordinator.groups[group].state
+
+
+def told(desk, reply):
+    return None if reply.assigned is None else desk.by_name(reply.assigned)
+
+
+def test_the_first_member_gets_everything_at_once(desk):
+    reply = desk.consume("m", 0, ["t"])
+    assert (reply.member_epoch, told(desk, reply)) == (2, {"t": [0, 1, 2, 3]})
+    assert desk.consume("m", 2).assigned is None
+    assert desk.coordinator.groups["c"].state_name == "Stable"
+
+
+def test_targets_are_computed_once_in_an_interval(desk):
+    desk.config.values["consumer.assignment.interval.ms"] = 1_000
+    desk.consume("m", 0, ["t"])
+    assert told(desk, desk.consume("n", 0, ["t"])) == {}
+    assert desk.coordinator.groups["c"].state_name == "Assigning"
+    assert desk.consume("m", 2).assigned is None
+    desk.pass_ms(1_000)
+    assert told(desk, desk.consume("m", 2)) == {"t": [0, 1]}
+
+
+def test_who_does_not_give_up_in_time_is_removed(desk):
+    desk.consume("m", 0, ["t"], rebalance_timeout_ms=5_000)
+    desk.consume("n", 0, ["t"])
+    assert told(desk, desk.consume("m", 2)) == {"t": [0, 1]}
+    desk.pass_ms(4_000)
+    assert desk.consume("m", 2).assigned is None  # it is alive, and still has all
+    desk.pass_ms(1_000)
+    assert desk.consume("m", 2).code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert told(desk, desk.consume("n", 3)) == {"t": [0, 1, 2, 3]}
+
+
+def test_who_is_silent_is_removed(desk):
+    desk.consume("m", 0, ["t"])
+    desk.pass_ms(44_999)
+    assert not isinstance(desk.consume("m", 2), Refusal)
+    desk.pass_ms(44_999)
+    assert "m" in state(desk).members
+    desk.pass_ms(1)
+    assert not state(desk).members
+    assert state(desk).epoch == 3
+
+
+def test_a_static_member_that_is_away_keeps_its_partitions_for_a_session(desk):
+    desk.consume("m", 0, ["t"], instance="i")
+    desk.consume("m", -2, instance="i")
+    assert told(desk, desk.consume("n", 0, ["t"])) == {}
+    desk.pass_ms(30_000)
+    back = desk.consume("o", 0, ["t"], instance="i")
+    assert told(desk, back) == {"t": [0, 1]}
+    desk.consume("o", -2, instance="i")
+    desk.consume("n", 3, owned={})
+    desk.pass_ms(44_000)
+    desk.consume("n", 3)
+    desk.pass_ms(1_000)
+    assert told(desk, desk.consume("n", 3)) == {"t": [0, 1, 2, 3]}
+
+
+def test_the_assignor_that_most_ask_for(desk):
+    desk.add_topic("u", 3)
+    for member_id in ("m", "n", "o"):
+        desk.consume(member_id, 0, ["t", "u"], assignor="uniform" if member_id == "m" else "range")
+    target = {member_id: desk.by_name(own) for member_id, own in state(desk).target.items()}
+    assert target == {"m": {"t": [0, 1], "u": [0]}, "n": {"t": [2], "u": [1]}, "o": {"t": [3], "u": [2]}}
+
+
+def test_a_regular_expression_follows_the_topics(desk):
+    reply = desk.consume("m", 0, regex="t.*")
+    assert told(desk, reply) == {"t": [0, 1, 2, 3]}
+    desk.add_topic("t2", 1)
+    desk.add_topic("u", 1)
+    assert told(desk, desk.consume("m", 2)) == {"t": [0, 1, 2, 3], "t2": [0]}
+    desk.delete_topic("t")
+    assert told(desk, desk.consume("m", 3)) == {"t2": [0]}
+    desk.consume("m", 3, owned={"t2": [0]}, regex="")
+    assert not state(desk).regexes
+    assert desk.consume("m", 3, regex="(").code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_group_that_is_full(desk):
+    desk.config.values["group.consumer.max.size"] = 1
+    desk.consume("m", 0, ["t"])
+    refused = desk.consume("n", 0, ["t"])
+    assert refused.code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert refused.message == "The consumer group has reached its maximum capacity of 1 members."
+    assert not isinstance(desk.consume("m", 0, ["t"]), Refusal)
+
+
+def test_a_restart_in_the_midst_of_a_hand_over(desk):
+    desk.consume("m", 0, ["t"])
+    desk.consume("n", 0, ["t"])
+    desk.consume("m", 2)
+    desk.restart()
+    assert state(desk).current["m"].state is MemberState.UNREVOKED_PARTITIONS
+    desk.pass_ms(9_999)
+    assert desk.consume("m", 2, owned={"t": [0, 1]}).member_epoch == 3
+    assert told(desk, desk.consume("n", 3)) == {"t": [2, 3]}
+    desk.pass_ms(30_000)
+    assert set(state(desk).members) == {"m", "n"}
+
+
+# --- classic members ---
+
+
+def subscription(*topics, owned=(), version=1):
+    def string(text):
+        return struct.pack(">h", len(text)) + text.encode()
+
+    held = b"".join(string(t) + struct.pack(f">i{len(ns)}i", len(ns), *ns) for t, ns in owned)
+    names = b"".join(map(string, topics))
+    return struct.pack(">hi", version, len(topics)) + names + struct.pack(">ii", -1, len(owned)) + held
+
+
+def join(desk, member_id, metadata, *, group="c", instance=None, protocol="range"):
+    desk.tickets += 1
+    request = JoinRequest(
+        member_id, instance, "c", "/h", 10_000, 20_000, "consumer", ((protocol, metadata),), f"m{desk.tickets}", False
+    )
+    ticket = desk.tickets
+    reply = desk.submit(desk.coordinator.join(group, request, ticket, desk.now_ms))
+    return reply or desk.answer(ticket)
+
+
+def sync(desk, member_id, generation_id, given=(), *, group="c"):
+    desk.tickets += 1
+    ticket = desk.tickets
+    request = SyncRequest(member_id, None, generation_id, "consumer", "range", tuple(given))
+    return desk.submit(desk.coordinator.sync(group, request, ticket, desk.now_ms)) or desk.answer(ticket)
+
+
+@pytest.fixture
+def classic(desk):
+    """A classic group with one member that has everything: its id."""
+    joined = join(desk, "", subscription("t"))
+    sync(desk, joined.member_id, 1, [(joined.member_id, write_assignment(1, {"t": range(4)}))])
+    return joined.member_id
+
+
+def test_a_classic_group_is_upgraded_and_downgraded(desk, classic):
+    assert desk.consume("n", 0, ["t"]).member_epoch == 2
+    desk.restart()
+    assert state(desk).classic_members == {classic}
+    assert desk.heartbeat(classic, 1, group="c") == ErrorCode.REBALANCE_IN_PROGRESS
+    join(desk, classic, subscription("t", owned=[("t", range(4))]))
+    assert read_assignment(sync(desk, classic, 1).assignment) == {"t": (0, 1)}
+    assert join(desk, classic, subscription("t", owned=[("t", (0, 1))])).generation_id == 2
+    assert told(desk, desk.consume("n", 2)) == {"t": [2, 3]}
+    desk.consume("n", -1)
+    desk.pass_ms(0)
+    group = desk.coordinator.groups["c"]
+    assert (group.type_name, group.state_name, group.generation_id) == ("classic", "PreparingRebalance", 2)
+    assert desk.heartbeat(classic, 2, group="c") == ErrorCode.REBALANCE_IN_PROGRESS
+    assert join(desk, classic, subscription("t")).generation_id == 3
+
+
+def test_a_rebalance_that_is_on_is_broken_off_by_an_upgrade(desk, classic):
+    desk.tickets += 1
+    waiting = desk.tickets
+    protocols = (("range", subscription("t")),)
+    request = JoinRequest("", None, "c", "/h", 10_000, 20_000, "consumer", protocols, "late", False)
+    assert desk.submit(desk.coordinator.join("c", request, waiting, desk.now_ms)) is None
+    assert not isinstance(desk.consume("n", 0, ["t"]), Refusal)
+    assert desk.answer(waiting).code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(state(desk).members) == {classic, "late", "n"}
+
+
+def test_classic_members_that_do_not_come_back_are_removed(desk, classic):
+    desk.consume("n", 0, ["t"])
+    assert desk.heartbeat(classic, 1, group="c") == ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(4):
+        desk.pass_ms(5_000)
+        desk.heartbeat(classic, 1, group="c")
+    assert classic not in state(desk).members
+    assert told(desk, desk.consume("n", 2)) == {"t": [0, 1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgrade", "downgrade"),
+    [("bidirectional", True, True), ("UPGRADE", True, False), ("downgrade", False, True), ("disabled", False, False)],
+)
+def test_the_migration_policy(desk, classic, policy, upgrade, downgrade):
+    desk.config.values["group.consumer.migration.policy"] = policy
+    reply = desk.consume("n", 0, ["t"])
+    assert isinstance(reply, Refusal) != upgrade
+    if not upgrade:
+        assert reply.message == (
+            "Cannot upgrade classic group c to consumer group because online upgrade is disabled."
+        )
+        return
+    desk.consume("n", -1)
+    assert (desk.coordinator.groups["c"].type_name == "classic") == downgrade
+
+
+def test_a_static_classic_member_takes_the_place_of_the_last_of_the_new_protocol(desk):
+    desk.consume("m", 0, ["t"], instance="i")
+    joined = join(desk, "", subscription("t"), instance="i")
+    assert (joined.code, joined.generation_id) == (ErrorCode.NONE, 2)
+    group = desk.coordinator.groups["c"]
+    assert (group.type_name, group.state_name) == ("classic", "Stable")
+    (member,) = group.recorded.members
+    assert read_assignment(member.assignment) == {"t": (0, 1, 2, 3)}
+
+
+def test_administrators_remove_members_of_either_protocol(desk, classic):
+    desk.consume("n", 0, ["t"], instance="i")
+    leavers = [MemberIdentity("", "i"), MemberIdentity("x"), MemberIdentity("y", "i")]
+    codes = desk.submit(desk.coordinator.leave("c", leavers, desk.now_ms))
+    assert codes == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+    assert desk.coordinator.groups["c"].type_name == "classic"
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\1\0\0\0\1\0\5t", b"\xff\xff\0\0\0\0\xff\xff\xff\xff"])
+def test_metadata_that_is_none(desk, data):
+    with pytest.raises(ValueError, match="not the subscription of a consumer"):
+        read_subscription(data)
+    desk.consume("m", 0, ["t"])
+    assert join(desk, "", data).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+# --- what it costs ---
+
+
+class Counted(dict):
+    """A dict that counts how often it is walked over."""
+
+    walks = 0
+
+    def __iter__(self):
+        Counted.walks += 1
+        return super().__iter__()
+
+    def items(self):
+        Counted.walks += 1
+        return super().items()
+
+    def values(self):
+        Counted.walks += 1
+        return super().values()
+
+
+def test_the_heartbeat_of_a_settled_member_does_not_look_at_the_others(desk):
+    for i in range(50):
+        desk.consume(f"m{i}", 0, ["t"])
+    for _ in range(3):
+        for i in range(50):
+            member_id = f"m{i}"
+            own = desk.by_name(state(desk).current[member_id].assigned)
+            desk.consume(member_id, state(desk).current[member_id].member_epoch, owned=own)
+    group = state(desk)
+    group.members, group.current, group.target = map(Counted, (group.members, group.current, group.target))
+    Counted.walks = 0
+    assert desk.consume("m7", group.epoch).assigned is None
+    assert Counted.walks == 0
+
+
+def test_a_group_of_a_thousand_settles(desk):
+    desk.add_topic("wide", 1_000)
+    desk.config.values["consumer.assignment.interval.ms"] = 1_000
+    for i in range(1_000):
+        desk.consume(f"m{i}", 0, ["wide"])
+    for _ in range(3):
+        desk.now_ms += 1_000
+        for i in range(1_000):
+            member_id = f"m{i}"
+            epoch = state(desk).current[member_id].member_epoch
+            reply = desk.consume(member_id, epoch)
+            if reply.assigned is not None:
+                desk.consume(member_id, reply.member_epoch, owned=desk.by_name(reply.assigned))
+    assert desk.coordinator.groups["c"].state_name == "Stable"
+    assert {sum(map(len, own.assigned.values())) for own in state(desk).current.values()} == {1}
