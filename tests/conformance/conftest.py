@@ -15,6 +15,7 @@ from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess
 CONSUMER_GROUP_HEARTBEAT = 68
 SMALL_CONFIGS = {
     **COMMON_CONFIGS,
+    "group.max.size": "2",
     "group.share.max.size": "2",
     "group.share.max.share.sessions": "3",
     "share.coordinator.snapshot.update.records.per.snapshot": "3",

@@ -196,6 +196,21 @@ def test_groups_that_are_described(world: World, group: ClassicGroup) -> None:
     assert (empty.group_state, empty.protocol_type, empty.protocol_data, empty.members) == ("Empty", "consumer", "", ())
 
 
+def test_a_full_group(small_world: World) -> None:
+    group = ClassicGroup(small_world)
+    first, second = pair(group)
+    third = group.member()
+    assert third.join_at_once() == "GROUP_MAX_SIZE_REACHED"
+    second.send_sync()
+    assert first.sync() == OK
+    assert second.synced() == OK
+    assert third.join_at_once() == "GROUP_MAX_SIZE_REACHED"
+    assert (first.heartbeat(), second.leave()) == (OK, OK)
+    third.introduce()
+    first.send_join()
+    assert (first.joined(), third.joined()) == (OK, OK)
+
+
 @pytest.mark.slow
 def test_a_thousand_members(group: ClassicGroup) -> None:
     members = [group.member(session_timeout_ms=60_000, rebalance_timeout_ms=60_000) for _ in range(1_000)]

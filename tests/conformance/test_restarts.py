@@ -1,4 +1,4 @@
-"""What a share group remembers when its broker goes away and comes back."""
+"""What a group remembers when its broker goes away and comes back."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.classic import ClassicGroup, ClassicMember
 from tests.conformance.members import BRIEFLY_MS, Member
-from tests.conformance.world import OK, Group, Topic, World
+from tests.conformance.world import OK, PATIENCE_S, Group, Topic, World
 from tests.peer import KafkaPeer
-from tests.support import HeadraceProcess
+from tests.support import HeadraceProcess, wait_until
 
 
 class Restarted:
@@ -79,3 +80,32 @@ def test_what_is_not_acknowledged_comes_again(broker: Restarted, cleanly: bool) 
     assert group.lag(topic) == 13
     member.close_session()
     member.leave()
+
+
+def again(member: ClassicMember, world: World) -> ClassicMember:
+    """The same member on a connection to the broker that came back."""
+    member.group.world, member.connection = world, world.connect()
+    return member
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_rebalance_that_a_restart_interrupts(broker: Restarted, cleanly: bool) -> None:
+    group = ClassicGroup(broker.world)
+    old, new = group.member(), group.member()
+    assert old.join() == OK
+    assert old.sync({old.id: b"all"}) == OK
+    new.introduce()
+    wait_until(lambda: old.heartbeat() == "REBALANCE_IN_PROGRESS", PATIENCE_S, "the rebalance")
+    world = broker.again(cleanly=cleanly)
+    again(old, world), again(new, world)
+    # The last generation goes on; who was about to join is a stranger, and begins anew.
+    wait_until(lambda: old.heartbeat() == OK, PATIENCE_S, "the coordinator")
+    assert old.sync() == OK
+    assert old.assignment == b"all"
+    assert new.join_at_once() == "UNKNOWN_MEMBER_ID"
+    new.id = ""
+    new.introduce()
+    wait_until(lambda: old.heartbeat() == "REBALANCE_IN_PROGRESS", PATIENCE_S, "the rebalance")
+    old.send_join()
+    assert (old.joined(), new.joined()) == (OK, OK)
+    assert (old.generation, new.generation) == (2, 2)

@@ -8,6 +8,7 @@ import pytest
 
 import headrace
 from tests.stories.groups_wire import FIND_COORDINATOR, Client
+from tests.support import wait_until
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": 0,
@@ -312,3 +313,21 @@ def test_groups_are_found_again(tmp_path, group_id):
         assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, epoch, None)
         assert client.beat(share, "m", 0, ("t",)).assignment.topic_partitions[0].topic_id == topic_id
         assert partitions == {topic_id: (0, 1, 2)}
+
+
+def test_ten_thousand_groups_with_one_offset_each(tmp_path):
+    config = CONFIG | {"offsets.retention.check.interval.ms": 1_000}
+    with headrace.Broker(tmp_path, config) as broker, Client(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        for number in range(10_000):
+            client.commit(2, f"g{number}", "t", {0: number}, retention_ms=3_600_000)
+        client.commit(9, "g-other", "t", {0: 1})
+        assert len(client.listed()) == 10_001
+    with headrace.Broker(tmp_path, config) as broker, Client(broker.bootstrap_servers) as client:
+        groups = client.listed()
+        assert len(groups) == 10_001
+        assert client.fetch(9, "g9999", None) == {"t": {0: (9999, "at 9999", 0)}}
+        for number in range(10_000):
+            client.commit(2, f"g{number}", "t", {0: number}, retention_ms=0)
+        wait_until(lambda: client.listed().keys() == {"g-other"}, 60, "the end of all that is over")
+        assert client.fetch(9, "g9999", None) == {}

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import kio.schema.offset_delete.v0.request as deletions
 import kio.schema.share_group_heartbeat.v1.request as heartbeats
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.broker import metrics_walk
 from headrace.broker.metrics_page import page
 from headrace.errors import ErrorCode, Refusal
+from headrace.groups.group_offsets import NO_MEMBER
+from headrace.groups.offsets import NO_RETENTION, Commit
 from headrace.groups.share_group import ShareGroup
 from headrace.handlers import RequestContext, handler
 from headrace.log.partition_log import PartitionLog
@@ -303,3 +306,40 @@ async def test_what_was_counted_of_a_topic_is_forgotten_with_it():
         s.broker.delete_topic(s.broker.catalog.topics["t"])
         await look(s)
         assert s.broker.metrics.share.topics == {}
+
+
+@story
+async def test_what_happens_to_committed_offsets_is_counted():
+    async with stage() as s:
+        groups, meters = s.broker.groups, "kafka_server_group_coordinator_metrics_"
+
+        def commit(group_id: str, *partitions: int, retention_ms: int = NO_RETENTION) -> None:
+            commits = [Commit("t", None, partition, 1) for partition in partitions]
+            now_ms = s.broker.now_ms()
+            outcome = groups.commit(group_id, NO_MEMBER, -1, commits, now_ms, retention_ms=retention_ms)
+            s.broker.submit(groups, group_id, outcome)
+
+        commit("kept", 0, 1)
+        commit("deleted", 0)
+        for group_id in ("over", "over too"):
+            commit(group_id, 0, 1, 2, retention_ms=0)
+        request = deletions.OffsetDeleteRequest(
+            group_id="kept",
+            topics=(
+                deletions.OffsetDeleteRequestTopic(
+                    name="t",
+                    partitions=tuple(deletions.OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)),
+                ),
+            ),
+        )
+        response = handler(47)(s.broker, request, RequestContext(0, "client", "/127.0.0.1", 0, "broker.test", 9092))
+        assert response.error_code == ErrorCode.NONE
+        s.broker.submit(groups, "deleted", groups.delete("deleted"))
+        for group_id, outcome in groups.expire(s.broker.now_ms() + 600_000):
+            s.broker.submit(groups, group_id, outcome)
+        now = await look(s)
+        assert now(f"{meters}offset_commit_total") == 9
+        assert now(f"{meters}offset_expiration_total") == 6
+        assert now(f"{meters}offset_deletion_total") == 1
+        assert now(f"{meters}group_completed_rebalance_total") == 0
+        assert now("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 1
