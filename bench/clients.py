@@ -94,6 +94,12 @@ def java_share_consume(
     return seen["bytes"] / MIB / seconds, seen["records"] / seconds
 
 
+def java_transactional_produce(bootstrap: str, topic: str, transactions: int, records: int, record_bytes: int) -> float:
+    """`java/TransactionalProduce.java`: records/s in transactions of `records`, one after the other."""
+    program = [*java(), HERE / "java" / "TransactionalProduce.java"]
+    return float(_run([*program, bootstrap, topic, str(transactions), str(records), str(record_bytes)]))
+
+
 def librdkafka_consume(bootstrap: str, topic: str, records: int) -> float:
     """librdkafka from Python, consume(10000) until `records` came: MiB/s of values."""
     return float(json.loads(_run([sys.executable, HERE / "consume.py", bootstrap, topic, str(records)]))["mib_per_s"])

@@ -44,11 +44,12 @@ class Scale:
     idle_s: float = 20
     idle_groups: int = 1_000
     commits: int = offset_commits.COMMITS
+    transactions: int = 5_000
 
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that everything works; the numbers mean little."""
-        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000)
+        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,14 @@ def latency(broker: Broker, scale: Scale) -> tuple[float, ...]:
         return clients.end_to_end_latency(broker.bootstrap_servers, name, scale.latency_s)
 
 
+def produce_in_transactions(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    with topic(broker) as name:
+        records_per_s = clients.java_transactional_produce(
+            broker.bootstrap_servers, name, scale.transactions, records=100, record_bytes=1024
+        )
+        return (records_per_s,)
+
+
 def commits(broker: Broker, scale: Scale, groups: int) -> tuple[float, ...]:
     with topic(broker) as name:
         return (offset_commits.commits_per_second(broker.bootstrap_servers, name, groups, scale.commits),)
@@ -183,6 +192,9 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     ),
     "commits-500": Measurement(
         (Metric("offset commits, 500 groups at a time", "commits/s", 1.0),), functools.partial(commits, groups=500)
+    ),
+    "produce-transactions": Measurement(
+        (Metric("produce, Java, transactions of 100 records of 1 KiB", "records/s", 1.0),), produce_in_transactions
     ),
     "latency": Measurement(
         (

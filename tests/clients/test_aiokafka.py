@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import ProducerFenced
 
 from tests.clients.confluent import create_topic
+from tests.support import unique
 
 PATIENCE_S = 60.0
 
@@ -141,3 +143,35 @@ def test_administration(bootstrap_servers: str, topic_name: str, group_id: str) 
             await admin.close()
 
     run(work())
+
+
+def test_transactions(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+    """Copied in transactions, one of which is aborted: a reader of committed records sees the others."""
+    create_topic(bootstrap_servers, topic_name)
+    transactional_id, where = unique("transactions"), TopicPartition(topic_name, 0)
+
+    async def story() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=transactional_id)
+        await producer.start()
+        for value, commits in ((b"kept", True), (b"dropped", False), (b"last", True)):
+            await producer.begin_transaction()
+            for _ in range(3):
+                await producer.send_and_wait(topic_name, value)
+            await producer.send_offsets_to_transaction({where: 3 if commits else 99}, group_id)
+            await (producer.commit_transaction() if commits else producer.abort_transaction())
+        reader = consumer(bootstrap_servers, group_id, isolation_level="read_committed")
+        await reader.start()
+        reader.assign([where])
+        assert await reader.committed(where) == 3
+        await reader.seek_to_beginning(where)
+        assert [record.value for record in await take(reader, 6)] == [b"kept"] * 3 + [b"last"] * 3
+        await reader.stop()
+        successor = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=transactional_id)
+        await successor.start()
+        with pytest.raises(ProducerFenced):
+            async with producer.transaction():
+                await producer.send_and_wait(topic_name, b"late")
+        await successor.stop()
+        await producer.stop()
+
+    run(story())

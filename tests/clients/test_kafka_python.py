@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.errors import NonEmptyGroupError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, NonEmptyGroupError, TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from tests.support import unique, wait_until
@@ -202,3 +202,38 @@ def test_a_topic_is_created_when_first_used(bootstrap_servers: str) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
     assert producer.send(name, b"a").get(timeout=PATIENCE_S).offset == 0
     producer.close()
+
+
+def test_transactions(bootstrap_servers: str, topic: str, group_id: str) -> None:
+    """Copied in two transactions, one of which is aborted: a reader of committed records sees the other."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=unique("transactions"))
+    producer.init_transactions()
+    where = TopicPartition(topic, 0)
+    reader = consumer(bootstrap_servers, group_id, isolation_level="read_committed")
+    reader.assign([where])
+    for value, commits in ((b"kept", True), (b"dropped", False), (b"last", True)):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.send(topic, value, partition=0)
+        offset = OffsetAndMetadata(3 if commits else 99, "", -1)
+        producer.send_offsets_to_transaction({where: offset}, group_id)
+        if commits:
+            producer.commit_transaction()
+        else:
+            producer.flush()
+            producer.abort_transaction()
+    assert reader.committed(where) == 3
+    reader.seek_to_beginning(where)
+    assert [record.value for record in take(reader, 6)] == [b"kept"] * 3 + [b"last"] * 3
+    reader.close()
+    zombie, producer = (
+        producer,
+        KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=producer.config["transactional_id"]),
+    )
+    producer.init_transactions()
+    zombie.begin_transaction()
+    late = zombie.send(topic, b"late", partition=0)
+    with pytest.raises(KafkaError):
+        late.get(PATIENCE_S)
+    producer.close()
+    zombie.close(timeout=1)
