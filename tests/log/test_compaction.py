@@ -501,3 +501,14 @@ def test_all_batches_of_a_cleaned_log_are_whole(disk: Disk):
         ends = [header.last_offset for _, header in found]
         assert ends == sorted(set(ends)) and all(end >= one.base_offset for end in ends), number
     assert log.topic_id == TOPIC_ID
+
+
+def test_an_aborted_record_supersedes_nothing(disk: Disk):
+    log = disk.log(**COMPACT)
+    put(log, build([(b"a", b"committed")], timestamp_ms=NOW))
+    put(log, data_of(7, 0))
+    log.append_marker(7, 0, Marker(False, 0), NOW)
+    log.roll(NOW)
+    assert plan_and_clean(log) is not None
+    assert values(log)[0] == b"committed" and 1 not in values(log)
+    assert len(log.aborted) == 0

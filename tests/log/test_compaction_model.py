@@ -222,9 +222,10 @@ class CompactedLog(RuleBasedStateMachine):
             assert key is not None and key not in seen, (offset, key)
             seen.add(key)
         self._note_tombstones(end)
-        latest = {self.model[o].key: o for o in range(end) if self._counts(o)}
+        # a killed round may have gone further, and may have removed what is superseded there
+        latest = {self.model[o].key: o for o in range(len(self.model)) if self._counts(o)}
         for offset in latest.values():
-            if self.model[offset].value is None and offset >= self.start:
+            if self.model[offset].value is None and self.start <= offset < end:
                 first = self.first_cleaned[offset]
                 assert offset in left or self.now >= first + DELETE_RETENTION_MS, (offset, first, self.now)
 
