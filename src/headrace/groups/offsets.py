@@ -113,14 +113,14 @@ class CommittedOffsets:
         elif at.producer_id != NOWHERE.producer_id:
             self.pending.replay(record, at)
         else:
-            self.pending.replaced(group_id, topic, partition)
+            self.pending.replaced(group_id, topic, partition, at.offset)
             self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = value
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
         """The marker of a producer's transaction stands in ``partition`` of the internal topic."""
-        for record in self.pending.end(producer_id, partition):
+        for record, at in self.pending.end(producer_id, partition):
             if commit:
-                self.replay(record)
+                self.replay(record, at)
 
     def _forget(self, group_id: str, topic: str, partition: int) -> None:
         topics = self._groups.get(group_id, {})

@@ -21,14 +21,20 @@ class _Key(NamedTuple):
     partition: int
 
 
+class _Pending(NamedTuple):
+    """What a transaction committed, None when something newer has replaced it; and where its record stands."""
+
+    value: CommittedOffset | None
+    at: int
+
+
 class PendingOffsets:
     """Of all open transactions, by producer and by the partition of ``__consumer_offsets`` that its marker ends."""
 
     __slots__ = ("_groups", "_keys", "_transactions")
 
     def __init__(self) -> None:
-        # None for an offset that something newer has replaced
-        self._transactions: dict[tuple[int, int], dict[_Key, CommittedOffset | None]] = {}
+        self._transactions: dict[tuple[int, int], dict[_Key, _Pending]] = {}
         self._keys: dict[_Key, set[tuple[int, int]]] = {}
         self._groups: dict[str, set[_Key]] = {}
 
@@ -48,15 +54,17 @@ class PendingOffsets:
         """Take in a record that counts when its producer's transaction is committed."""
         assert record.value is not None
         key, transaction = _Key(record.group_id, record.topic, record.partition), (at.producer_id, at.partition)
-        self._transactions.setdefault(transaction, {})[key] = record.value
+        self._transactions.setdefault(transaction, {})[key] = _Pending(record.value, at.offset)
         self._keys.setdefault(key, set()).add(transaction)
         self._groups.setdefault(key.group_id, set()).add(key)
 
-    def replaced(self, group_id: str, topic: str, partition: int) -> None:
-        """Something newer was committed."""
+    def replaced(self, group_id: str, topic: str, partition: int, at: int) -> None:
+        """What was committed by the record at the offset ``at`` counts now: what is pending from before it is over."""
         key = _Key(group_id, topic, partition)
         for transaction in self._keys.get(key, ()):
-            self._transactions[transaction][key] = None
+            pending = self._transactions[transaction][key]
+            if pending.at < at:
+                self._transactions[transaction][key] = pending._replace(value=None)
 
     def deleted(self, group_id: str, topic: str, partition: int) -> None:
         """The offset was deleted: what is pending is too."""
@@ -66,16 +74,16 @@ class PendingOffsets:
                 del self._transactions[transaction][key]
             self._forget(key)
 
-    def end(self, producer_id: int, partition: int) -> Iterator[OffsetCommit]:
-        """Forget a transaction; what it leaves behind if it is committed."""
+    def end(self, producer_id: int, partition: int) -> Iterator[tuple[OffsetCommit, Position]]:
+        """Forget a transaction; what it leaves behind if it is committed, and where that stands."""
         transaction = (producer_id, partition)
-        for key, value in self._transactions.pop(transaction, {}).items():
+        for key, (value, at) in self._transactions.pop(transaction, {}).items():
             transactions = self._keys[key]
             transactions.discard(transaction)
             if not transactions:
                 self._forget(key)
             if value is not None:
-                yield OffsetCommit(*key, value)
+                yield OffsetCommit(*key, value), Position(partition, at)
 
     def _forget(self, key: _Key) -> None:
         del self._keys[key]
