@@ -227,5 +227,6 @@ def test_lists_by_duration(listed: Listed, differs: Callable[..., Any]) -> None:
 
 def test_lists_by_pattern(listed: Listed) -> None:
     prefix = listed.prefix
-    patterns = (f"{prefix}.*", prefix, f"{prefix}-[ab]", "", "a", "[", "*")
-    assert [listed.told(pattern=one) for one in patterns] == ["abc", "", "ab", "abc", "", "128", "128"]
+    patterns = (f"{prefix}.*", prefix, f"{prefix}-[ab]", f"(?P<x>{prefix})-a", "", "a")
+    assert [listed.told(pattern=one) for one in patterns] == ["abc", "", "ab", "a", "abc", ""]
+    assert [listed.told(pattern=one) for one in ("[", "*", "(?=x)")] == ["128"] * 3

@@ -282,7 +282,8 @@ def test_every_config_that_is_documented_to_have_an_effect_is_read_somewhere() -
     source = "\n".join(texts)
     group_names = {f"group.{key.name}" for key in config_keys("group").values() if key.documentation}
     assembled = re.compile(
-        r"group\.(share|consumer)\.(min|max)\.|(offsets|share\.coordinator\.state)\.topic\.(num\.partitions|segment\.bytes)"
+        r"group\.(share|consumer)\.(min|max)\."
+        r"|(offsets\.topic|share\.coordinator\.state\.topic|transaction\.state\.log)\.(num\.partitions|segment\.bytes)"
     )
     unread = [
         key.name

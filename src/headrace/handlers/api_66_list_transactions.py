@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.groups.consumer_regex import InvalidRegex, Regex
 from headrace.transactions.records import State, Transaction
 from headrace.wire.messages import NO_THROTTLE
 
@@ -21,8 +20,8 @@ _STATES = {state_name(state): state for state in State}
 def handle(broker: Broker, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
     try:
-        pattern = re.compile(request.transactional_id_pattern or "")
-    except re.error:
+        pattern = Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except InvalidRegex:
         return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, unknown)
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     if unknown and not states:
@@ -35,7 +34,7 @@ def handle(broker: Broker, request: ListTransactionsRequest, context: RequestCon
             (not states or known.state in states)
             and (not request.producer_id_filters or known.producer_id in request.producer_id_filters)
             and (request.duration_filter < 0 or age_ms > request.duration_filter)
-            and (not request.transactional_id_pattern or pattern.fullmatch(transactional_id) is not None)
+            and (pattern is None or pattern.matches(transactional_id))
         )
 
     found = broker.transactions.coordinator.transactions.items()
