@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from bench import clients, offset_commits
+from bench import clients, offset_commits, rebalances
 from tests.support import answers, frame, receive_frame, request_header, unique
 
 Broker = Any
@@ -45,11 +45,12 @@ class Scale:
     idle_groups: int = 1_000
     commits: int = offset_commits.COMMITS
     transactions: int = 5_000
+    members: int = rebalances.MEMBERS
 
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that everything works; the numbers mean little."""
-        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500)
+        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,12 @@ def commits(broker: Broker, scale: Scale, groups: int) -> tuple[float, ...]:
         return (offset_commits.commits_per_second(broker.bootstrap_servers, name, groups, scale.commits),)
 
 
+def rebalance(broker: Broker, scale: Scale, measure: Callable[[str, str, int], float]) -> tuple[float, ...]:
+    with topic(broker, rebalances.PARTITIONS) as name:
+        time.sleep(1)  # coordinators hear of a new topic a moment after its creator does
+        return (measure(broker.bootstrap_servers, name, scale.members),)
+
+
 MEASUREMENTS: Mapping[str, Measurement] = {
     "memory-idle": Measurement((Metric("resident memory, idle", "MiB", 6, True),), memory),
     "produce-1k": Measurement((Metric("produce, Java, 1 KiB records, acks=all", "MiB/s", 1.3),), produce_large),
@@ -195,6 +202,14 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     ),
     "produce-transactions": Measurement(
         (Metric("produce, Java, transactions of 100 records of 1 KiB", "records/s", 1.0),), produce_in_transactions
+    ),
+    "rebalance-classic": Measurement(
+        (Metric(f"a rebalance of {rebalances.MEMBERS} classic members", "ms", 1.0, True),),
+        functools.partial(rebalance, measure=rebalances.classic_ms),
+    ),
+    "rebalance-consumer": Measurement(
+        (Metric(f"one more joins {rebalances.MEMBERS - 1} members of the consumer protocol", "ms", 1.0, True),),
+        functools.partial(rebalance, measure=rebalances.consumer_ms),
     ),
     "latency": Measurement(
         (

@@ -47,7 +47,7 @@ class InvalidRegex(ValueError):
 class Regex:
     """A compiled expression.
 
-    :raises InvalidRegex: when it is not one
+    :raises InvalidRegex: when it is none
     """
 
     def __init__(self, pattern: str) -> None:
@@ -119,7 +119,6 @@ def _either(branches: list[Emit]) -> Emit:
 
 def _repeat(part: Emit, least: int, most: int | None) -> Emit:
     def star(add: Callable[[_Step], int], then: int) -> int:
-        # The loop needs its own place before the part is known: a step that leads to a list which is filled after.
         ways: list[int] = [then]
         loop = add(_Loop(ways))
         ways.append(part(add, loop))
@@ -140,7 +139,7 @@ def _repeat(part: Emit, least: int, most: int | None) -> Emit:
 
 
 class _Loop(_Step):
-    """A step whose destinations are still being added."""
+    """A step that another leads back to: its destinations are filled in when that is known."""
 
     __slots__ = ()
 
