@@ -186,8 +186,7 @@ class PartitionLog:
                 if isinstance(verdict, Refusal):
                     return verdict
                 if verdict is not None:
-                    offsets = (verdict.first_offset, verdict.last_offset)
-                    return Appended(*offsets, verdict.timestamp, self._log_start_offset, duplicate=True)
+                    return Appended(*verdict[2:], self._log_start_offset, duplicate=True)
             return self._append(view, header, now_ms)
         except OSError as error:
             if not self._full:
@@ -236,9 +235,8 @@ class PartitionLog:
             recovery.write_topic_id(self.path, self.topic_id)
             return self._add_segment(now_ms)
         active = self._segments[-1]
-        if active.must_roll_for(size, max_timestamp, last_offset, now_ms, self.config):
-            return self.roll(now_ms)
-        return active
+        full = active.must_roll_for(size, max_timestamp, last_offset, now_ms, self.config)
+        return self.roll(now_ms) if full else active
 
     def _add_segment(self, now_ms: int) -> Segment:
         segment = Segment(self._home.files, self.path, self._end_offset, 0, now_ms)
