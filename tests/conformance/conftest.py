@@ -76,10 +76,3 @@ def differs(target: str) -> Callable[..., Any]:
         return {"kafka": kafka, "headrace": headrace}[target]
 
     return expected
-
-
-@pytest.fixture
-def consumer_protocol(world: World) -> None:
-    """The case needs the consumer group protocol of KIP-848."""
-    if not world.serves(CONSUMER_GROUP_HEARTBEAT):
-        pytest.skip("headrace does not serve the consumer group protocol of KIP-848 yet")

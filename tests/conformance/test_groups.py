@@ -28,7 +28,7 @@ def test_a_share_group_is_no_other_kind_of_group(world: World) -> None:  # case 
     assert (v5.error_code, v5.group_state) == (0, "Dead")
 
 
-def test_a_share_group_is_no_consumer_group_to_describe(world: World, consumer_protocol: None) -> None:  # case 16
+def test_a_share_group_is_no_consumer_group_to_describe(world: World) -> None:  # case 16
     group = world.group()
     group.join(world.topic())
     (described,) = world.ask(69, 1, group_ids=[group.id], include_authorized_operations=False).groups
@@ -58,7 +58,7 @@ def test_other_protocols_are_refused_by_a_share_group(world: World) -> None:  # 
     assert world.commit_offset(group.id, topic) == "GROUP_ID_NOT_FOUND"
 
 
-def test_a_consumer_heartbeat_is_refused_by_a_share_group(world: World, consumer_protocol: None) -> None:  # case 17
+def test_a_consumer_heartbeat_is_refused_by_a_share_group(world: World) -> None:  # case 17
     topic = world.topic()
     group = world.group()
     group.join(topic)
