@@ -12,7 +12,6 @@ from tests.conftest import target_of
 from tests.peer import KafkaPeer
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess
 
-CONSUMER_GROUP_HEARTBEAT = 68
 SMALL_CONFIGS = {
     **COMMON_CONFIGS,
     "group.max.size": "2",

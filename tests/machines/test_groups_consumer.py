@@ -294,3 +294,25 @@ def test_a_group_of_a_thousand_settles(desk):
                 desk.consume(member_id, reply.member_epoch, owned=desk.by_name(reply.assigned))
     assert desk.coordinator.groups["c"].state_name == "Stable"
     assert {sum(map(len, own.assigned.values())) for own in state(desk).current.values()} == {1}
+
+
+# --- offsets ---
+
+
+def test_offsets_of_subscribed_topics_stay_and_a_group_that_is_left_vanishes(desk):
+    desk.add_topic("u", 1)
+    desk.restart()  # which begins the rounds of expiration
+    reply = desk.consume("m", 0, ["t"])
+    for topic in "tu":
+        desk.commit(group="c", member_id="m", generation_id=reply.member_epoch, topic=topic)
+    retention_ms = desk.config.values["offsets.retention.minutes"] * 60_000
+    desk.config.values["consumer.session.timeout.ms"] = 3 * retention_ms
+    desk.consume("m", reply.member_epoch)
+    desk.pass_ms(2 * retention_ms)
+    assert desk.committed("c") == [("t", 0)]
+    assert desk.delete_committed(("t", 0), group="c") == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,)
+    desk.consume("m", -1)
+    desk.pass_ms(2 * retention_ms)
+    assert desk.committed("c") == []
+    assert "c" not in desk.coordinator.groups
+    assert "c" not in desk.restarted().groups
