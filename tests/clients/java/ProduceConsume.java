@@ -109,9 +109,9 @@ public class ProduceConsume {
         try (var consumer = consumer(group)) {
             consumer.assign(List.of(zero));
             System.out.println("note " + consumer.committed(java.util.Set.of(zero)).get(zero).metadata());
-            System.out.println("resumed " + consumer.poll(Duration.ofSeconds(30)).iterator().next().offset());
+            System.out.println("resumed " + nextOffset(consumer));
             consumer.seek(zero, 42);
-            System.out.println("sought " + consumer.poll(Duration.ofSeconds(30)).iterator().next().offset());
+            System.out.println("sought " + nextOffset(consumer));
             System.out.println("range " + consumer.beginningOffsets(List.of(zero)).get(zero) + ".."
                 + consumer.endOffsets(List.of(zero)).get(zero));
             System.out.println("at " + consumer.offsetsForTimes(Map.of(zero, BASE_MS + 301)).get(zero).offset());
@@ -120,6 +120,15 @@ public class ProduceConsume {
             while (consumer.position(zero) < 250) consumer.poll(Duration.ofSeconds(1));
             System.out.println("lag " + consumer.currentLag(zero).getAsLong());
         }
+    }
+
+    /** As applications do it: with one poll after the other, of which any may come back empty. */
+    static long nextOffset(KafkaConsumer<String, String> consumer) {
+        for (int i = 0; i < 30; i++) {
+            var records = consumer.poll(Duration.ofSeconds(1));
+            if (!records.isEmpty()) return records.iterator().next().offset();
+        }
+        throw new IllegalStateException("no record in 30 seconds");
     }
 
     static void twoMembers(String topic, String group) {
