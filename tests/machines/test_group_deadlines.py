@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.deadlines import Deadlines
+from headrace.deadlines import Deadlines
 
 
 def test_what_is_put_off_comes_later():

@@ -19,12 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode
 from headrace.outcome import Completion, Outcome
 
 from .classic_member import JoinReply, JoinRequest, LeaveReply, Member, MemberIdentity, State, SyncReply, SyncRequest
 from .classic_offsets import ClassicOffsets
-from .deadlines import JOIN, PENDING, SESSION, SYNC, Deadlines, GroupDeadlines, TimerKey
+from .deadlines import JOIN, PENDING, SESSION, SYNC, GroupDeadlines, TimerKey
 from .records import Generation, GroupMetadata, GroupRecord
 from .settings import ClassicSettings
 

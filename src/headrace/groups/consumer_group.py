@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Outcome
 
@@ -24,7 +25,7 @@ from .consumer_member import (
 from .consumer_reconciliation import holds_only
 from .consumer_state import ConsumerState
 from .consumer_step import MemberStep
-from .deadlines import REJOIN, RESYNC, REVOKE, SESSION, Deadlines, GroupDeadlines, TimerKey
+from .deadlines import REJOIN, RESYNC, REVOKE, SESSION, GroupDeadlines, TimerKey
 from .offsets import Commit
 from .records import (
     CommittedOffset,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Completion, Outcome
 
@@ -16,7 +17,7 @@ from .consumer_group import ConsumerGroup
 from .consumer_member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from .consumer_migration import check_upgrade, downgraded, downgrades, told_to_rejoin, upgraded
 from .consumer_state import ConsumerState
-from .deadlines import SESSION, SYNC, Deadlines, GroupDeadlines, TimerKey
+from .deadlines import SESSION, SYNC, GroupDeadlines, TimerKey
 from .records import GroupMetadata, GroupRecord
 from .settings import Configuration, ConsumerSettings, TopicCatalog
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .serial import Reader, array, i16, i32, string
+from headrace.serial import Reader, array, i16, i32, string
 
 PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3

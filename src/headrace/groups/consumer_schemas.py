@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from .records import (
-    ClassicSide,
-    ConsumerAssignment,
-    ConsumerMember,
-    GroupEpoch,
-    HeldPartitions,
-    MemberState,
-    ResolvedRegex,
-)
-from .serial import (
+from headrace.serial import (
     NO_TAGS,
     Reader,
     compact_array,
@@ -28,6 +19,16 @@ from .serial import (
     i32,
     i64,
     tagged,
+)
+
+from .records import (
+    ClassicSide,
+    ConsumerAssignment,
+    ConsumerMember,
+    GroupEpoch,
+    HeldPartitions,
+    MemberState,
+    ResolvedRegex,
 )
 
 _ABSENT, _PRESENT = b"\0", b"\1"

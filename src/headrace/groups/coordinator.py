@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
 
@@ -19,7 +20,7 @@ from .classic_group import ClassicGroup
 from .classic_member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
 from .consumer_group import ConsumerGroup
 from .consumer_groups import ConsumerGroups
-from .deadlines import OFFSETS, Deadlines, TimerKey
+from .deadlines import OFFSETS, TimerKey
 from .group_offsets import GroupOffsets
 from .offset_expiration import PAUSE_MS, OffsetExpiration
 from .records import (

@@ -11,6 +11,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from headrace.serial import (
+    NO_TAGS,
+    Reader,
+    array,
+    blob,
+    compact_array,
+    compact_i32s,
+    compact_string,
+    i8,
+    i16,
+    i32,
+    i64,
+    string,
+    tagged,
+)
+
 from .consumer_schemas import (
     read_consumer_assignment,
     read_consumer_epoch,
@@ -48,21 +64,6 @@ from .records import (
     ShareGroupTargetAssignmentMetadata,
     ShareMember,
     StatePartitions,
-)
-from .serial import (
-    NO_TAGS,
-    Reader,
-    array,
-    blob,
-    compact_array,
-    compact_i32s,
-    compact_string,
-    i8,
-    i16,
-    i32,
-    i64,
-    string,
-    tagged,
 )
 
 

@@ -18,10 +18,11 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
+from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Outcome
 
-from .deadlines import SESSION, Deadlines, GroupDeadlines, TimerKey
+from .deadlines import SESSION, GroupDeadlines, TimerKey
 from .records import (
     Assignment,
     AssignmentEpoch,

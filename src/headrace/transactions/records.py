@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from headrace import varint
-from headrace.groups.serial import (
+from headrace.serial import (
     NO_TAGS,
     Reader,
     compact_array,

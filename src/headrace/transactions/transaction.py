@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.deadlines import Deadlines
 from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.transactions import records
 from headrace.transactions.records import (

@@ -1,6 +1,6 @@
 """Kafka's primitive types in bytes, in both encodings: the old one and the flexible (compact) one of KIP-482.
 
-What :mod:`headrace.groups.records` needs to write and read coordinator records. Integers are big-endian.
+What coordinators need to write and read their records. Integers are big-endian.
 """
 
 from __future__ import annotations
