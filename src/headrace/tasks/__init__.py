@@ -1,1 +1,12 @@
+"""Several inputs in timestamp order: when to wait for which of them, and what comes next (KIP-695).
 
+Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` puts it on real topics, ``kafka-ordered`` on Spark.
+"""
+
+from __future__ import annotations
+
+from .ordered_merge import OrderedMerge
+from .ordered_task import OrderedTask, TaskMetrics
+from .readiness import Decision, Readiness, Reason
+
+__all__ = ["Decision", "OrderedMerge", "OrderedTask", "Readiness", "Reason", "TaskMetrics"]

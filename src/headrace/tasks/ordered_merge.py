@@ -1,0 +1,106 @@
+"""The records of several partitions as one sequence in the order of their timestamps (KIP-695).
+
+The next record is always the one with the smallest timestamp among the heads of the partitions' queues; of equal ones,
+the one of the partition named first. Within a partition the order of offsets is kept, so a late record stays late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush, heapreplace
+from typing import Generic, TypeVar
+
+P = TypeVar("P", bound=Hashable)
+R = TypeVar("R")
+
+NO_TIMESTAMP = -1
+"""The stream time of a task that has not taken a record yet; also what a record without a timestamp counts as."""
+
+
+class OrderedMerge(Generic[P, R]):
+    """The queues of one task.
+
+    :param partitions: the inputs; their order breaks ties
+    """
+
+    __slots__ = (
+        "_heads", "_lateness_total_ms", "_order", "_queues", "late_records", "lateness_max_ms", "partitions",
+        "records", "stream_time_ms",
+    )  # fmt: skip
+
+    def __init__(self, partitions: Sequence[P]) -> None:
+        self.partitions = tuple(partitions)
+        self._order = {partition: index for index, partition in enumerate(self.partitions)}
+        self._queues: list[deque[tuple[int, R]]] = [deque() for _ in self.partitions]
+        self._heads: list[tuple[int, int]] = []
+        """A heap of (timestamp of the head, index of the partition), of the queues that are not empty."""
+        self.stream_time_ms = NO_TIMESTAMP
+        self.records = 0
+        self.late_records = 0
+        self.lateness_max_ms = 0
+        self._lateness_total_ms = 0
+
+    def add(self, partition: P, records: Iterable[tuple[int, R]]) -> None:
+        """Append (timestamp in ms, record) pairs of ``partition``, in order of offset."""
+        index = self._order[partition]
+        queue = self._queues[index]
+        was_empty = not queue
+        queue.extend(records)
+        if was_empty and queue:
+            heappush(self._heads, (queue[0][0], index))
+
+    def take(self) -> tuple[P, R] | None:
+        """The next record and its partition, no longer buffered; None when nothing is."""
+        if not self._heads:
+            return None
+        index = self._heads[0][1]
+        queue = self._queues[index]
+        timestamp_ms, record = queue.popleft()
+        if queue:
+            heapreplace(self._heads, (queue[0][0], index))
+        else:
+            heappop(self._heads)
+        self.records += 1
+        lateness_ms = self.stream_time_ms - timestamp_ms
+        if lateness_ms <= 0:
+            self.stream_time_ms = timestamp_ms
+        else:
+            self.late_records += 1
+            self._lateness_total_ms += lateness_ms
+            self.lateness_max_ms = max(self.lateness_max_ms, lateness_ms)
+        return self.partitions[index], record
+
+    @property
+    def empty_queues(self) -> int:
+        """How many partitions have nothing buffered."""
+        return len(self._queues) - len(self._heads)
+
+    @property
+    def lateness_avg_ms(self) -> float:
+        """By how much records were behind the stream time, on average over all records taken."""
+        return self._lateness_total_ms / self.records if self.records else 0.0
+
+    @property
+    def buffered(self) -> Mapping[P, int]:
+        """How many records of each partition are at hand."""
+        return {partition: len(queue) for partition, queue in zip(self.partitions, self._queues, strict=True)}
+
+    def count(self, partition: P) -> int:
+        """How many records of ``partition`` are at hand."""
+        return len(self._queues[self._order[partition]])
+
+    def discard(self, partition: P) -> None:
+        """Forget what is buffered of ``partition``: its position has been changed."""
+        index = self._order[partition]
+        self._queues[index].clear()
+        self._heads = [head for head in self._heads if head[1] != index]
+        self._heads.sort()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues))
+
+    def __iter__(self) -> Iterator[tuple[P, R]]:
+        """Take all that is buffered."""
+        while (taken := self.take()) is not None:
+            yield taken

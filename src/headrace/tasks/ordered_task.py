@@ -1,0 +1,127 @@
+"""One task with several inputs: its queues, the rule that says when to take from them, and its metrics (KIP-695)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .ordered_merge import OrderedMerge
+from .readiness import IDLING_DISABLED, Decision, Readiness
+
+P = TypeVar("P", bound=Hashable)
+R = TypeVar("R")
+
+IDLE_LOG_INTERVAL_MS = 120_000
+"""A task that waits says so in the log at most this often, as Kafka Streams does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMetrics:
+    """What a task has done so far, in the terms of Kafka Streams' metrics of a task.
+
+    :param enforced_processing: how often a record was taken although a partition without records might still have
+        had an earlier one (``enforced-processing-total``)
+    :param late_records: records whose timestamp was behind the stream time
+    :param lateness_avg_ms: over all records, the punctual ones counting 0 (``record-lateness-avg``)
+    :param lateness_max_ms: ``record-lateness-max``
+    :param stream_time_ms: the largest timestamp seen; -1 before the first record
+    :param idle_since_ms: since when the task has not been ready; None when it is
+    """
+
+    records: int
+    enforced_processing: int
+    late_records: int
+    lateness_avg_ms: float
+    lateness_max_ms: int
+    stream_time_ms: int
+    idle_since_ms: int | None
+
+
+class OrderedTask(Generic[P, R]):
+    """Takes records in the order of their timestamps, when the rule of :class:`Readiness` allows it.
+
+    :param partitions: the inputs; their order breaks ties
+    :param max_task_idle_ms: see :class:`Readiness`
+    """
+
+    def __init__(self, partitions: Sequence[P], max_task_idle_ms: int = 0) -> None:
+        self.merge: OrderedMerge[P, R] = OrderedMerge(partitions)
+        self.readiness: Readiness[P] = Readiness(partitions, max_task_idle_ms)
+        self.enforced_processing = 0
+        self.idle_since_ms: int | None = None
+        self.decision: Decision[P] | None = None
+        """The last one that took more than a glance; None since all partitions have records."""
+        self._lags: Mapping[P, int | None] = {}
+        self._empty_when_decided = -1
+        self._next_log_ms: int | None = None
+
+    @property
+    def partitions(self) -> tuple[P, ...]:
+        """The inputs, in order."""
+        return self.merge.partitions
+
+    def add(self, partition: P, records: Iterable[tuple[int, R]]) -> None:
+        """Buffer (timestamp in ms, record) pairs of ``partition``, in order of offset."""
+        self.merge.add(partition, records)
+        self.decision = None
+
+    def discard(self, partition: P) -> None:
+        """Forget what is buffered of ``partition``, and its lag: its position has been changed."""
+        self.merge.discard(partition)
+        self._lags = {p: lag for p, lag in self._lags.items() if p != partition}
+        self.decision = None
+
+    def update_lags(self, lags: Mapping[P, int | None]) -> None:
+        """What the broker has of each partition beyond what is buffered, as known now; missing or None is unknown."""
+        if lags != self._lags:
+            self._lags = dict(lags)
+            self.decision = None
+
+    def take(self, now_ms: int) -> tuple[P, R] | None:
+        """The next record and its partition, or None when the task is not ready, or has nothing.
+
+        Costs the same however many partitions there are, as long as none has become empty and no lag has changed.
+        """
+        return self.merge.take() if self.is_ready(now_ms) else None
+
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether the task may take a record now. Each time this is so by force counts as enforced processing."""
+        empty = self.merge.empty_queues
+        if not empty:
+            self.readiness.all_buffered()
+            self.decision = self.idle_since_ms = None
+            return True
+        decision = self.decision
+        # Ready by force is ready until a queue or a lag changes: its deadlines have passed and stay so.
+        if decision is None or not decision.ready or empty != self._empty_when_decided or now_ms < decision.now_ms:
+            decision = self.decision = self.readiness.decide(self.merge.buffered, self._lags, now_ms)
+            self._empty_when_decided = empty
+            if decision.ready:
+                self.idle_since_ms = None
+            elif self.idle_since_ms is None:
+                self.idle_since_ms, self._next_log_ms = now_ms, now_ms + IDLE_LOG_INTERVAL_MS
+        if decision.is_enforced:
+            self.enforced_processing += 1
+        return decision.ready
+
+    def to_log(self, now_ms: int) -> str | None:
+        """What is worth a line in the log: that, and why, the task has waited for two minutes (again)."""
+        if self.idle_since_ms is None or self._next_log_ms is None or now_ms < self._next_log_ms:
+            return None
+        self._next_log_ms = now_ms + IDLE_LOG_INTERVAL_MS
+        return str(self.decision)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the task may become ready without new data; None when only data or a lag can make it so."""
+        if self.idle_since_ms is None or self.readiness.max_task_idle_ms == IDLING_DISABLED:
+            return None
+        return self.decision.deadline_ms if self.decision else None
+
+    def metrics(self) -> TaskMetrics:
+        """What it has done so far."""
+        merge = self.merge
+        return TaskMetrics(
+            merge.records, self.enforced_processing, merge.late_records, merge.lateness_avg_ms,
+            merge.lateness_max_ms, merge.stream_time_ms, self.idle_since_ms,
+        )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Records of several partitions as one sequence, and tasks with queues, against brute force."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.tasks import OrderedMerge, OrderedTask
+from tests.machines.test_tasks_readiness import PARTITIONS, Naive
+
+partition_logs = st.lists(st.lists(st.integers(-1, 20), max_size=12), min_size=1, max_size=4)
+"""Timestamps by offset, late ones among them, of each partition."""
+
+
+def brute_force(logs):
+    """Always the smallest head, the first partition of equal ones: the (partition index, offset) in order."""
+    at, order = [0] * len(logs), []
+    while any(a < len(log) for a, log in zip(at, logs, strict=True)):
+        heads = [(log[a], index) for index, (a, log) in enumerate(zip(at, logs, strict=True)) if a < len(log)]
+        _, index = min(heads)
+        order.append((index, at[index]))
+        at[index] += 1
+    return order
+
+
+def lateness_of(timestamps):
+    """Of each, by how much it is behind the largest before it."""
+    return [max(0, max(timestamps[:i], default=-1) - timestamp) for i, timestamp in enumerate(timestamps)]
+
+
+@given(partition_logs)
+def test_the_smallest_head_is_next(logs):
+    merge = OrderedMerge(range(len(logs)))
+    for index, log in enumerate(logs):
+        merge.add(index, [(timestamp, (index, offset)) for offset, timestamp in enumerate(log)])
+    taken = [record for _, record in merge]
+    assert taken == brute_force(logs)
+    late = lateness_of([logs[index][offset] for index, offset in taken])
+    assert merge.late_records == sum(map(bool, late))
+    assert merge.lateness_max_ms == max(late, default=0)
+    assert merge.lateness_avg_ms == (pytest.approx(sum(late) / len(late)) if late else 0)
+    assert merge.stream_time_ms == max((t for log in logs for t in log), default=-1)
+
+
+def test_equal_timestamps_go_by_the_order_of_partitions():
+    merge = OrderedMerge(["b", "a"])
+    merge.add("a", [(5, "a0"), (5, "a1")])
+    merge.add("b", [(5, "b0")])
+    assert [record for _, record in merge] == ["b0", "a0", "a1"]
+
+
+@given(partition_logs, st.data())
+def test_an_input_may_be_put_back(logs, data):
+    merge = OrderedMerge(range(len(logs)))
+    for index, log in enumerate(logs):
+        merge.add(index, [(timestamp, (index, offset)) for offset, timestamp in enumerate(log)])
+    for _ in range(data.draw(st.integers(0, 5))):
+        merge.take()
+    gone = data.draw(st.integers(0, len(logs) - 1))
+    merge.discard(gone)
+    assert merge.count(gone) == 0
+    taken = [record for _, record in merge]
+    assert taken == [record for record in brute_force([log if i != gone else [] for i, log in enumerate(logs)])
+                     if record in taken]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 3), st.lists(st.integers(0, 9), max_size=3)),
+        st.tuples(st.just("lags"), st.lists(st.one_of(st.none(), st.integers(-1, 1)), min_size=4, max_size=4)),
+        st.tuples(st.just("wait"), st.integers(0, 15)),
+        st.tuples(st.just("take"), st.integers(1, 3)),
+        st.tuples(st.just("discard"), st.integers(0, 3)),
+    ),
+    max_size=40,
+)
+
+
+@given(st.integers(1, 4), st.integers(-1, 20), steps)
+def test_a_task_remembers_nothing_that_changes_its_decisions(count, idle_ms, steps):
+    """A task decides as the slow model does when that is asked anew before every record."""
+    partitions = PARTITIONS[:count]
+    task, naive = OrderedTask(partitions, idle_ms), Naive(partitions, idle_ms)
+    queues, lags, now_ms, enforced, idle_since_ms = {p: [] for p in partitions}, {}, 100, 0, None
+    for step, *arguments in steps:
+        if step in ("add", "discard") and arguments[0] >= count:
+            continue
+        if step == "add":
+            partition, records = partitions[arguments[0]], [(timestamp, object()) for timestamp in arguments[1]]
+            queues[partition] += records
+            task.add(partition, records)
+        elif step == "discard":
+            partition = partitions[arguments[0]]
+            queues[partition].clear()
+            lags.pop(partition, None)
+            task.discard(partition)
+        elif step == "lags":
+            lags = dict(zip(partitions, arguments[0], strict=False))
+            task.update_lags(lags)
+        elif step == "wait":
+            now_ms += arguments[0]
+        else:
+            for _ in range(arguments[0]):
+                ready, _, given_up = naive.decide({p: len(q) for p, q in queues.items()}, lags, now_ms)
+                enforced += ready and bool(given_up)
+                idle_since_ms = None if ready else now_ms if idle_since_ms is None else idle_since_ms
+                full = [p for p in partitions if queues[p]]
+                expected = None
+                if ready and full:
+                    first = min(full, key=lambda p: (queues[p][0][0], partitions.index(p)))
+                    expected = (first, queues[first].pop(0)[1])
+                assert task.take(now_ms) == expected
+                assert task.metrics().enforced_processing == enforced
+                assert task.metrics().idle_since_ms == idle_since_ms
+                if not ready and (deadline_ms := task.next_deadline_ms()) is not None:
+                    assert now_ms < deadline_ms <= now_ms + idle_ms
+
+
+def test_a_long_wait_is_logged_every_two_minutes():
+    task = OrderedTask(["a-0", "b-0"], 0)
+    task.add("a-0", [(1, "a")])
+    said = []
+    for now_ms in range(0, 300_000, 1_000):
+        assert task.take(now_ms) is None
+        if text := task.to_log(now_ms):
+            said.append((now_ms, text.partition("\n")[0]))
+    line = "Partition b-0 has fetched lag of -1"
+    assert said == [(120_000, line), (240_000, line)]
+    task.update_lags({"b-0": 0})
+    assert task.take(300_000) == ("a-0", "a")
+    assert task.to_log(500_000) is None
