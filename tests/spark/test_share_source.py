@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.client import Cluster, ShareConsumer
-from headrace.spark import Acknowledged, ShareSourceError, acknowledge
+from headrace.spark import Acknowledged, SourceError, acknowledge
 from tests.spark.conftest import Batches, Queue, finish
 from tests.support import unique, wait_until
 
@@ -252,13 +252,13 @@ def test_two_groups_may_work_on_one_topic(spark: SparkSession, queue: MakeQueue,
 
 def test_acknowledging_without_a_query_says_so(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(unique("t"), 0, 1)], "topic string, partition int, offset bigint")
-    with pytest.raises(ShareSourceError, match="no kafka-share query of group 'nobody' runs"):
+    with pytest.raises(SourceError, match="no kafka-share query of group 'nobody' runs"):
         acknowledge(rows, group_id="nobody")
 
 
 def test_an_unknown_outcome_is_refused(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("t", 0, 1, "keep")], "topic string, partition int, offset bigint, outcome string")
-    with pytest.raises(ShareSourceError, match="outcome 'keep' of t-0 offset 1: say accept, release, reject"):
+    with pytest.raises(SourceError, match="outcome 'keep' of t-0 offset 1: say accept, release, reject"):
         acknowledge(rows)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .acknowledge import Acknowledged, acknowledge
-from .options import ShareSourceError
+from .option_parsing import SourceError
 from .share_source import ShareDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Acknowledged", "ShareDataSource", "ShareSourceError", "acknowledge", "register"]
+__all__ = ["Acknowledged", "ShareDataSource", "SourceError", "acknowledge", "register"]
 
 
 def register(spark: SparkSession) -> None:

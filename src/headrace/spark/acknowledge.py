@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from .options import OUTCOMES, ShareOptions, ShareSourceError
+from .option_parsing import SourceError
+from .options import OUTCOMES, ShareOptions
 from .rendezvous import OutcomeSpan, deliver
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def acknowledge(
         ``outcome`` all its rows are accepted
     :param group_id: needed only when queries of several share groups work on the same topic in this application
     :returns: what was applied; what this application does not hold any more, the broker delivers again
-    :raises ShareSourceError: a column is missing, an outcome is none of the three, or no such query runs
+    :raises SourceError: a column is missing, an outcome is none of the three, or no such query runs
     """
     _check_columns(batch_df.columns)
     has_outcome = "outcome" in batch_df.columns
@@ -66,13 +67,13 @@ def spans(batch: pa.RecordBatch) -> Iterator[OutcomeSpan]:
 def checked(found: Iterable[OutcomeSpan]) -> list[OutcomeSpan]:
     """The same, with every outcome one of the three.
 
-    :raises ShareSourceError: it is not
+    :raises SourceError: it is not
     """
     outcomes = list(found)
     for topic, partition, outcome, first, _ in outcomes:
         if outcome not in OUTCOMES:
             where = f"outcome '{outcome}' of {topic}-{partition} offset {first}"
-            raise ShareSourceError(f"{where}: say {', '.join(OUTCOMES)}, or null for the default")
+            raise SourceError(f"{where}: say {', '.join(OUTCOMES)}, or null for the default")
     return outcomes
 
 
@@ -91,7 +92,7 @@ class OutcomeWriter(DataSourceStreamArrowWriter):
         """All tasks have written: tell the reader that holds the records."""
         found = [span for message in messages if isinstance(message, OutcomeMessage) for span in message.outcomes]
         if found:
-            deliver(found, self._options.group_id, self._options.bootstrap_servers)
+            deliver(found, self._options.group_id, self._options.kafka.bootstrap_servers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The batch failed: say nothing. The query ends, and the broker delivers the records again."""
@@ -119,7 +120,7 @@ def _span_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def _check_columns(names: Iterable[str]) -> None:
     missing = [name for name in _POSITION if name not in set(names)]
     if missing:
-        raise ShareSourceError(
+        raise SourceError(
             f"outcomes need the columns topic, partition, offset and outcome: {', '.join(missing)} missing"
         )
 

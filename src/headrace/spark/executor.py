@@ -14,13 +14,29 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.client import AcquiredRange
 
-from .options import ShareSourceError
+from .option_parsing import KafkaOptions, SourceError
 
 _CHUNK_RECORDS = 2000
 _POLL_TIMEOUT_S = 1.0
 _STALLED_POLLS = 60
 # Records that are read past, and dropped, rather than sought over.
 _READ_THROUGH_RECORDS = 500
+
+_DEFAULTS = {
+    "client.id": "headrace-spark",
+    # An acquired record is to be delivered, whatever its transaction became: the group's isolation level was applied
+    # when it was acquired.
+    "isolation.level": "read_uncommitted",
+    "queued.min.messages": "20000",
+    "fetch.wait.max.ms": "100",
+}
+_FIXED = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.partition.eof": "true",
+    # A record that retention deleted after it was acquired is gone: go on with the next.
+    "auto.offset.reset": "earliest",
+}
 
 
 class SharePartition(InputPartition):
@@ -76,17 +92,15 @@ class _Pending:
         return None if self.at == len(self.ranges) else max(offset + 1, self.ranges[self.at][0])
 
 
-def read(
-    partition: SharePartition, bootstrap_servers: str, librdkafka: Mapping[str, str], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def read(partition: SharePartition, kafka: KafkaOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The acquired records of one task. Offsets that hold no record (gaps, transaction markers) are passed over.
 
-    :raises ShareSourceError: the broker did not deliver for a minute
+    :raises SourceError: the broker did not deliver for a minute
     """
     pending: dict[tuple[str, int], _Pending] = {}
     for topic, index, first, last, delivery_count in partition.value:
         pending.setdefault((topic, index), _Pending([])).ranges.append((first, last, delivery_count))
-    consumer = _consumer(bootstrap_servers, librdkafka)
+    consumer = _consumer(kafka)
     consumer.assign([TopicPartition(*key, work.ranges[0][0]) for key, work in pending.items()])
     rows = _Rows(schema)
     idle_polls = 0
@@ -95,7 +109,7 @@ def read(
             messages = consumer.consume(_CHUNK_RECORDS, _POLL_TIMEOUT_S)
             idle_polls = 0 if messages else idle_polls + 1
             if idle_polls == _STALLED_POLLS:
-                _give_up(pending, bootstrap_servers)
+                _give_up(pending, kafka.bootstrap_servers)
             for key in _place(messages, pending, rows, consumer):
                 del pending[key]
                 consumer.incremental_unassign([TopicPartition(*key)])
@@ -182,29 +196,13 @@ class _Rows:
 _consumers: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
 
 
-def _consumer(bootstrap_servers: str, librdkafka: Mapping[str, str]) -> Any:
+def _consumer(kafka: KafkaOptions) -> Any:
     """A consumer of this worker process; kept for its next tasks, because connecting takes longer than reading."""
-    key = (bootstrap_servers, tuple(sorted(librdkafka.items())))
+    key = (kafka.bootstrap_servers, tuple(sorted(kafka.librdkafka.items())))
     if key not in _consumers:
-        _consumers[key] = Consumer(
-            {
-                "client.id": "headrace-spark",
-                # An acquired record is to be delivered, whatever its transaction became: the group's isolation level
-                # was applied when it was acquired.
-                "isolation.level": "read_uncommitted",
-                "queued.min.messages": "20000",
-                "fetch.wait.max.ms": "100",
-                **librdkafka,
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": f"headrace-spark-{secrets.token_hex(8)}",
-                "enable.auto.commit": "false",
-                "enable.auto.offset.store": "false",
-                "enable.partition.eof": "true",
-                # A record that retention deleted after it was acquired is gone: go on with the next.
-                "auto.offset.reset": "earliest",
-            },
-            logger=None,
-        )
+        # Of no group that anyone sees: librdkafka wants a name.
+        config = kafka.consumer_config(_DEFAULTS, {**_FIXED, "group.id": f"headrace-spark-{secrets.token_hex(8)}"})
+        _consumers[key] = Consumer(config, logger=None)
     return _consumers[key]
 
 
@@ -217,7 +215,7 @@ def _close_consumers() -> None:
 
 def _give_up(pending: Mapping[tuple[str, int], _Pending], bootstrap_servers: str) -> None:
     names = ", ".join(f"{topic}-{index}" for topic, index in pending)
-    raise ShareSourceError(
+    raise SourceError(
         f"{bootstrap_servers} delivered nothing of {names} for {_STALLED_POLLS * _POLL_TIMEOUT_S:.0f} s: can the "
         "executors reach the addresses that the brokers advertise?"
     )

@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .options import OUTCOMES, ShareSourceError
+from .option_parsing import SourceError
+from .options import OUTCOMES
 
 _SIZE = struct.Struct(">I")
 _MAX_REQUEST_SIZE_BYTES = 1 << 30
@@ -137,7 +138,7 @@ def deliver(
     :param group_id: needed only when several groups hold the same offsets of the same topic
     :returns: per outcome the number of records that it was applied to; a record that no reader holds any more (its lock
         was lost, or it was acknowledged before) is not counted
-    :raises ShareSourceError: there is no such reader, or it is not clear which group is meant
+    :raises SourceError: there is no such reader, or it is not clear which group is meant
     """
     readers = notes(group_id, bootstrap_servers)
     if len({(note.bootstrap_servers, note.group_id) for note in readers.values()}) > 1:
@@ -148,7 +149,7 @@ def deliver(
         groups = sorted({note.group_id for note in readers.values()})
         if len(groups) > 1:
             names = ", ".join(groups)
-            raise ShareSourceError(f"queries of several share groups hold these records ({names}): pass group_id=…")
+            raise SourceError(f"queries of several share groups hold these records ({names}): pass group_id=…")
     applied = dict.fromkeys(OUTCOMES, 0)
     reached = 0
     for path, note in readers.items():
@@ -159,7 +160,7 @@ def deliver(
                 applied[outcome] += count
     if not reached:
         whose = f" of group '{group_id}'" if group_id else ""
-        raise ShareSourceError(f"no kafka-share query{whose} runs in this Spark application: nobody to acknowledge to")
+        raise SourceError(f"no kafka-share query{whose} runs in this Spark application: nobody to acknowledge to")
     return applied
 
 
@@ -176,10 +177,10 @@ def _ask(path: Path, note: Note, outcomes: Sequence[OutcomeSpan], apply: bool) -
         size = stream.read(_SIZE.size)
         body = stream.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else b""
     if not body:
-        raise ShareSourceError(f"the reader of group '{note.group_id}' ended before it answered")
+        raise SourceError(f"the reader of group '{note.group_id}' ended before it answered")
     answer = json.loads(body)
     if "error" in answer:
-        raise ShareSourceError(f"the reader of group '{note.group_id}' could not acknowledge: {answer['error']}")
+        raise SourceError(f"the reader of group '{note.group_id}' could not acknowledge: {answer['error']}")
     counts: dict[str, int] = answer["counts"]
     return counts
 

@@ -22,7 +22,8 @@ from headrace.client.share_session import TopicPartition
 from headrace.client.spans import Span, count, intersect, normalize, subtract
 from headrace.errors import ErrorCode
 
-from .options import OUTCOMES, ShareOptions, ShareSourceError
+from .option_parsing import SourceError
+from .options import OUTCOMES, ShareOptions
 from .rendezvous import OutcomeServer, OutcomeSpan
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class ShareSession:
     All methods are called from the reader's main thread; an event loop on a thread of its own does the work, so that
     heartbeats and lock renewals go on while Spark runs the micro-batch.
 
-    :raises ShareSourceError: it cannot join
+    :raises SourceError: it cannot join
     """
 
     def __init__(self, options: ShareOptions) -> None:
@@ -61,9 +62,9 @@ class ShareSession:
         self._thread.start()
         try:
             self._run(self._open())
-        except ClientError as error:
+        except (ClientError, SourceError) as error:
             self.close()
-            raise ShareSourceError(_advice(error)) from None
+            raise SourceError(_advice(error)) from None
 
     def acquire(self) -> list[AcquiredRange]:
         """What the next micro-batch is to work on; empty when there is nothing now."""
@@ -82,7 +83,9 @@ class ShareSession:
     def lag(self) -> dict[str, dict[str, int]]:
         """Topic -> partition -> records not yet dealt with, where known."""
         try:
-            lags = self._run(self._consumer.cluster.share_lag(self._options.group_id, self._options.topics))
+            lags = self._run(
+                self._consumer.cluster.share_lag(self._options.group_id, self._options.subscription.topics)
+            )
         except ClientError:
             return {}
         by_topic: dict[str, dict[str, int]] = {}
@@ -110,13 +113,17 @@ class ShareSession:
     async def _open(self) -> None:
         options = self._options
         self._consumer = ShareConsumer(
-            options.bootstrap_servers, options.group_id, options.topics, client_id="headrace-spark"
+            options.kafka.bootstrap_servers,
+            options.group_id,
+            options.subscription.topics,
+            client_id="headrace-spark",
+            security=options.kafka.security,
         )
         if options.auto_offset_reset is not None:
             setting = {"share.auto.offset.reset": options.auto_offset_reset}
             await self._consumer.cluster.set_group_configs(options.group_id, setting)
         await self._consumer.start()
-        await self._server.start(options.bootstrap_servers, options.group_id)
+        await self._server.start(options.kafka.bootstrap_servers, options.group_id)
         self._renewing = asyncio.create_task(self._keep_renewing())
 
     async def _close(self) -> None:
@@ -157,8 +164,8 @@ class ShareSession:
 
     async def _set_targets(self) -> None:
         if not await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS):
-            raise ShareSourceError(f"share group '{self._options.group_id}' gave this query no partitions in 30 s")
-        self._targets = await self._consumer.cluster.end_offsets(self._options.topics)
+            raise SourceError(f"share group '{self._options.group_id}' gave this query no partitions in 30 s")
+        self._targets = await self._consumer.cluster.end_offsets(self._options.subscription.topics)
 
     async def _acquire_available(self) -> list[AcquiredRange]:
         """The next of what was there when the run began; empty when the group is done with all of it.
@@ -190,7 +197,7 @@ class ShareSession:
     async def _left(self) -> list[TopicPartition]:
         """The partitions that hold records, from before the run began, that the group is not done with."""
         mine = self._consumer.assignment
-        lags = await self._consumer.cluster.share_lag(self._options.group_id, self._options.topics)
+        lags = await self._consumer.cluster.share_lag(self._options.group_id, self._options.subscription.topics)
         left = []
         for lag in lags:
             partition = (lag.topic, lag.partition)
@@ -230,7 +237,7 @@ class ShareSession:
         return applied
 
 
-def _advice(error: ClientError) -> str:
+def _advice(error: Exception) -> str:
     if isinstance(error, RequestRefused) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
         return f"{error}: choose another kafka.group.id, or delete that group"
     return str(error)

@@ -19,11 +19,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headrace.client import AcquiredRange, ClientError, Cluster
+from headrace.client import AcquiredRange, ClientError
 
 from .acknowledge import OutcomeWriter
 from .executor import SharePartition, read, split
-from .options import ShareOptions, ShareSourceError, one_line
+from .option_parsing import SourceError, one_line
+from .options import ShareOptions
 from .session import ShareSession
 
 _SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -49,12 +50,13 @@ class ShareDataSource(DataSource):
     def schema(self) -> str:
         """The columns, after a look at whether the broker and the topics are there.
 
-        :raises ShareSourceError: an option is wrong, the broker does not answer, or a topic does not exist
+        :raises SourceError: an option is wrong, the broker does not answer, or a topic does not exist
         """
         options = self._parse(source=True)
         try:
+            options.kafka.check()
             asyncio.run(_check(options))
-        except ClientError as error:
+        except (ClientError, SourceError) as error:
             raise one_line(error) from None
         return _SCHEMA + (_HEADERS if options.include_headers else "") + ", deliveryCount int"
 
@@ -67,20 +69,20 @@ class ShareDataSource(DataSource):
         options = self._parse(source=False)
         try:
             return OutcomeWriter(options, schema)
-        except ShareSourceError as error:
+        except SourceError as error:
             raise one_line(error) from None
 
     def _parse(self, *, source: bool) -> ShareOptions:
         try:
             return ShareOptions.parse(self.options, source=source)
-        except ShareSourceError as error:
+        except SourceError as error:
             raise one_line(error) from None
 
 
 async def _check(options: ShareOptions) -> None:
-    cluster = Cluster(options.bootstrap_servers, client_id="headrace-spark", timeout_ms=_CHECK_TIMEOUT_MS)
+    cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
     try:
-        await cluster.topics(options.topics)
+        await cluster.topics(options.subscription.topics)
     finally:
         await cluster.close()
 
@@ -116,7 +118,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._finish()
         try:
             ranges = session.acquire()
-        except (ClientError, ShareSourceError) as error:
+        except (ClientError, SourceError) as error:
             raise one_line(error) from None
         if not ranges:
             return start
@@ -135,7 +137,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: SharePartition) -> Iterator[pa.RecordBatch]:
         """One task: the values of its offsets. Runs in an executor."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return read(partition, self._options.bootstrap_servers, self._options.librdkafka, schema)
+        return read(partition, self._options.kafka, schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark says that the batch is done; by then :meth:`latestOffset` has mostly acknowledged it."""
@@ -146,7 +148,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Drain what is there now, then end."""
         try:
             self._open().stop_at_end()
-        except (ClientError, ShareSourceError) as error:
+        except (ClientError, SourceError) as error:
             raise one_line(error) from None
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -169,7 +171,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._session is None:
             try:
                 self._session = ShareSession(self._options)
-            except ShareSourceError as error:
+            except SourceError as error:
                 raise one_line(error) from None
             # Spark ends this process with SIGTERM: leave by the door, which calls stop().
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -1,0 +1,104 @@
+"""What the options of all sources have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.client.security import Sasl
+from headrace.spark.option_parsing import GivenOptions, KafkaOptions, SourceError, Subscription
+
+SERVER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+KNOWN = ("subscribe", "subscribePattern", "maxSize", "endsEarly", "when")
+
+
+def given(**options: str) -> GivenOptions:
+    return GivenOptions("kafka-some", {**SERVER, **{k.replace("__", "."): v for k, v in options.items()}}, KNOWN)
+
+
+def read_all(options: dict[str, str]) -> None:
+    read = given(**{"subscribe": "" if "subscribePattern" in options else "a", **options})
+    read.number("maxSize")
+    read.truth("endsEarly")
+    read.choice("when", ("now", "later"), "now")
+    read.subscription()
+    read.kafka({"acks": "nothing is produced"})
+
+
+def test_names_are_known_whatever_their_case() -> None:
+    options = given(MAXSIZE=" 7 ", endsearly="TRUE", When="Later", checkpointLocation="x")
+    assert options.number("maxSize") == 7
+    assert options.truth("endsEarly")
+    assert options.choice("when", ("now", "later"), "now") == "later"
+    assert options.text("subscribe") is None
+
+
+def test_an_unknown_name_is_told_the_nearest() -> None:
+    with pytest.raises(SourceError, match=r"unknown option 'maxsizes': did you mean maxSize\?"):
+        given(maxsizes="7")
+    with pytest.raises(SourceError, match="known are endsEarly, maxSize, subscribe, subscribePattern, when"):
+        given(xyz="7")
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"maxSize": "many"}, "option maxSize is 'many': say a whole number from 1"),
+        ({"maxSize": "0"}, "option maxSize is '0'"),
+        ({"endsEarly": "1"}, "option endsEarly is '1': say true, false"),
+        ({"when": "soon"}, "option when is 'soon': say now, later"),
+        ({"subscribe": " , "}, "set the option subscribe"),
+        ({"subscribe": "a", "subscribePattern": "b"}, "not both"),
+        ({"subscribePattern": "(a"}, "not a regular expression"),
+        ({"kafka__bootstrap__servers": ""}, "set the option kafka.bootstrap.servers"),
+        ({"kafka__bootstrap__servers": "here"}, "'here' is not HOST:PORT"),
+        ({"kafka__acks": "1"}, "remove the option kafka.acks: nothing is produced"),
+        ({"kafka__ssl__truststore__location": "x.jks"}, "is for Java: give PEM files with kafka.ssl.ca.location"),
+        ({"kafka__sasl__jaas__config": "Krb5LoginModule required;"}, "give kafka.sasl.username"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_with_advice(options: dict[str, str], advice: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        read_all(options)
+    assert advice in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pattern_means_whole_names() -> None:
+    assert given(subscribePattern="t[0-9]").subscription().matching(["t2", "t1", "t11", "at1"]) == ("t1", "t2")
+    assert given(subscribe="b, a,b").subscription() == Subscription(("b", "a"))
+    assert given().subscription(required=False) == Subscription()
+
+
+def test_settings_go_to_librdkafka_and_what_secures_to_our_own_connections() -> None:
+    kafka = given(
+        kafka__fetch__min__bytes="5",
+        kafka__group__id="g",
+        kafka__security__protocol="SASL_PLAINTEXT",
+        kafka__sasl__mechanism="SCRAM-SHA-256",
+        kafka__sasl__jaas__config='org.apache.kafka.ScramLoginModule required username="me" password="a b=c";',
+    ).kafka()
+    assert kafka.security.sasl == Sasl("SCRAM-SHA-256", "me", "a b=c")
+    assert kafka.librdkafka == {
+        "fetch.min.bytes": "5",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "me",
+        "sasl.password": "a b=c",
+    }
+    kafka.check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"fetch.min.byte": "5"}, 'No such configuration property: "fetch.min.byte"'),
+        ({"security.protocol": "secret"}, "secret"),
+        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}, "ssl.ca.location failed"),
+    ],
+)
+def test_settings_are_looked_at_before_anything_is_connected(settings: dict[str, str], advice: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        KafkaOptions("127.0.0.1:1", settings).check()
+    assert advice in str(caught.value)
+    assert "\n" not in str(caught.value)
