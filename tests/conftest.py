@@ -46,7 +46,7 @@ def target_of(config: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> str:
-    """"headrace" or "kafka": for the few cases whose expectation differs on purpose (docs/differences.md)."""
+    """ "headrace" or "kafka": for the few cases whose expectation differs on purpose (docs/differences.md)."""
     return target_of(request.config)
 
 

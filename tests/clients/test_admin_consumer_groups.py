@@ -18,8 +18,8 @@ from confluent_kafka import (
 )
 
 from headrace.admin import AdminClient
-from headrace.admin.consumer_groups import _assigned_partitions
 from headrace.client import Connection
+from headrace.client.group_requests import assigned_partitions
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_consumer, take
 from tests.support import unique, wait_until
 
@@ -231,4 +231,4 @@ def test_wrong_arguments_are_refused_before_anything_is_sent() -> None:
     ],
 )
 def test_assignments_are_read_from_what_the_leader_wrote(data: bytes, expected: list[tuple[str, int]]) -> None:
-    assert [(one.topic, one.partition) for one in _assigned_partitions(data)] == expected
+    assert list(assigned_partitions(data)) == expected

@@ -136,9 +136,7 @@ def test_topic_configs_are_described_changed_and_reset(
     assert entries["cleanup.policy"].value == "compact"
 
     resource = ConfigResource(ResourceType.TOPIC, topic_name)
-    resource.add_incremental_config(
-        ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE)
-    )
+    resource.add_incremental_config(ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE))
     resource.add_incremental_config(
         ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.APPEND)
     )
@@ -157,8 +155,9 @@ def test_group_configs_and_broker_configs(client: AdminClient, bootstrap_servers
     set_configs(bootstrap_servers, ResourceType.GROUP, group_id, share_record_lock_duration_ms="20000")
     group = ConfigResource(ResourceType.GROUP, group_id)
     wait_until(
-        lambda: client.describe_configs([group])[group].result(PATIENCE_S)["share.record.lock.duration.ms"].value
-        == "20000",
+        lambda: (
+            client.describe_configs([group])[group].result(PATIENCE_S)["share.record.lock.duration.ms"].value == "20000"
+        ),
         PATIENCE_S,
         "the group's config",
     )

@@ -88,9 +88,7 @@ def test_implicit_acknowledgement_accepts_what_was_polled(
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(20)])
     seen: list[int] = []
-    with share_consumer(
-        bootstrap_servers, group_id, [topic_name], share_acknowledgement_mode="implicit"
-    ) as source:
+    with share_consumer(bootstrap_servers, group_id, [topic_name], share_acknowledgement_mode="implicit") as source:
         poll_share(source, lambda: len(seen) >= 20, lambda message: seen.append(message.offset()))
         source.commit_sync(timeout=PATIENCE_S)
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as later:

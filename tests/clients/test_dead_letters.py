@@ -37,9 +37,7 @@ def test_rejected_records_are_found_in_the_queue(bootstrap_servers: str, topic_n
         errors_deadletterqueue_topic_name=queue,
         errors_deadletterqueue_copy_record_enable="true",
     )
-    produce(
-        bootstrap_servers, topic_name, [f"{i}".encode() for i in range(6)], compression_codec="lz4", linger_ms=50
-    )
+    produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(6)], compression_codec="lz4", linger_ms=50)
     done: list[Message] = []
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as source:
 

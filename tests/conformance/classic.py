@@ -1,9 +1,9 @@
 """Classic groups and committed offsets as cases see them, asked with raw requests in any version.
 
-    group = ClassicGroup(world)
-    member = group.join(subscription(topic.name))
-    assert member.commit(topic, {0: 5}) == {0: OK}
-    assert group.committed == {topic.name: {0: 5}}
+group = ClassicGroup(world)
+member = group.join(subscription(topic.name))
+assert member.commit(topic, {0: 5}) == {0: OK}
+assert group.committed == {topic.name: {0: 5}}
 """
 
 from __future__ import annotations
@@ -263,14 +263,10 @@ class ClassicMember:
         assert answer.error_code == 0
         return outcome(answer.members[0].error_code)
 
-    def commit(
-        self, topic: Topic | str, offsets: Mapping[int, int], version: int = 9, **fields: Any
-    ) -> dict[int, str]:
+    def commit(self, topic: Topic | str, offsets: Mapping[int, int], version: int = 9, **fields: Any) -> dict[int, str]:
         """OffsetCommit as this member."""
         fields.setdefault("generation", self.generation)
-        return self.group.commit(
-            topic, offsets, version, member_id=self.id, instance_id=self.instance_id, **fields
-        )
+        return self.group.commit(topic, offsets, version, member_id=self.id, instance_id=self.instance_id, **fields)
 
 
 def fetch(

@@ -262,8 +262,7 @@ class Member:
         epoch = self.session_epoch if epoch is None else epoch
         by_partition = {0: acks} if isinstance(acks, str) and acks else dict(acks) if acks else {}
         partitions = [
-            {"partition_index": index, "acknowledgement_batches": batches(text)}
-            for index, text in by_partition.items()
+            {"partition_index": index, "acknowledgement_batches": batches(text)} for index, text in by_partition.items()
         ]
         response = self.connection.ask(
             79, version, group_id=self.group.id, member_id=self.id, share_session_epoch=epoch,

@@ -116,9 +116,7 @@ def test_an_older_description_has_no_lag(world: World, topic: Topic, group: Grou
     assert not hasattr(one, "lag")
 
 
-def test_delivery_begins_at_the_altered_offset(
-    topic: Topic, group: Group, differs: Differs
-) -> None:  # case 53
+def test_delivery_begins_at_the_altered_offset(topic: Topic, group: Group, differs: Differs) -> None:  # case 53
     assert group.alter(topic.name, {0: 5}) == {0: OK}
     assert group.offsets(topic) == (5, 5)
     member = group.join(topic)
@@ -157,9 +155,7 @@ def test_lag_when_everything_is_accepted(member: Member, topic: Topic, group: Gr
     # case 54
     assert member.ack("0-9 accept") == OK
     assert group.offsets(topic) == (start(differs, kafka=0, headrace=10), 0)
-    assert group.state(topic).summary == start(
-        differs, kafka="start 0 complete 10", headrace="start 10 complete 0"
-    )
+    assert group.state(topic).summary == start(differs, kafka="start 0 complete 10", headrace="start 10 complete 0")
     topic.produce(1)
     assert group.lag(topic) == 1
     assert member.fetch() == "10-10 c1"
@@ -177,9 +173,7 @@ def test_lag_after_three_writes(member: Member, topic: Topic, group: Group, diff
     assert group.state(topic).summary == "start 2 complete 1"
 
 
-def test_lag_of_acknowledgements_in_no_order(
-    member: Member, topic: Topic, group: Group, differs: Differs
-) -> None:
+def test_lag_of_acknowledgements_in_no_order(member: Member, topic: Topic, group: Group, differs: Differs) -> None:
     topic.produce(1)
     steps = ["3 release", "", "5 accept", "6 reject", "0-1 reject", "7-9 release"]
     lags = []

@@ -101,9 +101,7 @@ def test_describing_offsets(tool: Tool, member: Member, topic: Topic, group: Gro
         ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
         [group.id, topic.name, "0", str(start), "5"],
     ]
-    assert shown.lines[0] == (
-        f"{'GROUP':<{len(group.id)}} {'TOPIC':<{len(topic.name)}} PARTITION  START-OFFSET  LAG"
-    )
+    assert shown.lines[0] == (f"{'GROUP':<{len(group.id)}} {'TOPIC':<{len(topic.name)}} PARTITION  START-OFFSET  LAG")
     verbose = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--offsets", "--verbose")
     assert [re.split(" +", line) for line in verbose.lines] == [
         ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG"],

@@ -49,9 +49,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS, preexec_fn=limit).start()
     everything = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     try:
-        refuse_then_recover(
-            server, make_room=lambda: resource.prlimit(server.pid, resource.RLIMIT_FSIZE, everything)
-        )
+        refuse_then_recover(server, make_room=lambda: resource.prlimit(server.pid, resource.RLIMIT_FSIZE, everything))
     finally:
         server.kill()
 

@@ -209,9 +209,7 @@ def test_the_migration_policy(desk, classic, policy, upgrade, downgrade):
     reply = desk.consume("n", 0, ["t"])
     assert isinstance(reply, Refusal) != upgrade
     if not upgrade:
-        assert reply.message == (
-            "Cannot upgrade classic group c to consumer group because online upgrade is disabled."
-        )
+        assert reply.message == ("Cannot upgrade classic group c to consumer group because online upgrade is disabled.")
         return
     desk.consume("n", -1)
     assert (desk.coordinator.groups["c"].type_name == "classic") == downgrade

@@ -61,8 +61,9 @@ def test_an_input_may_be_put_back(logs, data):
     merge.discard(gone)
     assert merge.count(gone) == 0
     taken = [record for _, record in merge]
-    assert taken == [record for record in brute_force([log if i != gone else [] for i, log in enumerate(logs)])
-                     if record in taken]
+    assert taken == [
+        record for record in brute_force([log if i != gone else [] for i, log in enumerate(logs)]) if record in taken
+    ]
 
 
 steps = st.lists(

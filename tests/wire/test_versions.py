@@ -141,9 +141,7 @@ def test_request_arrives_in_the_latest_shape(key: int, version: int) -> None:
 def test_a_failure_is_told_where_the_client_looks(key: int, version: int) -> None:
     wire = codec(key, version)
     adapted = adapt(filled(wire.request_type), wire, APIS[key].highest, CATALOG)
-    refused = refuse_all(
-        adapted.request, codec(key, APIS[key].highest).response_type, ErrorCode.KAFKA_STORAGE_ERROR
-    )
+    refused = refuse_all(adapted.request, codec(key, APIS[key].highest).response_type, ErrorCode.KAFKA_STORAGE_ERROR)
     response = answered(key, version, wire.write_response(77, adapted.back(refused)))
     if key != 3:  # Metadata says errors with topics only; below version 13 it has no place for a general one
         assert set(errors_in(response)) == {ErrorCode.KAFKA_STORAGE_ERROR}

@@ -5,8 +5,8 @@ Each returns for everything asked an answer, or the :class:`~headrace.client.Cli
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
@@ -19,13 +19,19 @@ from confluent_kafka.admin import MemberAssignment
 
 from headrace.client import ApiMissing, ClientError, Cluster, Connection, RequestRefused
 from headrace.client.coordinators import backing_off
+from headrace.client.group_requests import (
+    CONSUMER_PROTOCOL,
+    asking_for_commits,
+    assigned_partitions,
+    describe_classic_groups,
+    describe_consumer_groups,
+    refused,
+)
 from headrace.errors import ErrorCode
 
-from .requests import ask_for_one, by_topic, coordinator, not_mentioned, operations, refused
+from .requests import ask_for_one, by_topic, coordinator, not_mentioned, operations, partitions_by_topic
 from .results import ConsumerGroupDescription, MemberDescription
 
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
-_CONSUMER_PROTOCOL = "consumer"
 _UPGRADED = {0: False, 1: True}
 _STATES = {
     "PreparingRebalance": ConsumerGroupState.PREPARING_REBALANCING,
@@ -47,28 +53,13 @@ async def list_offsets(
     :param wanted: group id → the partitions to tell of; None for all that have a committed offset
     :param require_stable: wait, within ``timeout_ms``, for transactions that are about to commit offsets
     """
+    partitions = {group_id: partitions_by_topic(asked) for group_id, asked in wanted.items()}
+    ask_all = asking_for_commits(partitions, require_stable=require_stable)
     answers: dict[str, Any] = {}
 
     async def ask(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        messages = connection.messages("offset_fetch")
-
-        def group(group_id: str, partitions: Sequence[TopicPartition] | None) -> Any:
-            topics = None
-            if partitions is not None:
-                topics = tuple(
-                    messages.OffsetFetchRequestTopics(name=name, partition_indexes=tuple(p.partition for p in of_topic))
-                    for name, of_topic in by_topic(partitions).items()
-                )
-            return messages.OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-
-        groups = tuple(group(group_id, wanted[group_id]) for group_id in ids)
-        request = messages.OffsetFetchRequest(groups=groups, require_stable=require_stable)
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        return {
-            str(group.group_id): refused(f"asking for the offsets of group '{group.group_id}'", group)
-            or _committed(group)
-            for group in response.groups
-        }
+        asked = await ask_all(connection, ids, timeout_ms)
+        return {one: answer if isinstance(answer, ClientError) else _committed(answer) for one, answer in asked.items()}
 
     async def attempt() -> bool | None:
         waiting = [group_id for group_id in wanted if group_id not in answers or _is_unstable(answers[group_id])]
@@ -112,24 +103,15 @@ async def describe(
 ) -> Mapping[str, ConsumerGroupDescription | ClientError]:
     """Describe consumer groups of the consumer protocol (KIP-848), and those that are none as classic groups."""
 
-    async def ask(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        request = connection.messages("consumer_group_describe").ConsumerGroupDescribeRequest(
-            group_ids=tuple(ids), include_authorized_operations=include_authorized_operations
-        )
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        return {
-            str(group.group_id): refused(f"describing group '{group.group_id}'", group) or group
-            for group in response.groups
-        }
+    ask = partial(describe_consumer_groups, authorized_operations=include_authorized_operations)
 
     async def ask_classic(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        request = connection.messages("describe_groups").DescribeGroupsRequest(
-            groups=tuple(ids), include_authorized_operations=include_authorized_operations
+        asked = await describe_classic_groups(
+            connection, ids, timeout_ms, authorized_operations=include_authorized_operations
         )
-        response = await connection.request(request, timeout_ms=timeout_ms)
         return {
-            str(group.group_id): refused(f"describing group '{group.group_id}'", group) or _no_consumer(group) or group
-            for group in response.groups
+            one: answer if isinstance(answer, ClientError) else _no_consumer(answer) or answer
+            for one, answer in asked.items()
         }
 
     answers = await cluster.coordinators.ask(group_ids, ask, timeout_ms)
@@ -165,7 +147,7 @@ def _no_consumer(group: Any) -> RequestRefused | None:
     reason = None
     if group.group_state == "Dead":  # which is how DescribeGroups 5 says it
         reason = f"Group {group.group_id} not found."
-    elif group.protocol_type not in ("", _CONSUMER_PROTOCOL):
+    elif group.protocol_type not in ("", CONSUMER_PROTOCOL):
         reason = f"Group {group.group_id} is not a consumer group but one of the protocol '{group.protocol_type}'."
     if reason is None:
         return None
@@ -224,7 +206,7 @@ def _of_classic_protocol(cluster: Cluster, group: Any) -> ConsumerGroupDescripti
             str(member.member_id),
             str(member.client_id),
             str(member.client_host),
-            MemberAssignment(list(_assigned_partitions(member.member_assignment))),
+            MemberAssignment([TopicPartition(*one) for one in assigned_partitions(member.member_assignment)]),
             member.group_instance_id,
         )
         for member in group.members
@@ -250,26 +232,3 @@ def _assignment(assignment: Any) -> MemberAssignment:
             for partition in topic.partitions
         ]
     )
-
-
-def _assigned_partitions(data: bytes) -> Iterator[TopicPartition]:
-    """What the leader of a classic group has assigned to a member: version, then topics with partitions, then more.
-
-    None at all where the bytes are something else, which only the members have to understand.
-    """
-    found = []
-    try:
-        (topics,) = _INT32.unpack_from(data, _INT16.size)
-        at = _INT16.size + _INT32.size
-        for _ in range(topics):
-            (length,) = _INT16.unpack_from(data, at)
-            at += _INT16.size
-            topic = bytes(data[at : at + length]).decode()
-            at += length
-            (count,) = _INT32.unpack_from(data, at)
-            at += _INT32.size
-            found += [TopicPartition(topic, n) for n in struct.unpack_from(f">{count}i", data, at)]
-            at += count * _INT32.size
-    except (struct.error, UnicodeDecodeError):
-        return iter(())
-    return iter(found)

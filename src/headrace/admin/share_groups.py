@@ -6,15 +6,17 @@ Each returns for everything asked an answer, or the :class:`~headrace.client.Cli
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import MemberAssignment
 
 from headrace.client import ClientError, Cluster, Connection
+from headrace.client.group_requests import asking_for_share_offsets, describe_share_groups, refused
 
 from . import requests
-from .requests import ask_for_one, by_topic, not_mentioned, operations, refused
+from .requests import ask_for_one, by_topic, not_mentioned, operations, partitions_by_topic
 from .results import ShareGroupDescription, ShareGroupListing, ShareMemberDescription, SharePartitionOffsetInfo
 from .translation import kafka_error
 
@@ -46,16 +48,7 @@ async def describe(
 ) -> Mapping[str, ShareGroupDescription | ClientError]:
     """Describe share groups: epochs, members, assignments."""
 
-    async def ask(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        request = connection.messages("share_group_describe").ShareGroupDescribeRequest(
-            group_ids=tuple(ids), include_authorized_operations=include_authorized_operations
-        )
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        return {
-            str(group.group_id): refused(f"describing share group '{group.group_id}'", group) or group
-            for group in response.groups
-        }
-
+    ask = partial(describe_share_groups, authorized_operations=include_authorized_operations)
     answers = await cluster.coordinators.ask(group_ids, ask, timeout_ms)
     return {
         group_id: answer if isinstance(answer, ClientError) else _description(cluster, answer)
@@ -71,29 +64,12 @@ async def list_offsets(
     :param wanted: group id → the partitions to tell of; None for all in which the group has a state
     """
 
-    async def ask(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        messages = connection.messages("describe_share_group_offsets")
-        groups = []
-        for group_id in ids:
-            partitions = wanted[group_id]
-            topics = None
-            if partitions is not None:
-                topics = tuple(
-                    messages.DescribeShareGroupOffsetsRequestTopic(
-                        topic_name=topic, partitions=tuple(p.partition for p in of_topic)
-                    )
-                    for topic, of_topic in by_topic(partitions).items()
-                )
-            groups.append(messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics))
-        request = messages.DescribeShareGroupOffsetsRequest(groups=tuple(groups))
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        return {
-            str(group.group_id): refused(f"asking for the offsets of share group '{group.group_id}'", group)
-            or _offsets(group)
-            for group in response.groups
-        }
-
-    return await cluster.coordinators.ask(wanted, ask, timeout_ms)
+    ask = asking_for_share_offsets({group_id: partitions_by_topic(asked) for group_id, asked in wanted.items()})
+    answers = await cluster.coordinators.ask(wanted, ask, timeout_ms)
+    return {
+        group_id: answer if isinstance(answer, ClientError) else _offsets(answer)
+        for group_id, answer in answers.items()
+    }
 
 
 async def alter_offsets(

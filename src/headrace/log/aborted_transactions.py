@@ -112,8 +112,7 @@ def aborted_ranges(data: bytes | memoryview, aborted: Sequence[AbortedTransactio
         if header.is_transactional
         and not header.is_control
         and any(
-            one.first_offset <= header.base_offset < one.last_offset
-            for one in of_producer.get(header.producer_id, ())
+            one.first_offset <= header.base_offset < one.last_offset for one in of_producer.get(header.producer_id, ())
         )
     ]
 

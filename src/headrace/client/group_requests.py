@@ -1,0 +1,227 @@
+"""Requests about many groups of one coordinator at once, and the list of the groups of all brokers.
+
+The functions that take ``(connection, group ids, timeout_ms)`` are what
+:meth:`headrace.client.coordinators.Coordinators.ask` calls: they return kio's part of the response for each group, or
+the refusal that stands in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .cluster import Cluster
+from .connection import Connection
+from .coordinators import MOVED, Ask, backing_off, in_time
+from .errors import ClientError, ConnectionFailed, RequestRefused
+
+T = TypeVar("T")
+
+Partitions = Mapping[str, Sequence[int]]
+"""Topic → numbers of its partitions."""
+
+CONSUMER_PROTOCOL = "consumer"
+"""The protocol type of classic groups whose members read topics."""
+
+_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group of any type in a list, in Kafka's own words.
+
+    :param type: "classic", "consumer", "share" or "streams"
+    :param protocol_type: "consumer", "share", "connect" …; empty for a group that has only committed offsets
+    :param state: "Empty", "Stable", "PreparingRebalance" …
+    :param node_id: the broker that coordinates it
+    """
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+    node_id: int
+
+
+async def list_groups(
+    cluster: Cluster, states: Collection[str], types: Collection[str], timeout_ms: int
+) -> tuple[list[ListedGroup], list[ClientError]]:
+    """Ask every broker for the groups that it coordinates; the groups by id, and why a broker did not tell.
+
+    :param states: only groups in one of these, by Kafka's names; empty for all
+    :param types: only groups of one of these; empty for all
+    """
+    await eventually(cluster.metadata, timeout_ms)
+    listed: dict[str, ListedGroup] = {}
+    errors: list[ClientError] = []
+
+    async def ask(node_id: int) -> None:
+        connection = await cluster.connection(node_id)
+        messages = connection.messages("list_groups")
+        request = messages.ListGroupsRequest(states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types)))
+        response = await connection.request(request, timeout_ms=timeout_ms)
+        if response.error_code:
+            raise RequestRefused(f"listing the groups of {connection.address}", int(response.error_code))
+        for group in response.groups:
+            listed[str(group.group_id)] = ListedGroup(
+                str(group.group_id), str(group.group_type), str(group.protocol_type), str(group.group_state), node_id
+            )
+
+    async def ask_patiently(node_id: int) -> None:
+        try:
+            await eventually(lambda: ask(node_id), timeout_ms)
+        except ClientError as error:
+            errors.append(error)
+
+    await asyncio.gather(*(ask_patiently(node_id) for node_id in tuple(cluster.nodes)))
+    return [listed[group_id] for group_id in sorted(listed)], errors
+
+
+async def eventually(call: Callable[[], Awaitable[T]], timeout_ms: int) -> T:
+    """What ``call`` gives, tried again while brokers cannot be reached or coordinators are loading."""
+    problem = ClientError("not tried")
+    deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+
+    async def attempt() -> tuple[T] | None:
+        nonlocal problem
+        try:
+            return (await in_time(call(), deadline_s, "the cluster"),)
+        except RequestRefused as refusal:
+            if refusal.code not in MOVED:
+                raise
+            problem = refusal
+        except ConnectionFailed as failure:
+            problem = failure
+        return None
+
+    result = await backing_off(attempt, timeout_ms)
+    if result is None:
+        raise problem
+    return result[0]
+
+
+def refused(what: str, answer: Any) -> RequestRefused | None:
+    """The refusal in a part of a response, if it is one."""
+    if not answer.error_code:
+        return None
+    return RequestRefused(what, int(answer.error_code), getattr(answer, "error_message", None))
+
+
+def _by_group(groups: Iterable[Any], what: str) -> dict[str, Any]:
+    return {str(group.group_id): refused(f"{what} '{group.group_id}'", group) or group for group in groups}
+
+
+class Describe:
+    """Asks a coordinator to describe groups of one type: states, members, assignments.
+
+    :param api: the name of the API, and of its request, in kio
+    :param field: the request's field for the group ids
+    """
+
+    def __init__(self, api: str, request: str, field: str, what: str) -> None:
+        self._api, self._request, self._field, self._what = api, request, field, what
+
+    async def __call__(
+        self, connection: Connection, group_ids: Sequence[str], timeout_ms: int, *, authorized_operations: bool = False
+    ) -> dict[str, Any]:
+        """Group id → kio's part of the response, or the refusal."""
+        request = getattr(connection.messages(self._api), self._request)(
+            **{self._field: tuple(group_ids)}, include_authorized_operations=authorized_operations
+        )
+        return _by_group((await connection.request(request, timeout_ms=timeout_ms)).groups, self._what)
+
+
+describe_consumer_groups = Describe(
+    "consumer_group_describe", "ConsumerGroupDescribeRequest", "group_ids", "describing group"
+)
+"""ConsumerGroupDescribe (KIP-848)."""
+describe_classic_groups = Describe("describe_groups", "DescribeGroupsRequest", "groups", "describing group")
+"""DescribeGroups; the assignments are bytes (see :func:`assigned_partitions`)."""
+describe_share_groups = Describe(
+    "share_group_describe", "ShareGroupDescribeRequest", "group_ids", "describing share group"
+)
+"""ShareGroupDescribe (KIP-932)."""
+
+
+def _with_partitions(
+    wanted: Mapping[str, Partitions | None],
+    group_ids: Sequence[str],
+    group: Callable[[str, tuple[Any, ...] | None], Any],
+    topic: Callable[[str, tuple[int, ...]], Any],
+) -> tuple[Any, ...]:
+    """A part of a request for each group, made by ``group`` of the parts that ``topic`` makes."""
+    asked = []
+    for group_id in group_ids:
+        partitions = wanted.get(group_id)
+        topics = None if partitions is None else tuple(topic(name, tuple(ps)) for name, ps in partitions.items())
+        asked.append(group(group_id, topics))
+    return tuple(asked)
+
+
+def asking_for_commits(wanted: Mapping[str, Partitions | None], *, require_stable: bool = False) -> Ask[Any]:
+    """OffsetFetch for several groups in one request (KIP-88, KIP-709).
+
+    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all with a committed offset
+    :param require_stable: refuse where a transaction is about to commit
+    """
+
+    async def ask(connection: Connection, group_ids: Sequence[str], timeout_ms: int) -> dict[str, Any]:
+        messages = connection.messages("offset_fetch")
+        groups = _with_partitions(
+            wanted,
+            group_ids,
+            lambda group_id, topics: messages.OffsetFetchRequestGroup(group_id=group_id, topics=topics),
+            lambda name, indexes: messages.OffsetFetchRequestTopics(name=name, partition_indexes=indexes),
+        )
+        request = messages.OffsetFetchRequest(groups=groups, require_stable=require_stable)
+        response = await connection.request(request, timeout_ms=timeout_ms)
+        return _by_group(response.groups, "asking for the offsets of group")
+
+    return ask
+
+
+def asking_for_share_offsets(wanted: Mapping[str, Partitions | None]) -> Ask[Any]:
+    """DescribeShareGroupOffsets for several groups in one request (KIP-932, KIP-1226).
+
+    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all with a state
+    """
+
+    async def ask(connection: Connection, group_ids: Sequence[str], timeout_ms: int) -> dict[str, Any]:
+        messages = connection.messages("describe_share_group_offsets")
+        groups = _with_partitions(
+            wanted,
+            group_ids,
+            lambda group_id, topics: messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics),
+            lambda name, ps: messages.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=ps),
+        )
+        request = messages.DescribeShareGroupOffsetsRequest(groups=groups)
+        response = await connection.request(request, timeout_ms=timeout_ms)
+        return _by_group(response.groups, "asking for the offsets of share group")
+
+    return ask
+
+
+def assigned_partitions(data: bytes) -> Iterator[tuple[str, int]]:
+    """What the leader of a classic group has assigned to a member: version, then topics with partitions, then more.
+
+    None at all where the bytes are something else, which only the members have to understand.
+    """
+    found = []
+    try:
+        (topics,) = _INT32.unpack_from(data, _INT16.size)
+        at = _INT16.size + _INT32.size
+        for _ in range(topics):
+            (length,) = _INT16.unpack_from(data, at)
+            at += _INT16.size
+            topic = bytes(data[at : at + length]).decode()
+            at += length
+            (count,) = _INT32.unpack_from(data, at)
+            at += _INT32.size
+            found += [(topic, number) for number in struct.unpack_from(f">{count}i", data, at)]
+            at += count * _INT32.size
+    except (struct.error, UnicodeDecodeError):
+        return iter(())
+    return iter(found)
