@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import shlex
 import sys
@@ -104,6 +105,7 @@ class Run:
         self.console.print(f"{time.monotonic() - self.started:6.0f} s  {text}")
 
     def start_up(self) -> None:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled; the first start does it here
         brokers = self.brokers("start-up")
         for broker in brokers.values():
             broker.start()

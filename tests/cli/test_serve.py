@@ -220,9 +220,11 @@ def test_the_version_is_told() -> None:
 
 def test_starting_loads_nothing_that_only_other_parts_need(tmp_path: Path) -> None:
     program = (
-        "import sys; from headrace.cli.main import main; import headrace.cli.serve; "
+        "import sys; from headrace.cli.main import main; import headrace.cli.serve; import headrace\n"
+        "with headrace.Broker() as broker: pass\n"
         "print(sorted({'typer', 'rich', 'click', 'pandas', 'numpy', 'pyarrow', 'pyspark', 'confluent_kafka', "
-        "'structlog', 'prometheus_client'} & sys.modules.keys()))"
+        "'structlog', 'prometheus_client', 'headrace.groups', 'headrace.share', 'headrace.transactions.transaction', "
+        "'crc32c', 'cramjam'} & sys.modules.keys()))"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, check=True

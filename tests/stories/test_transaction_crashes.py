@@ -19,7 +19,8 @@ from headrace.groups.classic_member import MemberIdentity
 from headrace.groups.offsets import Commit
 from headrace.log.batch import TRANSACTIONAL_BIT, build
 from headrace.log.partition_log import PartitionLog
-from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS, NO_PRODUCER, Producer
+from headrace.transactions.producer import NO_PRODUCER, Producer
+from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS
 
 CONFIG = {"offsets.topic.num.partitions": "2"}
 TIMEOUT_MS = 60_000

@@ -19,24 +19,21 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.groups.coordinator import GroupCoordinator
 from headrace.hashing import internal_partition
 from headrace.log import batch
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.outcome import Completion, Coordinator, Outcome, Position
-from headrace.share.share_state import ShareCoordinator
-from headrace.transactions.transaction import NO_PRODUCER, Producer
+from headrace.transactions.producer import NO_PRODUCER, Producer
 
-from . import internal_logs, share_group_state
+from . import internal_logs
 from .catalog import Catalog, Topic
 from .cleaner import Cleaner
 from .config import Config
 from .flusher import Flusher
 from .limits import EXPIRE_RETRY_MS, max_open_files
+from .machines import Machines
 from .metrics import Metrics
-from .share_partitions import SharePartitions
-from .transactions import Transactions
 from .waits import Waits
 
 log = logging.getLogger("headrace.broker")
@@ -49,7 +46,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Broker:
+class Broker(Machines):
     """One node: topics, logs, coordinators. Use it through :class:`headrace.Broker` or ``headrace serve``.
 
     :param config: broker configuration, with Kafka's names
@@ -62,6 +59,7 @@ class Broker:
     def __init__(
         self, config: Config, data_dir: Path | None = None, *, clock_ms: Callable[[], int] = wall_clock_ms
     ) -> None:
+        super().__init__()
         self.config = config
         self.now_ms = clock_ms
         self.ephemeral = data_dir is None
@@ -76,21 +74,8 @@ class Broker:
         self.metrics = Metrics(self.catalog.topics_by_id)
         self.waits = Waits()
         self.flusher = Flusher()
-        self.groups = GroupCoordinator(config, self.catalog)
-        self.share_state = ShareCoordinator(
-            config.get_int("share.coordinator.snapshot.update.records.per.snapshot"),
-            config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
-            config.get_int("share.coordinator.state.topic.prune.interval.ms"),
-        )
-        self.transactions = Transactions(self)
-        self.share = SharePartitions(self)
         self.cleaner = Cleaner(self)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
-        self._coordinators: tuple[Coordinator[Any], ...] = (
-            self.groups,
-            self.share_state,
-            self.transactions.coordinator,
-        )
         self._partitions: dict[tuple[UUID, int], PartitionLog] = {}
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._tickets = count(1)
@@ -111,20 +96,27 @@ class Broker:
 
         :raises CorruptLog: when the state of coordinators cannot be read
         """
-        for coordinator in self._coordinators:
-            internal_logs.load(self, coordinator)
+        self.load()
         try:
-            share_group_state.settle(self)
-            self.transactions.complete_prepared()
+            self._finish_interrupted()
         except StorageError as error:  # what is served does not depend on it
             log.error("cannot finish what was interrupted: %s; the next start will try again", error)
         for group_id in self.catalog.configured("group"):
             for capped in self.config.capped_group_configs(group_id):
                 log.warning("%s", capped)
-        self.groups.loaded(self.now_ms())
+        if self.is_made("groups"):
+            self.groups.loaded(self.now_ms())
         self.arm()
         self._retention = asyncio.get_running_loop().create_task(self._retain())
         self.cleaner.start()
+
+    def _finish_interrupted(self) -> None:
+        if self.is_made("share_state") or (self.is_made("groups") and self.groups.share_groups()):
+            from . import share_group_state
+
+            share_group_state.settle(self)
+        if self.is_made("transactions"):
+            self.transactions.complete_prepared()
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""
@@ -132,7 +124,8 @@ class Broker:
             if pending is not None:
                 pending.cancel()
         try:
-            self.share.close()
+            if self.is_made("share"):
+                self.share.close()
         except StorageError as error:
             log.error("cannot release acquired records: %s", error)
         self.cleaner.close()
@@ -164,12 +157,16 @@ class Broker:
             self._partitions.pop((topic.topic_id, partition), None)
             self.waits.notify(("log", topic.topic_id, partition))
         self.logs.delete(topic.name)
-        self.transactions.topic_deleted(topic.name)
-        self.share.topic_deleted(topic)
-        for group_id, forgotten in self.groups.topic_deleted(topic, self.now_ms()):
-            self.submit(self.groups, group_id, forgotten)
-        for key, tombstones in self.share_state.topic_deleted(topic.topic_id):
-            self.submit(self.share_state, key, tombstones)
+        if self.is_made("transactions"):
+            self.transactions.topic_deleted(topic.name)
+        if self.is_made("share"):
+            self.share.topic_deleted(topic)
+        if self.is_made("groups"):
+            for group_id, forgotten in self.groups.topic_deleted(topic, self.now_ms()):
+                self.submit(self.groups, group_id, forgotten)
+        if self.is_made("share_state"):
+            for key, tombstones in self.share_state.topic_deleted(topic.topic_id):
+                self.submit(self.share_state, key, tombstones)
 
     def create_partitions(self, topic: Topic, total: int) -> Topic:
         """Grow a topic to ``total`` partitions."""
@@ -344,8 +341,7 @@ class Broker:
 
     def arm(self) -> None:
         """Have :meth:`_expire` called when the next deadline of any machine has come."""
-        deadlines = [coordinator.next_deadline_ms() for coordinator in self._coordinators]
-        deadlines += (self.share.next_deadline_ms(), self.transactions.next_deadline_ms())
+        deadlines = [machine.next_deadline_ms() for machine in self.with_deadlines()]
         deadline_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if deadline_ms == self._deadline_ms:
             return
@@ -361,11 +357,13 @@ class Broker:
         self._deadline_ms = self._deadline = None
         now_ms = self.now_ms()
         try:
-            for coordinator in self._coordinators:
+            for coordinator in self.coordinators():
                 for key, outcome in coordinator.expire(now_ms):
                     self.submit(coordinator, key, outcome)
-            self.transactions.expire(now_ms)
-            self.share.expire(now_ms)
+            if self.is_made("transactions"):
+                self.transactions.expire(now_ms)
+            if self.is_made("share"):
+                self.share.expire(now_ms)
         except Exception as error:
             # The deadline is still there: without a pause a full disk would keep the loop busy with it.
             trace = None if isinstance(error, StorageError) else error
@@ -378,6 +376,7 @@ class Broker:
     def disconnected(self, connection_id: int) -> None:
         """A client's connection is gone: what it held in share sessions is released."""
         try:
-            self.share.disconnected(connection_id)
+            if self.is_made("share"):
+                self.share.disconnected(connection_id)
         except StorageError as error:
             log.error("cannot release the records of a lost connection: %s; their locks will time out", error)

@@ -15,10 +15,10 @@ from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
 from headrace.log.batch import Marker
 from headrace.log.partition_log import PartitionLog
+from headrace.transactions.producer import Producer
 from headrace.transactions.records import State, TopicPartition, Transaction
 from headrace.transactions.transaction import (
     CONCURRENT_TRANSACTIONS,
-    Producer,
     Reply,
     TransactionCoordinator,
     TransactionSettings,

@@ -15,7 +15,7 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import CRC_START, HEADER_BYTES, TRANSACTIONAL_BIT, header_at
 from headrace.log.partition_log import PartitionLog
-from headrace.transactions.transaction import EPOCH_PER_TRANSACTION, Producer
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 from headrace.wire.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

@@ -13,7 +13,7 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.transactions.transaction import NO_PRODUCER, Producer
+from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext

@@ -19,7 +19,7 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.transactions.transaction import Producer
+from headrace.transactions.producer import Producer
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext

@@ -9,7 +9,7 @@ from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.transactions.transaction import Producer
+from headrace.transactions.producer import Producer
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext

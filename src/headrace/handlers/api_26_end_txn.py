@@ -13,7 +13,7 @@ from kio.schema.end_txn.v5.response import EndTxnResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.transactions.transaction import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext

@@ -19,7 +19,7 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import MemberIdentity
 from headrace.groups.offsets import Commit
-from headrace.transactions.transaction import EPOCH_PER_TRANSACTION, Producer
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext

@@ -13,10 +13,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import cramjam
-from crc32c import crc32c
-
-from headrace.log.compression import COMPRESS, DECOMPRESS, NONE
+from headrace.log.checksum import crc32c
+from headrace.log.compression import NONE, BadCompression, compress, decompress
 from headrace.log.varints import byte_string, put_bytes, put_varint, varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -226,7 +224,7 @@ def build(
         count += 1
     if not count:
         raise ValueError("a batch holds at least one record")
-    payload = COMPRESS[codec](bytes(body)) if codec else bytes(body)
+    payload = compress(codec, bytes(body))
     max_timestamp = max(timestamps_ms) if timestamps_ms else timestamp_ms
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(payload)
     return seal(
@@ -304,9 +302,9 @@ def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
     if not header.codec or not header.record_count:
         return body
     try:
-        return DECOMPRESS[header.codec](body)
-    except (KeyError, IndexError, struct.error, cramjam.DecompressionError) as error:
-        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error!r}") from error
+        return decompress(header.codec, body)
+    except BadCompression as error:
+        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error}") from error
 
 
 def records(batch: bytes | memoryview) -> Iterator[Record]:

@@ -31,7 +31,7 @@ from headrace.log.batch import (
     opened,
     seal,
 )
-from headrace.log.compression import COMPRESS
+from headrace.log.compression import compress
 from headrace.log.producer_state import ProducerState
 from headrace.log.varints import put_varint, varint
 
@@ -257,7 +257,7 @@ class Compactor:
             out = b"".join([body[slot.start : slot.end] for slot in kept])
         else:
             out = _shifted(body, kept, base_timestamp - horizon)
-        payload = COMPRESS[header.codec](out) if header.codec else out
+        payload = compress(header.codec, out)
         changed = header._replace(
             batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), record_count=len(kept)
         )  # fmt: skip

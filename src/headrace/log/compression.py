@@ -1,11 +1,11 @@
-"""The codecs of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+"""The codecs of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. Their library comes with the first one opened."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-
-import cramjam
+from functools import cache
+from typing import Any
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
@@ -13,15 +13,26 @@ _LENGTH = struct.Struct(">i")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
 
+class BadCompression(ValueError):
+    """The bytes are not what their codec makes."""
+
+
+@cache
+def _cramjam() -> Any:
+    import cramjam
+
+    return cramjam
+
+
 def _snappy(data: bytes) -> bytes:
     """Snappy blocks as the Java clients frame them (xerial), or one bare block as others send it."""
     if not data.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
+        return bytes(_cramjam().snappy.decompress_raw(data))
     out, position = bytearray(), 16
     while position < len(data):
         length = _LENGTH.unpack_from(data, position)[0]
         position += 4
-        out += bytes(cramjam.snappy.decompress_raw(data[position : position + length]))
+        out += bytes(_cramjam().snappy.decompress_raw(data[position : position + length]))
         position += length
     return bytes(out)
 
@@ -29,29 +40,45 @@ def _snappy(data: bytes) -> bytes:
 def _xerial(data: bytes) -> bytes:
     out = bytearray(_XERIAL_MAGIC + struct.pack(">ii", 1, 1))
     for start in range(0, len(data), 32768):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + 32768]))
+        block = bytes(_cramjam().snappy.compress_raw(data[start : start + 32768]))
         out += _LENGTH.pack(len(block)) + block
     return bytes(out)
 
 
 def _lz4(data: bytes) -> bytes:
     """An lz4 frame of independent blocks: the Java clients read no others."""
-    compressor = cramjam.lz4.Compressor(block_linked=False)
+    compressor = _cramjam().lz4.Compressor(block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())
 
 
-COMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
-    GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
+_COMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
+    NONE: bytes,
+    GZIP: lambda data: bytes(_cramjam().gzip.compress(data)),
     SNAPPY: _xerial,
     LZ4: _lz4,
-    ZSTD: lambda data: bytes(cramjam.zstd.compress(data)),
+    ZSTD: lambda data: bytes(_cramjam().zstd.compress(data)),
 }
 
-DECOMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
-    GZIP: lambda data: bytes(cramjam.gzip.decompress(data)),
+_DECOMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
+    GZIP: lambda data: bytes(_cramjam().gzip.decompress(data)),
     SNAPPY: _snappy,
-    LZ4: lambda data: bytes(cramjam.lz4.decompress(data)),
-    ZSTD: lambda data: bytes(cramjam.zstd.decompress(data)),
+    LZ4: lambda data: bytes(_cramjam().lz4.decompress(data)),
+    ZSTD: lambda data: bytes(_cramjam().zstd.decompress(data)),
 }
-"""Raise ``cramjam.DecompressionError``, IndexError or struct.error for bytes that they did not make."""
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """The records of a batch as they stand in it."""
+    return _COMPRESS[codec](data)
+
+
+def decompress(codec: int, data: bytes) -> bytes:
+    """The inverse of :func:`compress`.
+
+    :raises BadCompression: when the codec did not make these bytes, or there is no such codec
+    """
+    try:
+        return _DECOMPRESS[codec](data)
+    except (KeyError, IndexError, struct.error, _cramjam().DecompressionError) as error:
+        raise BadCompression(repr(error)) from error

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, Marker
+from headrace.log.checksum import crc32c
 
 BATCHES_KEPT = 5
 MAX_SEQUENCE = 2**31 - 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import (
     CODEC_MASK,
@@ -19,6 +17,7 @@ from headrace.log.batch import (
     header_at,
     records,
 )
+from headrace.log.checksum import crc32c
 from headrace.log.compression import ZSTD
 from headrace.log.log_config import FOREVER, LogConfig
 

@@ -22,10 +22,10 @@ from headrace.serial import (
     string,
 )
 
+from .producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
 TOPIC = "__transaction_state"
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 
 _KEY_TYPE, _VALUE_VERSION = 0, 1

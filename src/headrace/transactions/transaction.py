@@ -20,15 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.transactions import records
-from headrace.transactions.records import (
+from headrace.transactions.producer import (
+    EPOCH_PER_TRANSACTION,
+    NO_PRODUCER,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    Producer,
+)
+from headrace.transactions.records import (
     NO_TIMESTAMP,
     State,
     TopicPartition,
@@ -41,9 +45,6 @@ MAX_EPOCH = 2**15 - 1
 RETRY_MS = 1000
 """How long to wait before deciding again what could not be written."""
 
-EPOCH_PER_TRANSACTION = 2
-"""The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
-
 PREPARED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
 _IDLE = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
 
@@ -53,15 +54,6 @@ CONCURRENT_TRANSACTIONS = Refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
 PRODUCER_FENCED = Refusal(ErrorCode.PRODUCER_FENCED)
 INVALID_TIMEOUT = Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
-
-class Producer(NamedTuple):
-    """Who may write: the id and the epoch that every batch carries."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 Reply = Outcome[TransactionRecord, Producer | Refusal]
 

@@ -1,0 +1,21 @@
+"""Who writes: a producer's id and epoch (KIP-98)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
+EPOCH_PER_TRANSACTION = 2
+"""The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
+
+
+class Producer(NamedTuple):
+    """Who may write: the id and the epoch that every batch carries."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
