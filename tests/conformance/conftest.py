@@ -19,6 +19,12 @@ SMALL_CONFIGS = {
     "group.share.max.share.sessions": "3",
     "share.coordinator.snapshot.update.records.per.snapshot": "3",
     "offsets.retention.check.interval.ms": "1000",
+    "transaction.state.log.num.partitions": "1",
+    "transactional.id.expiration.ms": "3000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    "producer.id.expiration.ms": "3000",
+    "producer.id.expiration.check.interval.ms": "500",  # by which Apache Kafka forgets producers
+    "log.retention.check.interval.ms": "500",  # by which headrace does
 }
 """A broker whose limits and times a case can reach: what groups cannot have of their own."""
 

@@ -28,7 +28,7 @@ from headrace.transactions.transaction import (
 
 IDS = ("a", "b")
 PARTITIONS = (("t", 0), ("t", 1), ("u", 0))
-TIMEOUT_MS, EXPIRATION_MS = 5_000, 60_000
+TIMEOUT_MS, EXPIRATION_MS, CHECK_MS = 5_000, 60_000, 10_000
 CLIENT_VERSIONS = st.sampled_from([0, 2])
 DECIDED = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
 COMPLETE = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
@@ -65,7 +65,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.known = {one: Known() for one in IDS}
 
     def fresh(self) -> TransactionCoordinator:
-        return TransactionCoordinator(TransactionSettings(expiration_ms=EXPIRATION_MS))
+        return TransactionCoordinator(TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS))
 
     def allocate(self) -> int:
         self.next_producer_id += 1
@@ -219,12 +219,17 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1_000, 6_000, 70_000]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
-        for _, outcome in self.coordinator.expire(self.now_ms):
+        for transactional_id, outcome in self.coordinator.expire(self.now_ms):
+            if outcome.records[0].value is None:
+                idle_ms = self.now_ms - self.coordinator.transactions[transactional_id].last_update_ms
+                assert idle_ms >= EXPIRATION_MS, "forgotten too early"
             self.submit(outcome)
         due = self.coordinator.next_deadline_ms()
         assert due is None or due > self.now_ms
         for one in self.coordinator.transactions.values():
             assert one.state != State.ONGOING or self.now_ms < one.start_ms + TIMEOUT_MS, "it should have timed out"
+            idle_ms = self.now_ms - one.last_update_ms
+            assert one.state not in (State.EMPTY, *COMPLETE) or idle_ms < EXPIRATION_MS + CHECK_MS, "never forgotten"
 
     @rule()
     def crash(self) -> None:
@@ -269,6 +274,16 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TransactionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestTransactions = TransactionMachine.TestCase
+
+
+def test_expired_ids_go_with_the_next_look_at_them() -> None:
+    decide = TransactionCoordinator(TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS))
+    for one, ms in (("a", 0), ("b", 4_000), ("c", 8_000)):
+        outcome = decide.init_producer_id(one, TIMEOUT_MS, NO_PRODUCER, 1_001_000 + ms, lambda: 1)
+        decide.replay(*outcome.records)
+    assert decide.next_deadline_ms() == 1_070_000
+    assert list(decide.expire(1_069_999)) == []
+    assert [one for one, _ in decide.expire(1_070_000)] == ["a", "b", "c"]
 
 
 def test_a_used_up_producer_id_is_good_until_its_successor_writes() -> None:

@@ -43,7 +43,9 @@ class Transactions:
         config = broker.config
         self.coordinator = TransactionCoordinator(
             TransactionSettings(
-                config.get_int("transaction.max.timeout.ms"), config.get_int("transactional.id.expiration.ms")
+                config.get_int("transaction.max.timeout.ms"),
+                config.get_int("transactional.id.expiration.ms"),
+                config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
             )
         )
         self._retry_ms: int | None = None

@@ -64,10 +64,13 @@ class TransactionSettings:
 
     :param max_timeout_ms: ``transaction.max.timeout.ms``
     :param expiration_ms: ``transactional.id.expiration.ms``: an id that is not used for so long is forgotten
+    :param expiration_check_ms: ``transaction.remove.expired.transaction.cleanup.interval.ms``: how often they are
+        looked for, so that those that expire one after the other go together
     """
 
     max_timeout_ms: int = 900_000
     expiration_ms: int = 604_800_000
+    expiration_check_ms: int = 3_600_000
 
 
 class TransactionCoordinator:
@@ -300,7 +303,10 @@ class TransactionCoordinator:
     def _deadline_ms(self, known: Transaction) -> int | None:
         if known.state == State.ONGOING:
             return known.start_ms + known.timeout_ms
-        return known.last_update_ms + self.settings.expiration_ms if known.state in _IDLE else None
+        if known.state not in _IDLE:
+            return None
+        expires_ms, check_ms = known.last_update_ms + self.settings.expiration_ms, self.settings.expiration_check_ms
+        return -(-expires_ms // check_ms) * check_ms
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
