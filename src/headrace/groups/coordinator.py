@@ -61,11 +61,20 @@ class GroupMeters:
     :ivar offset_expirations: offsets whose retention was over
     :ivar offset_deletions: offsets that OffsetDelete forgot
     :ivar completed_rebalances: generations of classic groups whose leader has assigned
+    :ivar consumer_rebalances: new epochs of consumer groups because of what a member said, or of a topic; as in Kafka
+        not those with which a member goes
     """
 
     offset_expirations: int = 0
     offset_deletions: int = 0
     completed_rebalances: int = 0
+    consumer_rebalances: int = 0
+
+    def heard(self, records: Iterable[GroupRecord]) -> None:
+        """Count what a member that joins or stays has brought about."""
+        self.consumer_rebalances += any(
+            isinstance(record, ConsumerGroupMetadata) and record.value is not None for record in records
+        )
 
 
 class GroupCoordinator(GroupOffsets):

@@ -46,7 +46,10 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Requ
         client_host=context.client_host,
     )
     outcome = broker.groups.consumer.heartbeat(request.group_id, heartbeat, broker.now_ms())
-    return broker.when_durable(_response(broker.submit(broker.groups, request.group_id, outcome)))
+    reply = broker.submit(broker.groups, request.group_id, outcome)
+    if not heartbeat.leaves:
+        broker.groups.meters.heard(outcome.records)
+    return broker.when_durable(_response(reply))
 
 
 def _response(reply: ConsumerHeartbeatReply | Refusal) -> ConsumerGroupHeartbeatResponse:

@@ -40,10 +40,12 @@ def decide_parked(
     """
     ticket, parked = broker.park()
     try:
-        reply = broker.submit(broker.groups, group_id, decide(group_id, asked, ticket, broker.now_ms()))
+        outcome = decide(group_id, asked, ticket, broker.now_ms())
+        reply = broker.submit(broker.groups, group_id, outcome)
     except BaseException:
         parked.cancel()
         raise
+    broker.groups.meters.heard(outcome.records)
     if reply is None:
         return _parked(broker, parked, pack)
     parked.cancel()
