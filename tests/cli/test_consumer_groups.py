@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import timedelta
 from pathlib import Path
@@ -81,6 +82,25 @@ def test_what_does_not_go_together_is_refused(line: str, complaint: str, capsys:
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == f"headrace consumer-groups: {refused.value}\n"
+
+
+@pytest.mark.parametrize("how", ["validate-regex", "--validate-regex"])
+def test_regular_expressions_are_validated_without_a_broker(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> tuple[int, str, str]:
+        status = main(["consumer-groups", *words])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    assert said(how, "a|b") == (0, "The regular expression `a|b` is valid.\n", "")
+    assert said(how, "") == (0, "The regular expression `` is valid.\n", "")
+    complaint = "headrace consumer-groups: The regular expression `[` is invalid: missing closing ].\n"
+    assert said(how, "[") == (1, "", complaint)
+    status, out, err = said(how, "[", "--json")
+    assert (status, err) == (1, complaint)
+    assert json.loads(out) == [{"regex": "[", "valid": False, "error": "missing closing ]"}]
+    assert json.loads(said(how, "a", "--json")[1]) == [{"regex": "a", "valid": True, "error": None}]
+    for words in ((how, "a", "list"), ("--list", how, "a"), (how, "a", "b"), ("validate-regex",)):
+        assert said(*words)[0] == 2, words
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .errors import BadUsage
+from headrace.groups.consumer_regex import InvalidRegex, Regex
+
+from .errors import BadUsage, Failure
 from .group_options import (
     at_most_one,
     check_delete,
@@ -25,8 +27,10 @@ from .group_options import (
     known_words,
     topic_and_partitions,
 )
+from .tables import as_json
 
 ACTIONS = ("list", "describe", "reset-offsets", "delete-offsets", "delete")
+VALIDATE = "validate-regex"
 STATES = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Empty", "Dead")
 TYPES = ("Classic", "Consumer")
 _TARGETS = (
@@ -55,6 +59,7 @@ examples:
   headrace consumer-groups reset-offsets billing --from-file billing.csv --execute
   headrace consumer-groups delete-offsets billing --topic orders:0,1
   headrace consumer-groups delete billing --bootstrap-server broker:9092
+  headrace consumer-groups validate-regex 'orders-[a-z]+'
 
 Kafka's own way of saying it works too: --describe --group billing.
 """
@@ -83,6 +88,9 @@ def declare(parser: ArgumentParser) -> None:
         help="with list: the types of the groups, or only groups of a type: Classic or Consumer",
     )
     describing.add_argument("--verbose", action="store_true", help="with epochs and assignments")
+    describing.add_argument(
+        f"--{VALIDATE}", metavar="REGEX", help="say whether consumer groups can subscribe to this regular expression"
+    )
     _declare_reset(parser)
 
 
@@ -120,6 +128,9 @@ def run(options: Namespace) -> int:
     :returns: the exit status
     :raises Failure: it cannot be done, or not all of it
     """
+    regex = _to_validate(options)
+    if regex is not None:
+        return _validate(regex, json=options.json)
     check(options)
     if options.action == "reset-offsets" and not options.execute and not options.dry_run:
         print("Nothing is reset without --execute.", file=sys.stderr)
@@ -129,12 +140,41 @@ def run(options: Namespace) -> int:
     return 0
 
 
+def _to_validate(options: Namespace) -> str | None:
+    """The regular expression that is asked about; None when something else is to be done."""
+    given: list[str] = [] if options.validate_regex is None else [options.validate_regex]
+    words = list(options.words)
+    if not given and words[:1] == [VALIDATE]:
+        given, words = words[1:2], words[2:]
+        if not given:
+            raise BadUsage(f"Option [{VALIDATE}] takes a regular expression")
+    if given and (words or options.actions):
+        raise BadUsage(f"Command must include exactly one action: {', '.join((*ACTIONS, VALIDATE))}; see --help")
+    return given[0] if given else None
+
+
+def _validate(regex: str, *, json: bool) -> int:
+    """Say whether a regular expression is one, without asking a broker."""
+    wrong: str | None = None
+    try:
+        Regex(regex)
+    except InvalidRegex as error:
+        wrong = str(error)
+    if json:
+        print(as_json([{"regex": regex, "valid": wrong is None, "error": wrong}]))
+    if wrong is not None:
+        raise Failure(f"The regular expression `{regex}` is invalid: {wrong}.")
+    if not json:
+        print(f"The regular expression `{regex}` is valid.")
+    return 0
+
+
 def check(options: Namespace) -> None:
     """Make sense of the options together.
 
     :raises BadUsage: they do not go together
     """
-    choose_action(options, ACTIONS, _ONLY_WITH)
+    choose_action(options, (*ACTIONS, VALIDATE), _ONLY_WITH)
     if options.action == "list":
         options.states = known_words(options.state or "", STATES, "state")
         options.types = known_words(options.type or "", TYPES, "types")
