@@ -1,4 +1,4 @@
-"""The meters of the group coordinator (KIP-496) after each thing that may move them, as counted by Apache Kafka 4.3.1."""
+"""The meters of the group coordinator (KIP-496) after each thing that may move them, as Apache Kafka 4.3.1 counts."""
 
 from __future__ import annotations
 
