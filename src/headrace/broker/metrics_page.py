@@ -138,8 +138,8 @@ def _coordinators(broker: Broker, made: Page) -> None:
     for name, meaning, count in (
         ("offset_expiration", "Offsets whose retention was over.", meters.offset_expirations),
         ("offset_deletion", "Offsets that OffsetDelete forgot.", meters.offset_deletions),
-        ("group_completed_rebalance", "Generations of classic groups that were assigned.", meters.completed_rebalances),
-        ("consumer_group_rebalance", "New epochs of consumer groups with members that stay.", meters.consumer_rebalances),
+        ("group_completed_rebalance", "Generations of classic groups assigned.", meters.completed_rebalances),
+        ("consumer_group_rebalance", "New epochs of consumer groups, but for leavers.", meters.consumer_rebalances),
     ):
         made.one(f"{prefix}{name}_total", "counter", meaning, count)
     name = f"{prefix}share_group_rebalance_total"
