@@ -6,7 +6,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from headrace.errors import ErrorCode
 from .connection import Connection
 from .coordinators import MOVED, Coordinators
 from .errors import ClientError, ConnectionFailed, RequestRefused
+from .list_offsets import LATEST, READ_UNCOMMITTED, ask_leader
 from .security import PLAINTEXT, Security
 from .share_session import TopicPartition
 
@@ -290,30 +290,15 @@ class Cluster:
             for partition, leader in topic.leaders.items():
                 led.setdefault(leader, []).append((name, partition))
         led.pop(-1, None)
-        answers = await asyncio.gather(*(self._end_offsets(node_id, wanted) for node_id, wanted in led.items()))
-        return {partition: offset for answer in answers for partition, offset in answer.items()}
-
-    async def _end_offsets(self, node_id: int, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        connection = await self.connection(node_id)
-        messages = connection.messages("list_offsets")
-        by_topic: dict[str, list[Any]] = {}
-        for name, partition in wanted:
-            by_topic.setdefault(name, []).append(
-                messages.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
+        answers = await asyncio.gather(
+            *(
+                ask_leader(self, node_id, dict.fromkeys(wanted, LATEST), READ_UNCOMMITTED, self._timeout_ms)
+                for node_id, wanted in led.items()
             )
-        newer = {}
-        if connection.version("list_offsets") >= 10:
-            newer = {"timeout": timedelta(milliseconds=self._timeout_ms)}
-        request = messages.ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=0,
-            topics=tuple(messages.ListOffsetsTopic(name=n, partitions=tuple(ps)) for n, ps in by_topic.items()),
-            **newer,
         )
-        response = await connection.request(request, timeout_ms=self._timeout_ms)
         return {
-            (str(topic.name), int(p.partition_index)): int(p.offset)
-            for topic in response.topics
-            for p in topic.partitions
-            if not p.error_code
+            partition: listed.offset
+            for answer in answers
+            for partition, listed in answer.items()
+            if listed.offset is not None
         }

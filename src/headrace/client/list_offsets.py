@@ -1,0 +1,127 @@
+"""ListOffsets for any number of partitions: one request per leader, asked again while leaders move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.errors import ErrorCode
+
+from .errors import ConnectionFailed, RequestRefused
+from .share_session import TopicPartition
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+"""Asked for instead of a timestamp: the end, the start, the record with the largest timestamp (KIP-734)."""
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+LEADER_MOVED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""What a broker answers that does not lead a partition, or not yet: look for the leader again."""
+_RETRY_S = 0.1
+
+
+class ListedOffset(NamedTuple):
+    """What a leader knows of a partition.
+
+    :param offset: None when the log has nothing at or after the timestamp asked for
+    :param timestamp_ms: of the record found; None for the start and the end
+    :param leader_epoch: of the batch found; None when unknown
+    """
+
+    offset: int | None
+    timestamp_ms: int | None
+    leader_epoch: int | None
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED, timeout_ms: int
+) -> dict[TopicPartition, ListedOffset]:
+    """The first offset whose record has a timestamp of at least the one given, or one of :data:`LATEST` and so on.
+
+    :param wanted: a timestamp in ms per partition
+    :param isolation_level: with :data:`READ_COMMITTED` :data:`LATEST` is the last stable offset
+    :raises ClientError: a topic does not exist, a broker refuses, or no leader answered in time
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    found: dict[TopicPartition, ListedOffset] = {}
+    problem = "they have no leader"
+    while True:
+        missing = {partition: timestamp for partition, timestamp in wanted.items() if partition not in found}
+        if not missing:
+            return found
+        topics = await cluster.topics(sorted({topic for topic, _ in missing}))
+        led: dict[int, dict[TopicPartition, int]] = {}
+        for (topic, partition), timestamp in missing.items():
+            leader = topics[topic].leaders.get(partition, -1)
+            led.setdefault(leader, {})[topic, partition] = timestamp
+        led.pop(-1, None)
+        answers = await asyncio.gather(
+            *(ask_leader(cluster, node_id, asked, isolation_level, timeout_ms) for node_id, asked in led.items()),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, ConnectionFailed):
+                problem = str(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found.update(answer)
+        if len(found) < len(wanted):
+            if loop.time() >= deadline:
+                names = ", ".join(
+                    f"{topic}-{partition}" for topic, partition in sorted(wanted.keys() - found.keys())[:3]
+                )
+                raise ConnectionFailed(f"no offsets of {names} within {timeout_ms} ms: {problem}")
+            await asyncio.sleep(_RETRY_S)
+
+
+async def ask_leader(
+    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int
+) -> dict[TopicPartition, ListedOffset]:
+    """The part of :func:`list_offsets` that one broker leads; without the partitions that it does not lead."""
+    connection = await cluster.connection(node_id)
+    messages = connection.messages("list_offsets")
+    by_topic: dict[str, list[Any]] = {}
+    for (topic, partition), timestamp in wanted.items():
+        by_topic.setdefault(topic, []).append(
+            messages.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+        )
+    newer = {}
+    if connection.version("list_offsets") >= 10:
+        newer = {"timeout": timedelta(milliseconds=timeout_ms)}
+    request = messages.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=tuple(messages.ListOffsetsTopic(name=n, partitions=tuple(ps)) for n, ps in by_topic.items()),
+        **newer,
+    )
+    response = await connection.request(request, timeout_ms=timeout_ms)
+    found: dict[TopicPartition, ListedOffset] = {}
+    for topic in response.topics:
+        for answer in topic.partitions:
+            if answer.error_code in LEADER_MOVED:
+                continue
+            if answer.error_code:
+                raise RequestRefused(
+                    f"asking for offsets of {topic.name}-{answer.partition_index}", int(answer.error_code)
+                )
+            found[str(topic.name), int(answer.partition_index)] = ListedOffset(
+                *(None if value < 0 else int(value) for value in (answer.offset, answer.timestamp, answer.leader_epoch))
+            )
+    return found
