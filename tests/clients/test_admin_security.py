@@ -14,6 +14,8 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 
 from headrace.admin import AdminClient
 from headrace.cli.main import main
+from headrace.spark.log_reader import OffsetRange, read
+from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 from tests.conftest import JAVA_MISSING
 from tests.peer import KafkaPeer
@@ -154,6 +156,20 @@ def test_a_broker_that_nobody_vouches_for_is_not_spoken_to(kafka: SecureKafka) -
     assert error.code() == KafkaError._AUTHENTICATION
     assert "certificate" in error.str()
     assert _listing(kafka.sasl_tls, **ann, ssl_ca_location=str(kafka.folder / "ca.pem")) is None
+
+
+def test_records_are_read_over_tls_with_a_login(kafka: SecureKafka, topic_name: str) -> None:
+    create_topic(kafka.peer.bootstrap_servers, topic_name)
+    produce(kafka.peer.bootstrap_servers, topic_name, [b"one", b"two"])
+    settings = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "s3cret",
+        "ssl.ca.location": str(kafka.folder / "ca.pem"),
+    }
+    (rows,) = read(KafkaOptions(kafka.sasl_tls, settings), [OffsetRange(topic_name, 0, 0, 2)])
+    assert rows.column("value").to_pylist() == [b"one", b"two"]
 
 
 @pytest.fixture

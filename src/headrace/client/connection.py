@@ -23,6 +23,7 @@ _MAX_FRAME_SIZE_BYTES = 1 << 30
 
 # api name -> (key, lowest, highest version that this client speaks)
 _SPOKEN = {
+    "fetch": (1, 12, 12),
     "list_offsets": (2, 7, 11),
     "metadata": (3, 10, 13),
     "offset_fetch": (9, 8, 9),

@@ -1,0 +1,153 @@
+"""Record batches as columns, against opening them record by record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.log import batch
+from headrace.log.batch import Marker
+from headrace.spark.batches import Batches, Wanted
+from headrace.spark.columns import decode
+
+HEADER = st.tuples(st.text(max_size=100), st.none() | st.binary(max_size=100))
+RECORD = st.tuples(
+    st.none() | st.binary(max_size=100),
+    st.none() | st.binary(max_size=300),
+    st.lists(HEADER, max_size=3),
+    st.integers(-1, 2**62),
+)
+BATCH = st.tuples(
+    st.lists(RECORD, min_size=1, max_size=6),
+    st.integers(0, 4),
+    st.sampled_from((0, batch.LOG_APPEND_TIME_BIT)),
+    st.integers(0, 3),
+)
+
+
+def built(batches: list[Any], repeat: int = 1) -> bytes:
+    """Batches behind one another, with gaps in their offsets."""
+    out, offset = bytearray(), 7
+    for records, codec, attributes, gap in batches * repeat:
+        out += batch.build(
+            [(key, value) for key, value, _, _ in records],
+            timestamp_ms=0,
+            timestamps_ms=[timestamp for *_, timestamp in records],
+            headers=[headers for _, _, headers, _ in records],
+            codec=codec,
+            attributes=attributes,
+            base_offset=offset,
+        )
+        offset += len(records) + gap
+    return bytes(out)
+
+
+def one_by_one(data: bytes) -> list[tuple[Any, ...]]:
+    return [
+        (r.offset, r.timestamp_ms, r.key, r.value, [{"key": k, "value": v} for k, v in r.headers] or None)
+        for position, _ in batch.headers(data)
+        for r in batch.records(data[position:])
+    ]
+
+
+def as_columns(data: bytes, wanted: Wanted | None = None, **options: Any) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for r in decode(Batches.find(data), wanted=wanted, headers=True, **options):
+        columns = (r.offset.tolist(), r.timestamp_ms.tolist(), *(c.to_pylist() for c in (r.key, r.value, r.headers)))
+        rows += zip(*columns, strict=True)
+    return rows
+
+
+@given(st.lists(BATCH, max_size=5), st.sampled_from((1, 1, 150)), st.integers(0, 50))
+@settings(deadline=None)
+def test_columns_hold_what_opening_each_record_finds(batches: list[Any], repeat: int, torn_bytes: int) -> None:
+    data = built(batches, repeat)
+    assert as_columns(data + data[:torn_bytes], most_bytes=1000) == one_by_one(data)
+
+
+@given(st.lists(BATCH, min_size=1, max_size=5), st.sets(st.integers(0, 60), min_size=2))
+@settings(deadline=None)
+def test_only_wanted_offsets_are_decoded(batches: list[Any], bounds: set[int]) -> None:
+    ordered = sorted(bounds)
+    ranges = list(zip(ordered[::2], ordered[1::2], strict=False))
+    data = built(batches)
+    expected = [row for row in one_by_one(data) if any(start <= row[0] < end for start, end in ranges)]
+    assert as_columns(data, Wanted.of(ranges)) == expected
+
+
+@given(st.lists(BATCH, min_size=1, max_size=4), st.data())
+@settings(deadline=None)
+def test_damaged_bytes_are_refused_or_read_but_never_break_out(batches: list[Any], data: Any) -> None:
+    broken = bytearray(built(batches, data.draw(st.sampled_from((1, 60)))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = Batches.find(bytes(broken))
+        for records in decode(found, headers=True):
+            records.key.validate(full=True)
+            records.value.validate(full=True)
+    except batch.CorruptBatch:
+        pass
+    try:
+        found = Batches.find(bytes(broken))
+        found.check_crc()
+    except batch.CorruptBatch:
+        return
+    assert as_columns(bytes(broken)) == one_by_one(bytes(broken)), "bytes whose checksum holds must be readable"
+
+
+def test_a_checksum_that_is_wrong_is_said() -> None:
+    data = bytearray(batch.build([(None, b"value")], timestamp_ms=1, base_offset=3))
+    data[-3] ^= 1
+    with pytest.raises(batch.CorruptBatch, match="offset 3 has a wrong checksum"):
+        Batches.find(bytes(data)).check_crc()
+
+
+def test_spark_has_microseconds_and_no_others() -> None:
+    data = batch.build([(None, None), (b"", b"")], timestamp_ms=0, timestamps_ms=[1_700_000_000_123, 2**62])
+    (records,) = decode(Batches.find(data))
+    rows = records.spark_batch("flights", 3)
+    assert rows.column("timestamp").cast("int64").to_pylist() == [1_700_000_000_123_000, (2**63 - 1) // 1000 * 1000]
+    assert rows.column("key").to_pylist() == [None, b""]
+    assert rows.column("topic").to_pylist() == ["flights"] * 2
+    assert rows.column("partition").to_pylist() == [3, 3]
+
+
+def test_records_of_aborted_transactions_and_markers_are_not_seen() -> None:
+    data, expected, offset = b"", [], 0
+
+    def add(producer_id: int, seen: bool, marker: Marker | None = None) -> None:
+        nonlocal data, offset
+        if marker is not None:
+            piece = bytearray(batch.end_transaction_marker(producer_id, 0, marker, 1))
+            piece[:8] = offset.to_bytes(8, "big")
+            count = 1
+        else:
+            attributes = batch.TRANSACTIONAL_BIT if producer_id >= 0 else 0
+            pairs = [(None, b"%d" % (offset + i)) for i in range(2)]
+            piece = bytearray(
+                batch.build(pairs, timestamp_ms=1, base_offset=offset, attributes=attributes, producer_id=producer_id)
+            )
+            count = 2
+        if seen:
+            expected.extend(range(offset, offset + count))
+        data += bytes(piece)
+        offset += count
+
+    add(5, seen=False)  # aborted
+    add(6, seen=True)  # committed
+    add(-1, seen=True)
+    add(5, seen=False, marker=Marker(False, 0))
+    add(5, seen=True)  # its next transaction
+    add(6, seen=False, marker=Marker(True, 0))
+    second = offset
+    add(6, seen=False)
+    add(5, seen=False, marker=Marker(True, 0))
+    add(6, seen=False, marker=Marker(False, 0))
+    add(6, seen=True)
+    batches = Batches.find(data)
+    seen = [o for r in decode(batches, batches.with_data([(6, second), (5, 0)])) for o in r.offset.tolist()]
+    assert seen == expected

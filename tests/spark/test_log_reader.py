@@ -1,0 +1,193 @@
+"""Reading ranges of offsets with our own connections, against librdkafka's consumer."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from headrace.spark.log_reader import (
+    ARROW_SCHEMA,
+    ARROW_SCHEMA_WITH_HEADERS,
+    LogReader,
+    OffsetRange,
+    ReadError,
+    ReadOptions,
+    read,
+)
+from headrace.spark.option_parsing import KafkaOptions
+from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
+from tests.support import HeadraceProcess
+
+Row = tuple[Any, ...]
+PARTITIONS = 3
+
+
+def librdkafka(bootstrap_servers: str, topic: str, isolation_level: str) -> list[Row]:
+    """All that is in a topic, as librdkafka reads it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "unused",
+            "enable.partition.eof": True,
+            "isolation.level": isolation_level,
+            "check.crcs": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    rows, ended, deadline = [], 0, time.monotonic() + PATIENCE_S
+    while ended < PARTITIONS:
+        assert time.monotonic() < deadline
+        for message in consumer.consume(1000, 0.2):
+            if message.error():
+                ended += 1
+                continue
+            kind, timestamp = message.timestamp()
+            headers = message.headers()
+            rows.append(
+                (message.partition(), message.offset(), message.key(), message.value(), timestamp * 1000, kind - 1)
+                + (None if headers is None else [{"key": k, "value": v} for k, v in headers],)
+            )
+    consumer.close()
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def ours(bootstrap_servers: str, ranges: Sequence[OffsetRange], **options: Any) -> list[Row]:
+    rows: list[Row] = []
+    reached: dict[int, int] = {}
+    for part in read(KafkaOptions(bootstrap_servers), ranges, ReadOptions(headers=True, check_crc=True, **options)):
+        assert part.schema.equals(ARROW_SCHEMA_WITH_HEADERS)
+        names = ("partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
+        columns = {name: part.column(name) for name in names}
+        columns["timestamp"] = columns["timestamp"].cast("int64")
+        found = list(zip(*(column.to_pylist() for column in columns.values()), strict=True))
+        assert found[0][1] > reached.get(found[0][0], -1), "offsets of a partition ascend"
+        reached[found[0][0]] = found[-1][1]
+        rows += found
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def whole(bootstrap_servers: str, topic: str) -> list[OffsetRange]:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused"})
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), PATIENCE_S)[1] for p in range(PARTITIONS)]
+    consumer.close()
+    return [OffsetRange(topic, partition, 0, end) for partition, end in enumerate(ends)]
+
+
+@pytest.fixture(scope="module")
+def mixture(bootstrap_servers: str) -> str:
+    """A topic with records of every kind, in batches of all codecs, some of them in transactions."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    topic = create_topic(bootstrap_servers, f"mixture-{seed}-{time.time_ns()}", PARTITIONS)
+
+    def some(most: int) -> bytes | None:
+        return None if chance.random() < 0.2 else chance.randbytes(chance.randint(0, most))
+
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        config = {"bootstrap.servers": bootstrap_servers, "compression.type": codec, "linger.ms": 20}
+        plain, transactional = Producer(config), Producer({**config, "transactional.id": f"{topic}-{codec}"})
+        transactional.init_transactions(PATIENCE_S)
+        for _ in range(6):
+            producer = chance.choice((plain, transactional))
+            if producer is transactional:
+                producer.begin_transaction()
+            for _ in range(chance.choice((1, 1, 40, 300))):
+                headers = [(chance.choice(("a", "é", "x" * 80)), some(90)) for _ in range(chance.choice((0, 0, 1, 3)))]
+                producer.produce(
+                    topic, some(chance.choice((20, 2000))), some(10), chance.randrange(PARTITIONS), headers=headers
+                )
+            if producer is plain:
+                assert producer.flush(PATIENCE_S) == 0
+            elif chance.random() < 0.5:
+                producer.commit_transaction(PATIENCE_S)
+            else:
+                assert producer.flush(PATIENCE_S) == 0
+                producer.abort_transaction(PATIENCE_S)
+    return topic
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_the_same_records_as_librdkafka(bootstrap_servers: str, mixture: str, isolation_level: str) -> None:
+    expected = librdkafka(bootstrap_servers, mixture, isolation_level)
+    committed = isolation_level == "read_committed"
+    assert ours(bootstrap_servers, whole(bootstrap_servers, mixture), read_committed=committed) == expected
+
+
+def test_little_room_and_many_ranges(bootstrap_servers: str, mixture: str) -> None:
+    ranges, chosen = [], []
+    expected = librdkafka(bootstrap_servers, mixture, "read_uncommitted")
+    for partition in whole(bootstrap_servers, mixture):
+        for start in range(0, partition.end - 3, 50):
+            ranges.append(partition._replace(start=start, end=start + 3))
+    chosen = [
+        row for row in expected if row[1] % 50 < 3 and any(row[0] == r.partition and row[1] < r.end for r in ranges)
+    ]
+    assert ours(bootstrap_servers, ranges[::-1], buffer_bytes=1) == chosen
+
+
+def test_one_partition_after_another_as_the_caller_likes(bootstrap_servers: str, mixture: str) -> None:
+    ranges = whole(bootstrap_servers, mixture)
+    expected = librdkafka(bootstrap_servers, mixture, "read_uncommitted")
+    with LogReader(KafkaOptions(bootstrap_servers), ranges, ReadOptions(buffer_bytes=1)) as reader:
+        for partition in (2, 0, 1):
+            found: list[int] = []
+            while (part := reader.next(mixture, partition)) is not None:
+                assert part.schema.equals(ARROW_SCHEMA)
+                found += part.column("offset").to_pylist()
+            assert found == [row[1] for row in expected if row[0] == partition]
+        assert reader.next(mixture, 0) is None
+
+
+def test_deleted_records_fail_or_are_passed_over(bootstrap_servers: str, topic_name: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    produce(bootstrap_servers, topic_name, [b"%d" % i for i in range(10)])
+    at = TopicPartition(topic_name, 0, 4)
+    admin(bootstrap_servers).delete_records([at])[at].result(PATIENCE_S)
+    everything = [OffsetRange(topic_name, 0, 0, 10)]
+    with pytest.raises(ReadError, match=rf"offset 0 of {topic_name}-0 is not there \(any more\): its log begins at 4"):
+        ours(bootstrap_servers, everything)
+    assert [row[1] for row in ours(bootstrap_servers, everything, skip_lost=True)] == list(range(4, 10))
+    beyond = [OffsetRange(topic_name, 0, 8, 30)]
+    assert [row[1] for row in ours(bootstrap_servers, beyond, skip_lost=True)] == [8, 9]
+
+
+def test_what_does_not_come_is_named(bootstrap_servers: str, topic_name: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    produce(bootstrap_servers, topic_name, [b"one"])
+    with pytest.raises(
+        ReadError, match=rf"no record of {topic_name}-0 from offset 1 on within 1000 ms: its log ends at 1"
+    ):
+        ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 2)], timeout_ms=1_000)
+    with pytest.raises(ReadError, match=f"topic '{topic_name}' has no partition 9"):
+        ours(bootstrap_servers, [OffsetRange(topic_name, 9, 0, 1)])
+    with pytest.raises(ReadError, match="topic 'missing' does not exist"):
+        ours(bootstrap_servers, [OffsetRange("missing", 0, 0, 1)])
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic_name})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic_name, b"two")
+    assert producer.flush(PATIENCE_S) == 0
+    with pytest.raises(ReadError, match="a transaction that began before is still open"):
+        ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 2)], timeout_ms=1_000, read_committed=True)
+    producer.abort_transaction(PATIENCE_S)
+
+
+def test_a_broker_that_comes_back_is_read_on(tmp_path: Path, topic_name: str) -> None:
+    with HeadraceProcess(tmp_path / "data") as server:
+        create_topic(server.bootstrap_servers, topic_name)
+        produce(server.bootstrap_servers, topic_name, [b"x" * 1000] * 500, batch_num_messages=10)
+        ranges = [OffsetRange(topic_name, 0, 0, 500)]
+        with LogReader(KafkaOptions(server.bootstrap_servers), ranges, ReadOptions(buffer_bytes=1)) as reader:
+            parts = iter(reader)
+            count = next(parts).num_rows
+            assert count < 250
+            server.stop()
+            server.start()
+            assert count + sum(part.num_rows for part in parts) == 500
