@@ -549,10 +549,10 @@ def test_what_was_aborted_and_is_gone_is_not_told_of(disk: Disk, crashes: bool):
     log = disk.log(**config)
     put(log, data_of(7, 0))
     log.append_marker(7, 0, Marker(False, 0), NOW)
-    fill(log, 5, keys=1)
     for later in (1, 2):  # the marker goes with the second round
-        log.roll(NOW)
         fill(log, 5, keys=1, now=NOW + later)
+        log.roll(NOW)
+        fill(log, 1)
         assert plan_and_clean(log, NOW + later) is not None
         if crashes:
             disk.crash()
