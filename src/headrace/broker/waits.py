@@ -79,7 +79,8 @@ class Waits:
                 watcher.notified()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        """How many keys somebody waits for or watches."""
+        return len(self._waiting.keys() | self._watching.keys())
 
 
 def _settle(future: asyncio.Future[bool], notified: bool) -> None:
