@@ -36,6 +36,8 @@ class _Reading:
     :param known: there are partitions that exist and need no look
     """
 
+    __slots__ = ("_again", "_broker", "_committed", "_is_first", "_known", "_left_bytes", "_refused", "_wanted_bytes")
+
     def __init__(self, broker: Broker, request: FetchRequest, *, again: bool, known: bool = False) -> None:
         self._broker = broker
         self._committed = request.isolation_level == _READ_COMMITTED
@@ -131,6 +133,7 @@ class FullFetch:
     :param topic_ids: how this request's topics are named; None when it gives their ids
     """
 
+    __slots__ = ("_broker", "_reading", "_request", "_topic_ids", "_topics")
     _reading: _Reading
 
     def __init__(self, broker: Broker, request: FetchRequest, topic_ids: TopicIds | None) -> None:
@@ -188,6 +191,7 @@ class SessionFetch:
     :param session: as the request has changed it
     """
 
+    __slots__ = ("_broker", "_epoch", "_looked", "_reading", "_request", "_session", "_topic_ids")
     _reading: _Reading
 
     def __init__(
