@@ -87,11 +87,13 @@ class Cluster:
         self.security = security
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
-        self._timeout_ms = timeout_ms
         self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[tuple[int | None, str], Connection] = {}
         self._opening: defaultdict[tuple[int | None, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._nodes: dict[int, tuple[str, int]] = {}
+        self.cluster_id: str | None = None
+        """The cluster's own name for itself, once :meth:`metadata` has asked."""
+        self.timeout_ms = timeout_ms
         self.coordinators = Coordinators(self)
 
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
@@ -168,7 +170,8 @@ class Cluster:
             include_topic_authorized_operations=False,
             **({} if connection.version("metadata") > 10 else {"include_cluster_authorized_operations": False}),
         )
-        response = await connection.request(request, timeout_ms=self._timeout_ms)
+        response = await connection.request(request, timeout_ms=self.timeout_ms)
+        self.cluster_id = response.cluster_id
         self._nodes = {int(broker.node_id): (str(broker.host), int(broker.port)) for broker in response.brokers}
         return {
             topic.name: ErrorCode(topic.error_code)
@@ -208,7 +211,7 @@ class Cluster:
             code = code_of(response)
             return {group_id: RequestRefused("asking it", code) if code in MOVED else response}
 
-        answer = (await self.coordinators.ask([group_id], ask, self._timeout_ms))[group_id]
+        answer = (await self.coordinators.ask([group_id], ask, self.timeout_ms))[group_id]
         if isinstance(answer, ClientError):
             raise answer
         return answer
@@ -228,7 +231,7 @@ class Cluster:
             resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configs=changes
         )
         request = messages.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        (answer,) = (await connection.request(request, timeout_ms=self._timeout_ms)).responses
+        (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).responses
         if answer.error_code:
             what = f"setting {dict(configs)} on group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
@@ -244,7 +247,7 @@ class Cluster:
             resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configuration_keys=(name,)
         )
         request = messages.DescribeConfigsRequest(resources=(resource,))
-        (answer,) = (await connection.request(request, timeout_ms=self._timeout_ms)).results
+        (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).results
         if answer.error_code:
             what = f"asking for {name} of group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
@@ -292,7 +295,7 @@ class Cluster:
         led.pop(-1, None)
         answers = await asyncio.gather(
             *(
-                ask_leader(self, node_id, dict.fromkeys(wanted, LATEST), READ_UNCOMMITTED, self._timeout_ms)
+                ask_leader(self, node_id, dict.fromkeys(wanted, LATEST), READ_UNCOMMITTED, self.timeout_ms)
                 for node_id, wanted in led.items()
             )
         )

@@ -74,6 +74,10 @@ class Coordinators:
         self._brokers = brokers
         self._node_of: dict[str, int] = {}
 
+    def assume(self, group_id: str, node_id: int) -> None:
+        """Ask this broker first: it has listed the group as its own, which spares looking for it."""
+        self._node_of.setdefault(group_id, node_id)
+
     def node_id(self, group_id: str) -> int | None:
         """The node that coordinated ``group_id`` when last looked, or None."""
         return self._node_of.get(group_id)

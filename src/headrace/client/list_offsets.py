@@ -95,6 +95,22 @@ async def ask_leader(
     cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int
 ) -> dict[TopicPartition, ListedOffset]:
     """The part of :func:`list_offsets` that one broker leads; without the partitions that it does not lead."""
+    found: dict[TopicPartition, ListedOffset] = {}
+    for partition, answer in (await leader_answers(cluster, node_id, wanted, isolation_level, timeout_ms)).items():
+        if isinstance(answer, ListedOffset):
+            found[partition] = answer
+        elif answer.code not in LEADER_MOVED:
+            raise answer
+    return found
+
+
+async def leader_answers(
+    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int
+) -> dict[TopicPartition, ListedOffset | RequestRefused]:
+    """What one broker says of each partition.
+
+    :raises ClientError: it does not answer
+    """
     connection = await cluster.connection(node_id)
     messages = connection.messages("list_offsets")
     by_topic: dict[str, list[Any]] = {}
@@ -112,16 +128,14 @@ async def ask_leader(
         **newer,
     )
     response = await connection.request(request, timeout_ms=timeout_ms)
-    found: dict[TopicPartition, ListedOffset] = {}
+    found: dict[TopicPartition, ListedOffset | RequestRefused] = {}
     for topic in response.topics:
         for answer in topic.partitions:
-            if answer.error_code in LEADER_MOVED:
-                continue
+            key = (str(topic.name), int(answer.partition_index))
             if answer.error_code:
-                raise RequestRefused(
-                    f"asking for offsets of {topic.name}-{answer.partition_index}", int(answer.error_code)
+                found[key] = RequestRefused(f"asking for offsets of {key[0]}-{key[1]}", int(answer.error_code))
+            else:
+                found[key] = ListedOffset(
+                    *(None if value < 0 else value for value in (answer.offset, answer.timestamp, answer.leader_epoch))
                 )
-            found[str(topic.name), int(answer.partition_index)] = ListedOffset(
-                *(None if value < 0 else int(value) for value in (answer.offset, answer.timestamp, answer.leader_epoch))
-            )
     return found

@@ -181,7 +181,6 @@ class _Link:
             future.cancel()
             raise
 
-
     def close(self) -> None:
         """Hang up and end the thread."""
         self.call(self.cluster.close())
