@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import idle_groups, offset_commits, share_partition
+from bench import fetch_sessions, idle_groups, offset_commits, share_partition
 from bench.measurements import Scale
 from tests.support import HeadraceProcess
 
@@ -61,9 +61,20 @@ def offset_fetch(scale: Scale) -> list[Cost]:
     return [Cost(f"OffsetFetch of all {offset_commits.PARTITIONS:,} offsets of a group", "ms", value, 20)]
 
 
+def idle_polls(scale: Scale) -> list[Cost]:
+    """`bench/fetch_sessions.py`: polls of a consumer of 10,000 partitions without news."""
+    costs = fetch_sessions.measure(fetch_sessions.PARTITIONS)
+    many = f"an idle poll of {fetch_sessions.PARTITIONS:,} partitions"
+    return [
+        Cost(f"{many}, in a fetch session: CPU", "ms", costs.in_session_ms, 1),
+        Cost(f"{many}, without one: CPU", "ms", costs.without_ms),
+    ]
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
     "offset-fetch": offset_fetch,
+    "fetch-sessions": idle_polls,
 }
 """By the name for --only."""

@@ -21,8 +21,8 @@ METERS = (
 CONFIGS = {
     **COMMON_CONFIGS,
     "offsets.retention.check.interval.ms": "100",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "5000",
+    "group.consumer.session.timeout.ms": "5000",
 }
 
 

@@ -58,3 +58,53 @@ def test_a_notification_before_the_wait_is_not_remembered() -> None:
         assert await waits.wait(["a"], 1) is False
 
     run(story())
+
+
+class Told:
+    """Counts how often it was told."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def notified(self) -> None:
+        self.times += 1
+
+
+def test_who_watches_is_told_once() -> None:
+    waits = Waits()
+    first, second, other = Told(), Told(), Told()
+    for watcher in (first, second):
+        waits.watch("a", watcher)
+    waits.watch("b", other)
+    waits.notify("a")
+    waits.notify("a")
+    assert (first.times, second.times, other.times) == (1, 1, 0)
+    waits.watch("a", first)
+    waits.notify("a")
+    assert (first.times, second.times) == (2, 1)
+    assert len(waits) == 1
+
+
+def test_who_no_longer_watches_is_not_told() -> None:
+    waits = Waits()
+    goes, stays = Told(), Told()
+    for watcher in (goes, stays):
+        waits.watch("a", watcher)
+    waits.unwatch("a", goes)
+    waits.notify("a")
+    assert (goes.times, stays.times, len(waits)) == (0, 1, 0)
+
+
+def test_a_watcher_may_watch_again_when_it_is_told() -> None:
+    waits = Waits()
+
+    class Faithful(Told):
+        def notified(self) -> None:
+            super().notified()
+            waits.watch("a", self)
+
+    watcher = Faithful()
+    waits.watch("a", watcher)
+    waits.notify("a")
+    waits.notify("a")
+    assert watcher.times == 2

@@ -17,6 +17,7 @@ SMALL_CONFIGS = {
     "group.max.size": "2",
     "group.share.max.size": "2",
     "group.share.max.share.sessions": "3",
+    "max.incremental.fetch.session.cache.slots": "8",
     "share.coordinator.snapshot.update.records.per.snapshot": "3",
     "offsets.retention.check.interval.ms": "1000",
     "transaction.state.log.num.partitions": "1",

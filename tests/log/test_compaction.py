@@ -512,3 +512,52 @@ def test_an_aborted_record_supersedes_nothing(disk: Disk):
     assert plan_and_clean(log) is not None
     assert values(log)[0] == b"committed" and 1 not in values(log)
     assert len(log.aborted) == 0
+
+
+@pytest.mark.parametrize("how", ["goes on", "restarts", "crashes", "crashes without snapshots"])
+def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, how: str):
+    """The segment is written anew as a whole, and with it has to go what tells of transactions in its other part."""
+    log = disk.log(**{**COMPACT, "segment_bytes": 10_000})
+    fill(log, 10, keys=1)
+    put(log, build([(b"another", b"")], timestamp_ms=NOW))
+    put(log, data_of(7, 0))
+    log.append_marker(7, 0, Marker(False, 0), NOW)
+    fill(log, 5, keys=5)
+    log.roll(NOW)
+    fill(log, 1)
+    one = plan_and_clean(log, dedupe_bytes=200)
+    assert one is not None and one.end_offset == 11  # between what was superseded and the transaction
+    assert offsets(log) == list(range(9, 19))
+    aborted = [AbortedTransaction(7, 11, 12, 13)]
+    if how == "restarts":
+        disk.stop()
+        disk.start()
+    elif how.startswith("crashes"):
+        lost = "*.snapshot" if how.endswith("snapshots") else "nothing"
+        disk.crash(lambda path: [file.unlink() for file in (path / "t-0").glob(lost)])
+    log = disk.log(**COMPACT)
+    assert log.aborted.overlapping(0, log.end_offset) == aborted
+    while plan_and_clean(log) is not None:
+        pass
+    assert 11 not in offsets(log)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_was_aborted_and_is_gone_is_not_told_of(disk: Disk, crashes: bool):
+    """A reader would wait for the end of that transaction, and leave out what its producer wrote since."""
+    config = {**COMPACT, "segment_bytes": 10_000, "delete_retention_ms": 0}
+    log = disk.log(**config)
+    put(log, data_of(7, 0))
+    log.append_marker(7, 0, Marker(False, 0), NOW)
+    for later in (1, 2):  # the marker goes with the second round
+        fill(log, 5, keys=1, now=NOW + later)
+        log.roll(NOW)
+        fill(log, 1)
+        assert plan_and_clean(log, NOW + later) is not None
+        if crashes:
+            disk.crash()
+        else:
+            disk.stop()
+            disk.start()
+        log = disk.log(**config)
+    assert log.aborted.overlapping(0, log.end_offset) == []

@@ -112,8 +112,8 @@ def test_a_task_remembers_nothing_that_changes_its_decisions(count, idle_ms, ste
                     first = min(full, key=lambda p: (queues[p][0][0], partitions.index(p)))
                     expected = (first, queues[first].pop(0)[1])
                 assert task.take(now_ms) == expected
-                assert task.metrics().enforced_processing == enforced
-                assert task.metrics().idle_since_ms == idle_since_ms
+                assert task.metrics().enforced_processing_total == enforced
+                assert task.metrics().time_current_idling_started_ms == idle_since_ms
                 if not ready and (deadline_ms := task.next_deadline_ms()) is not None:
                     assert now_ms < deadline_ms <= now_ms + idle_ms
 

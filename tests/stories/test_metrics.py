@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.broker import metrics_walk
+from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
 from headrace.broker.metrics_page import page
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.group_offsets import NO_MEMBER
@@ -26,6 +27,7 @@ OK = (ErrorCode.NONE, None)
 HERE = {"group": GROUP, "topic": "t", "partition": "0"}
 SHARE_GROUP, SHARE_PARTITION = "kafka_server_sharegroupmetrics_", "kafka_server_sharepartitionmetrics_"
 BROKER_TOPIC, SESSIONS = "kafka_server_brokertopicmetrics_", "kafka_server_sharesessioncache_"
+FETCH_SESSIONS = "kafka_server_fetchsessioncache_"
 
 
 class Metrics:
@@ -188,6 +190,18 @@ async def test_share_sessions_and_their_eviction():
         now = await look(s)
         assert now(f"{SESSIONS}sharesessionscount") == 0
         assert now(f"{SESSIONS}sharesessionevictions_total") == 1  # closing is none
+
+
+@story
+async def test_fetch_sessions_and_their_eviction():
+    async with stage(configs={"max.incremental.fetch.session.cache.slots": "1"}) as s:
+        sessions = s.broker.fetch_sessions
+        assert sessions.open(3, 0, uses_names=False, isolation_level=0) is not None
+        assert sessions.open(2, FETCH_SESSION_EVICTION_MS + 1, uses_names=False, isolation_level=0) is not None
+        now = await look(s)
+        assert now(f"{FETCH_SESSIONS}numincrementalfetchsessions") == 1
+        assert now(f"{FETCH_SESSIONS}numincrementalfetchpartitionscached") == 2
+        assert now(f"{FETCH_SESSIONS}incrementalfetchsessionevictions_total") == 1
 
 
 @story

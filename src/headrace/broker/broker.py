@@ -8,7 +8,9 @@ start the same records are replayed from the internal topics.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import random
 import shutil
 import tempfile
 import time
@@ -30,6 +32,7 @@ from . import internal_logs
 from .catalog import Catalog, Topic
 from .cleaner import Cleaner
 from .config import Config
+from .fetch_sessions import FetchSessions
 from .flusher import Flusher
 from .limits import EXPIRE_RETRY_MS, max_open_files
 from .machines import Machines
@@ -73,6 +76,11 @@ class Broker(Machines):
         config.attach(self.catalog)
         self.metrics = Metrics(self.catalog.topics_by_id)
         self.waits = Waits()
+        self.fetch_sessions = FetchSessions(
+            self.waits,
+            config.get_int("max.incremental.fetch.session.cache.slots"),
+            functools.partial(random.randrange, 1, 1 << 31),
+        )
         self.flusher = Flusher()
         self.cleaner = Cleaner(self)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")

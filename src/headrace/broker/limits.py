@@ -40,6 +40,12 @@ EXPIRE_RETRY_MS = 1000
 MAX_FETCH_WAIT_MS = 5 * 60_000
 """The longest that a fetch may wait for records, whatever it asks for."""
 
+FETCH_SESSION_EVICTION_MS = 120_000
+"""Kafka's own: how long a fetch session is safe from those that want its place, from its beginning and its last use."""
+
+MAX_FETCH_SESSION_PARTITIONS = 500_000
+"""How many partitions all fetch sessions may have together; at about 0.4 KiB each."""
+
 MAX_TOPIC_NAME_LENGTH = 249
 """Kafka's own: with the partition and a suffix, a directory name is at most 255 long."""
 

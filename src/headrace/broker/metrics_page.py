@@ -71,6 +71,20 @@ def _requests(broker: Broker, made: Page) -> None:
     made.family(name, "counter", "Batches refused, by topic.")
     for topic, count in sorted(metrics.refused_produces.items()):
         made.sample(count, labels(topic=topic))
+    prefix, sessions = "kafka_server_fetchsessioncache_", broker.fetch_sessions
+    made.one(f"{prefix}numincrementalfetchsessions", "gauge", "Fetch sessions.", len(sessions))
+    made.one(
+        f"{prefix}numincrementalfetchpartitionscached",
+        "gauge",
+        "Partitions of all fetch sessions.",
+        sessions.partitions,
+    )
+    made.one(
+        f"{prefix}incrementalfetchsessionevictions_total",
+        "counter",
+        "Fetch sessions that made place for others.",
+        sessions.evictions,
+    )
 
 
 async def _share(broker: Broker, made: Page) -> None:

@@ -1,15 +1,24 @@
-"""A share-group client of our own, on asyncio: membership, sessions, acquire, acknowledge, renew (KIP-932).
+"""Clients for headrace and for Apache Kafka alike.
 
-It speaks to headrace and to Apache Kafka 4.1 or later alike.
+:class:`ShareConsumer`, a share-group client of our own on asyncio, for Apache Kafka 4.1 or later: membership,
+sessions, acquire, acknowledge, renew (KIP-932). Over confluent-kafka: :class:`OrderedConsumer`, for several topics in
+the order of their timestamps, and :class:`LagConsumer`, its own consumer with ``current_lag`` (KIP-695).
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .cluster import Cluster, PartitionLag, TopicMetadata
 from .connection import Connection
 from .errors import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
 from .share_consumer import ShareConsumer
 from .share_types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode
+
+if TYPE_CHECKING:
+    from .lag_consumer import LagConsumer
+    from .ordered_consumer import InvalidTopics, OrderedConsumer
 
 __all__ = [
     "AcknowledgeType",
@@ -23,8 +32,24 @@ __all__ = [
     "Cluster",
     "Connection",
     "ConnectionFailed",
+    "InvalidTopics",
+    "LagConsumer",
+    "OrderedConsumer",
     "PartitionLag",
     "RequestRefused",
     "ShareConsumer",
     "TopicMetadata",
 ]
+
+_OVER_LIBRDKAFKA = {
+    "InvalidTopics": ".ordered_consumer",
+    "LagConsumer": ".lag_consumer",
+    "OrderedConsumer": ".ordered_consumer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # librdkafka is a large library: only those who use it should load it.
+    if name in _OVER_LIBRDKAFKA:
+        return getattr(import_module(_OVER_LIBRDKAFKA[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .ordered_merge import OrderedMerge
 from .ordered_task import OrderedTask, TaskMetrics
+from .partition_lag import PartitionLag
 from .readiness import Decision, Readiness, Reason
 
-__all__ = ["Decision", "OrderedMerge", "OrderedTask", "Readiness", "Reason", "TaskMetrics"]
+__all__ = ["Decision", "OrderedMerge", "OrderedTask", "PartitionLag", "Readiness", "Reason", "TaskMetrics"]

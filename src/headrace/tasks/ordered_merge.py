@@ -90,6 +90,11 @@ class OrderedMerge(Generic[P, R]):
         """How many records of ``partition`` are at hand."""
         return len(self._queues[self._order[partition]])
 
+    def peek(self, partition: P) -> R | None:
+        """The oldest record of ``partition`` that is at hand."""
+        queue = self._queues[self._order[partition]]
+        return queue[0][1] if queue else None
+
     def discard(self, partition: P) -> None:
         """Forget what is buffered of ``partition``: its position has been changed."""
         index = self._order[partition]

@@ -20,22 +20,21 @@ IDLE_LOG_INTERVAL_MS = 120_000
 class TaskMetrics:
     """What a task has done so far, in the terms of Kafka Streams' metrics of a task.
 
-    :param enforced_processing: how often a record was taken although a partition without records might still have
-        had an earlier one (``enforced-processing-total``)
-    :param late_records: records whose timestamp was behind the stream time
-    :param lateness_avg_ms: over all records, the punctual ones counting 0 (``record-lateness-avg``)
-    :param lateness_max_ms: ``record-lateness-max``
+    :param enforced_processing_total: how often a record was taken although a partition without records might still
+        have had an earlier one
+    :param late_records_total: records whose timestamp was behind the stream time
+    :param record_lateness_avg_ms: by how much they were; over all records, the punctual ones counting 0
     :param stream_time_ms: the largest timestamp seen; -1 before the first record
-    :param idle_since_ms: since when the task has not been ready; None when it is
+    :param time_current_idling_started_ms: since when the task has not been ready; None when it is
     """
 
-    records: int
-    enforced_processing: int
-    late_records: int
-    lateness_avg_ms: float
-    lateness_max_ms: int
+    records_total: int
+    enforced_processing_total: int
+    late_records_total: int
+    record_lateness_avg_ms: float
+    record_lateness_max_ms: int
     stream_time_ms: int
-    idle_since_ms: int | None
+    time_current_idling_started_ms: int | None
 
 
 class OrderedTask(Generic[P, R]):

@@ -148,7 +148,7 @@ ABSENT: Mapping[str, Any] = {
 # Topics by name, where the latest version has topic ids
 
 
-class _Ids:
+class TopicIds:
     """The topic ids that stand for the names of one request. A name that no topic has gets an id that none has."""
 
     def __init__(self, catalog: TopicNames) -> None:
@@ -156,12 +156,14 @@ class _Ids:
         self._names: dict[uuid.UUID, str] = {}
 
     def id_of(self, name: str) -> uuid.UUID:
+        """The id that stands for a name; in the answer, too."""
         topic = self._catalog.topics.get(name)
         topic_id: uuid.UUID = uuid.uuid5(uuid.NAMESPACE_URL, name) if topic is None else topic.topic_id
         self._names[topic_id] = name
         return topic_id
 
     def name_of(self, topic_id: uuid.UUID) -> str:
+        """The name that an id stands for."""
         name = self._names.get(topic_id)
         return str(self._catalog.topics_by_id[topic_id].name) if name is None else name
 
@@ -220,7 +222,7 @@ class _Renamed:
 
 def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callable[..., Adapted]:
     def adapt_names(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-        ids = _Ids(catalog)
+        ids = TopicIds(catalog)
         given = {
             name: ids.upgrade(getattr(request, name), _topic_type(latest.request_type, name))
             for name in request_lists
@@ -233,7 +235,11 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
             named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return _Renamed(response, **{response_list: named})
 
-        legacy = {"retention_time": request.retention_time} if hasattr(request, "retention_time") else _NOTHING
+        legacy: Mapping[str, Any] = _NOTHING
+        if hasattr(request, "retention_time"):
+            legacy = {"retention_time": request.retention_time}
+        elif hasattr(request, "session_id"):  # a fetch session knows topics that this request does not name
+            legacy = {"topic_ids": ids}
         return Adapted(reshape(request, latest.request_type, **given), legacy, back)
 
     return adapt_names
@@ -245,7 +251,7 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
 
 def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
     """Versions 1-7 ask for one group; 1-9 name their topics. An unknown topic has no offset and no error there."""
-    ids = _Ids(catalog)
+    ids = TopicIds(catalog)
     group_type = _topic_type(latest.request_type, "groups")
     topic_type = _topic_type(latest.request_type, "groups", "topics")
     single = old.version < 8

@@ -122,7 +122,10 @@ public class ProduceConsume {
         }
     }
 
-    /** As applications do it: with one poll after the other, of which any may come back empty. */
+    /**
+     * As applications do it: with one poll after the other, of which any may come back empty. Until KAFKA-20780 the new
+     * consumer does not ask again within a poll when an answer had no records for it, whichever broker it talks to.
+     */
     static long nextOffset(KafkaConsumer<String, String> consumer) {
         for (int i = 0; i < 30; i++) {
             var records = consumer.poll(Duration.ofSeconds(1));

@@ -1,0 +1,335 @@
+"""confluent-kafka's consumer with ``current_lag`` (KIP-695), which librdkafka lacks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from headrace.tasks import PartitionLag
+
+logger = logging.getLogger(__name__)
+
+ListedEnd = tuple["PartitionName", int | None, int | None]
+"""The answer to a background request: of what, the position when it was asked, and the end; None when it failed."""
+
+_LIST_OFFSETS_TIMEOUT_S = 1.0
+"""How long a background request may take; also how long closing may have to wait for one."""
+
+
+class PartitionName(NamedTuple):
+    """A partition as keys and log lines have it: ``orders-0``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def _name_of(message: Any) -> PartitionName:
+    return PartitionName(message.topic(), message.partition())
+
+
+def _name(partition: Any) -> PartitionName:
+    return PartitionName(partition.topic, partition.partition)
+
+
+class LagConsumer(Consumer):
+    """``confluent_kafka.Consumer``, used in the same way, that also knows its lag::
+
+        consumer = LagConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "g"})
+        consumer.subscribe(["orders"])
+        message = consumer.poll(1.0)
+        consumer.current_lag(TopicPartition("orders", 0))    # 41, or None when it is not known
+
+    The ends of partitions are those of fetch responses, whether these had records or not. For that it sets
+    ``enable.partition.eof``, and keeps the events to itself unless ``conf`` sets it too.
+
+    :param conf: librdkafka's configuration properties
+    """
+
+    def __init__(self, conf: Mapping[str, Any], **more: Any) -> None:
+        self._lags: dict[PartitionName, PartitionLag] = {}
+        self._read_committed = str(conf.get("isolation.level", "read_committed")) == "read_committed"
+        self._shows_eof = str(conf.get("enable.partition.eof", "false")).lower() == "true"
+        self._asker: _EndOffsets | None = None
+        self._is_closed = False
+        super().__init__({**conf, "enable.partition.eof": True}, **more)
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets the partition has beyond what has been returned from here; None when that is not known.
+
+        It never waits for a broker. When the end of the partition is not known, it is asked for in the background, and
+        a later call has it. The end is the high watermark, or the last stable offset for read_committed.
+
+        :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
+        """
+        if self._is_closed:
+            raise RuntimeError("Consumer closed")
+        name = _name(partition)
+        if self._asker is not None:
+            self._asker.hand_over(self._learn_end)
+        lag = self.known_lag(name)
+        if lag is None:
+            if self._asker is None:
+                self._asker = _EndOffsets(self)
+            self._asker.ask(name, self._lags[name].position)
+        return lag
+
+    def known_lag(self, name: tuple[str, int]) -> int | None:
+        """:meth:`current_lag` of (topic, partition), but asks nobody when it is unknown.
+
+        :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
+        """
+        lag = self._assigned(name)
+        high_watermark = self._cached_high_watermark(name)
+        if high_watermark is not None:
+            lag.see_high_watermark(high_watermark)
+        return lag.lag()
+
+    def position_of(self, name: tuple[str, int]) -> int | None:
+        """What comes after all that has been returned of (topic, partition), transaction markers included.
+
+        :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
+        """
+        return self._assigned(name).position
+
+    def _assigned(self, name: tuple[str, int]) -> PartitionLag:
+        lag = self._lags.get(PartitionName(*name))
+        if lag is None:
+            message = f"No current assignment for partition {PartitionName(*name)}"
+            raise KafkaException(KafkaError(KafkaError._STATE, message))
+        return lag
+
+    def _learn_end(self, name: PartitionName, asked_at: int | None, end: int | None) -> None:
+        if name in self._lags and end is not None:
+            self._lags[name].learn_end(end, asked_at)
+
+    def _cached_high_watermark(self, name: tuple[str, int]) -> int | None:
+        try:
+            watermarks = self.get_watermark_offsets(TopicPartition(*name), cached=True)
+        except KafkaException:
+            return None  # librdkafka has not met the partition yet
+        return watermarks[1] if watermarks is not None and watermarks[1] >= 0 else None
+
+    # What moves positions.
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """As of ``confluent_kafka.Consumer``."""
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while True:
+            remaining_s = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            message = super().poll(remaining_s)
+            if message is None:
+                return None
+            if self._take_note([message]):
+                return message
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """As of ``confluent_kafka.Consumer``."""
+        return self._take_note(super().consume(num_messages, timeout))
+
+    def consume_by_partition(self, num_messages: int, timeout: float) -> dict[PartitionName, list[Message]]:
+        """What is at hand, by partition; waits up to ``timeout`` seconds only as long as there is nothing.
+
+        :raises KafkaException: an error that the consumer does not get over by itself
+        """
+        messages = super().consume(num_messages, 0)
+        if not messages and timeout > 0:
+            first = super().poll(timeout)
+            messages = [] if first is None else [first, *super().consume(num_messages, 0)]
+        found: dict[PartitionName, list[Message]] = {}
+        at_end: dict[PartitionName, int] = {}
+        topic, partition, run = None, None, []
+        for message in messages:
+            if message.error() is not None:
+                name = self._note_event(message)
+                at_end[name] = len(found.get(name, ()))
+                continue
+            if message.partition() != partition or message.topic() != topic:
+                topic, partition = message.topic(), message.partition()
+                run = found.setdefault(PartitionName(topic, partition), [])  # type: ignore[arg-type]
+            run.append(message)
+        for name, run in found.items():
+            if at_end.get(name) != len(run):
+                self._advance(name, run[-1])
+        return found
+
+    def _take_note(self, messages: Iterable[Message]) -> list[Message]:
+        """Follow the positions; what of ``messages`` the application shall see."""
+        shown = []
+        last: dict[PartitionName, Message] = {}
+        for message in messages:
+            error, name = message.error(), _name_of(message)
+            if error is None:
+                last[name] = message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                last.pop(name, None)
+                self._reach_end(name, message)
+                if not self._shows_eof:
+                    continue
+            shown.append(message)
+        for name, message in last.items():
+            self._advance(name, message)
+        return shown
+
+    def _note_event(self, message: Any) -> PartitionName:
+        error, name = message.error(), _name_of(message)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._reach_end(name, message)
+        elif error.fatal() or not (error.retriable() or error.code() in _PASSING_ERRORS):
+            raise KafkaException(error)
+        return name
+
+    def _reach_end(self, name: PartitionName, message: Any) -> None:
+        if name in self._lags:
+            self._lags[name].reach_end(message.offset())
+
+    def _advance(self, name: PartitionName, last: Any) -> None:
+        if name in self._lags:
+            self._lags[name].advance(last.offset() + 1)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """As of ``confluent_kafka.Consumer``."""
+        super().seek(partition)
+        lag = self._lags.get(_name(partition))
+        if lag is not None:
+            lag.position = partition.offset if partition.offset >= 0 else None
+
+    # What assigns partitions.
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[[Any, list[TopicPartition]], None] | None = None,
+        on_revoke: Callable[[Any, list[TopicPartition]], None] | None = None,
+        on_lost: Callable[[Any, list[TopicPartition]], None] | None = None,
+    ) -> None:
+        """As of ``confluent_kafka.Consumer``."""
+
+        def assigned(_: Any, partitions: list[TopicPartition]) -> None:
+            if on_assign is not None:
+                on_assign(self, partitions)
+            self._track([p for p in partitions if _name(p) not in self._lags])
+
+        def revoked(_: Any, partitions: list[TopicPartition]) -> None:
+            if on_revoke is not None:
+                on_revoke(self, partitions)
+            self._forget(partitions)
+
+        def lost(_: Any, partitions: list[TopicPartition]) -> None:
+            if (callback := on_lost or on_revoke) is not None:
+                callback(self, partitions)
+            self._forget(partitions)
+
+        super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """As of ``confluent_kafka.Consumer``."""
+        super().assign(partitions)
+        self._lags = {}
+        self._track(partitions)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """As of ``confluent_kafka.Consumer``."""
+        super().incremental_assign(partitions)
+        self._track(partitions)
+
+    def unassign(self) -> None:
+        """As of ``confluent_kafka.Consumer``."""
+        super().unassign()
+        self._lags = {}
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """As of ``confluent_kafka.Consumer``."""
+        super().incremental_unassign(partitions)
+        self._forget(partitions)
+
+    def _track(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            name = _name(partition)
+            start = partition.offset if partition.offset >= 0 else None
+            self._lags[name] = PartitionLag(self._read_committed, start, self._cached_high_watermark(name))
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self._lags.pop(_name(partition), None)
+
+    def close(self) -> None:
+        """As of ``confluent_kafka.Consumer``."""
+        if self._asker is not None:
+            self._asker.close()  # first: librdkafka must not go while another thread is using it
+        self._is_closed = True
+        super().close()
+        self._lags = {}
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_PASSING_ERRORS = frozenset({
+    KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
+    KafkaError._MAX_POLL_EXCEEDED,
+})  # fmt: skip
+"""What librdkafka tells of and mends by itself. After a poll interval that was too long, it joins the group again."""
+
+
+class _EndOffsets:
+    """Asks for the ends of partitions in a thread of its own: one request at a time, for all that are wanted then."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._questions: SimpleQueue[tuple[PartitionName, int | None] | None] = SimpleQueue()
+        self._answers: SimpleQueue[ListedEnd] = SimpleQueue()
+        self._asked: set[PartitionName] = set()
+        self._thread = threading.Thread(target=self._work, name="headrace-end-offsets", daemon=True)
+        self._thread.start()
+
+    def ask(self, name: PartitionName, position: int | None) -> None:
+        """Have the end of ``name`` asked for, unless that is under way."""
+        if name not in self._asked:
+            logger.info("Requesting the log end offset for %s in order to compute lag", name)
+            self._asked.add(name)
+            self._questions.put((name, position))
+
+    def hand_over(self, receive: Callable[[PartitionName, int | None, int | None], None]) -> None:
+        """Give ``receive`` the answers that have come: of what, the position when it was asked, the end."""
+        while not self._answers.empty():
+            name, asked_at, end = self._answers.get()
+            self._asked.discard(name)
+            receive(name, asked_at, end)
+
+    def close(self) -> None:
+        """End the thread, and wait for it."""
+        self._questions.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (question := self._questions.get()) is not None:
+            wanted = dict([question])
+            try:
+                while (question := self._questions.get_nowait()) is not None:
+                    wanted[question[0]] = question[1]
+            except Empty:
+                pass
+            else:
+                return
+            found = self._list_ends(list(wanted))
+            for name, position in wanted.items():
+                self._answers.put((name, position, found.get(name)))
+
+    def _list_ends(self, names: Sequence[PartitionName]) -> dict[PartitionName, int]:
+        # A timestamp of -1 is ListOffsets' own way to say "the end", and goes with the consumer's isolation level.
+        partitions = [TopicPartition(*name, OFFSET_END) for name in names]
+        try:
+            found = self._consumer.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)
+        except KafkaException as error:
+            logger.debug("the log end offsets are not to be had now: %s", error)
+            return {}
+        return {_name(end): end.offset for end in found if end.error is None and end.offset >= 0}

@@ -1,0 +1,274 @@
+"""The two kinds of Fetch: one that names all its partitions, and one that goes on with a fetch session (KIP-227).
+
+Each reads what there is now and says whether that is enough; the answer is made of what was read last. Nothing else
+runs between a reading that is enough and its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+from uuid import UUID
+
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
+from kio.schema.fetch.v18.response import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+
+from headrace.broker.broker import Broker
+from headrace.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION_ID, CachedPartition, FetchSession, TopicKey
+from headrace.errors import ErrorCode, Refusal
+from headrace.log.batch import offset_ranges
+from headrace.log.partition_log import PartitionLog
+from headrace.wire.messages import NO_THROTTLE
+from headrace.wire.versions import TopicIds
+
+_READ_COMMITTED = 1
+
+
+class _Reading:
+    """One look at the logs for one request: what is left of its bytes.
+
+    :param again: the request has waited: what is unknown now may have been known before
+    :param known: there are partitions that exist and need no look
+    """
+
+    __slots__ = ("_again", "_broker", "_committed", "_is_first", "_known", "_left_bytes", "_refused", "_wanted_bytes")
+
+    def __init__(self, broker: Broker, request: FetchRequest, *, again: bool, known: bool = False) -> None:
+        self._broker = broker
+        self._committed = request.isolation_level == _READ_COMMITTED
+        self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self._wanted_bytes = request.min_bytes
+        self._is_first = True  # nothing was read: one batch may be larger than the limits, so that all can be read
+        self._again = again
+        self._known = known
+        self._refused = False
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether to answer at once: there are enough bytes, or a refusal, or there is nothing to wait for.
+
+        A partition that does not exist keeps nobody from waiting for others (as in Kafka): clients ask for it time and
+        again until they know better.
+        """
+        return self._wanted_bytes <= 0 or self._refused or not self._known
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more records fit into the answer."""
+        return self._left_bytes <= 0 and not self._is_first
+
+    def partition(self, topic_id: UUID, asked: FetchPartition | CachedPartition) -> PartitionData:
+        """What is to be said of a partition now."""
+        log = self._broker.partition(topic_id, asked.partition)
+        if isinstance(log, ErrorCode):
+            self._refused = self._refused or self._again
+            return _refused(asked.partition, log)
+        self._known = True
+        if asked.current_leader_epoch > 0:
+            self._refused = True
+            return _refused(asked.partition, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        first, left_bytes, offset = self._is_first, self._left_bytes, asked.fetch_offset
+        records: bytes | Refusal = b""
+        if first or left_bytes > 0 or offset > log.end_offset or offset < log.log_start_offset:
+            records = log.read(
+                offset,
+                max(min(asked.partition_max_bytes, left_bytes), 0),
+                minimum_one=first,
+                up_to=log.last_stable_offset if self._committed else None,
+            )
+        if isinstance(records, Refusal):
+            self._refused = True
+            return _refused(asked.partition, records.code)
+        if records:
+            self._is_first = False
+            self._left_bytes -= len(records)
+            self._wanted_bytes -= len(records)
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=log.end_offset,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=_aborted(log, offset, records) if self._committed else None,
+            records=records,
+        )
+
+    def is_caught_up(self, asked: CachedPartition, data: PartitionData) -> bool:
+        """Whether there is nothing to be read before something happens to the log."""
+        end_offset = data.last_stable_offset if self._committed else data.high_watermark
+        return not data.error_code and asked.fetch_offset >= end_offset
+
+
+def _refused(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
+    """What a reader of committed records has to pass over in ``records``."""
+    if not records or not log.aborted:
+        return ()
+    end_offset = offset_ranges(records)[0][-1][1] + 1
+    return tuple(
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in log.aborted.overlapping(fetch_offset, end_offset)
+    )
+
+
+class FullFetch:
+    """A Fetch that names all its partitions, and is told of all of them. With epoch 0 it opens a session.
+
+    :param topic_ids: how this request's topics are named; None when it gives their ids
+    """
+
+    __slots__ = ("_broker", "_reading", "_request", "_topic_ids", "_topics")
+    _reading: _Reading
+
+    def __init__(self, broker: Broker, request: FetchRequest, topic_ids: TopicIds | None) -> None:
+        self._broker = broker
+        self._request = request
+        self._topic_ids = topic_ids
+        self._topics: tuple[FetchableTopicResponse, ...] = ()
+
+    def read(self, *, again: bool = False) -> bool:
+        """Read what there is now; whether to answer at once.
+
+        :param again: the request has waited
+        """
+        self._reading = reading = _Reading(self._broker, self._request, again=again)
+        self._topics = tuple(
+            FetchableTopicResponse(
+                topic_id=topic.topic_id,
+                partitions=tuple(reading.partition(topic.topic_id, asked) for asked in topic.partitions),
+            )
+            for topic in self._request.topics
+        )
+        return reading.is_enough
+
+    def wait_keys(self) -> Iterable[Hashable]:
+        """What may bring more; see :class:`headrace.broker.waits.Waits`."""
+        for topic in self._request.topics:
+            for asked in topic.partitions:
+                yield ("log", topic.topic_id, asked.partition)
+
+    def answer(self) -> FetchResponse:
+        """The response, of what was read last."""
+        opens = self._request.session_epoch == INITIAL_EPOCH
+        return response(self._topics, session_id=self._open_session() if opens else NO_SESSION_ID)
+
+    def _open_session(self) -> int:
+        broker, request, ids = self._broker, self._request, self._topic_ids
+        session = broker.fetch_sessions.open(
+            sum(len(topic.partitions) for topic in request.topics),
+            broker.monotonic_ms(),
+            uses_names=ids is not None,
+            isolation_level=request.isolation_level,
+        )
+        if session is None:
+            return NO_SESSION_ID
+        for topic, told in zip(request.topics, self._topics, strict=True):
+            topic_key = topic.topic_id if ids is None else ids.name_of(topic.topic_id)
+            for asked, data in zip(topic.partitions, told.partitions, strict=True):
+                _tell(self._reading, session.update(topic_key, asked), topic.topic_id, data)
+        return session.session_id
+
+
+class SessionFetch:
+    """A Fetch that goes on with a session, and is told only of partitions with news.
+
+    :param session: as the request has changed it
+    """
+
+    __slots__ = ("_broker", "_epoch", "_looked", "_reading", "_request", "_session", "_topic_ids")
+    _reading: _Reading
+
+    def __init__(
+        self, broker: Broker, request: FetchRequest, session: FetchSession, topic_ids: TopicIds | None
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._session = session
+        self._epoch = session.epoch
+        self._topic_ids = topic_ids
+        self._looked: list[tuple[CachedPartition, UUID, PartitionData]] = []
+
+    @property
+    def _error_code(self) -> ErrorCode:
+        """Why there is nothing to go on with: another request has used the session, or it has ended, meanwhile."""
+        if not self._session.is_open:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return ErrorCode.NONE if self._session.epoch == self._epoch else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+    def read(self, *, again: bool = False) -> bool:
+        """Read what there is now of the partitions that are pending; whether to answer at once.
+
+        :param again: the request has waited
+        """
+        session = self._session
+        others = len(session) > len(session.pending)
+        self._reading = reading = _Reading(self._broker, self._request, again=again, known=others)
+        self._looked.clear()
+        if self._error_code:
+            return True
+        for cached in session.pending:
+            if reading.is_full:  # they are the next ones to be read
+                break
+            topic_id = self._topic_id(cached.topic)
+            self._looked.append((cached, topic_id, reading.partition(topic_id, cached)))
+        return reading.is_enough
+
+    def _topic_id(self, topic: TopicKey) -> Any:
+        """A topic's id at this moment: its name may be that of another topic by now."""
+        return self._topic_ids.id_of(topic) if isinstance(topic, str) and self._topic_ids is not None else topic
+
+    def wait_keys(self) -> Iterable[Hashable]:
+        """What may bring more: another partition, or more of one that has not brought enough."""
+        yield self._session.wait_key
+        for cached, topic_id, _ in self._looked:
+            yield ("log", topic_id, cached.partition)
+
+    def answer(self) -> FetchResponse:
+        """The response, of what was read last."""
+        code = self._error_code
+        if code:
+            return response((), code)
+        return response(tuple(self._news()), session_id=self._session.session_id)
+
+    def _news(self) -> Iterator[FetchableTopicResponse]:
+        by_topic: dict[UUID, list[PartitionData]] = {}
+        for cached, topic_id, data in self._looked:
+            if _tell(self._reading, cached, topic_id, data):
+                by_topic.setdefault(topic_id, []).append(data)
+        for topic_id, partitions in by_topic.items():
+            yield FetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
+
+
+def _tell(reading: _Reading, cached: CachedPartition, topic_id: UUID, data: PartitionData) -> bool:
+    """Note in the session what is told of a partition; whether it has to be."""
+    session = cached.session
+    news = cached.tell(data.high_watermark, data.log_start_offset)
+    if data.records or data.error_code:
+        session.requeue(cached)
+        return True
+    if reading.is_caught_up(cached, data):
+        session.settle(cached, ("log", topic_id, cached.partition))
+    return news
+
+
+def response(
+    topics: tuple[FetchableTopicResponse, ...], code: ErrorCode = ErrorCode.NONE, session_id: int = NO_SESSION_ID
+) -> FetchResponse:
+    """A response."""
+    return FetchResponse(throttle_time=NO_THROTTLE, error_code=code, session_id=session_id, responses=topics)

@@ -1,0 +1,126 @@
+"""A client that fetches, in a fetch session or without, and says what it was told."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.conformance.world import OK, Topic, World, outcome
+
+Partition = tuple[Topic, int]
+Told = dict[Partition, str]
+FIRST_WITH_SESSIONS, LAST_WITH_NAMES, FIRST_WITH_IDS, LATEST_VERSION = 7, 12, 13, 18
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a Fetch.
+
+    :param told: of each partition "0-4 of 5" (first and last offset of what was read, high watermark), "of 5" without
+        records, with ", from 2" when the log does not start at 0; or its error
+    """
+
+    error: str
+    session_id: int
+    told: Told
+
+
+class Fetcher:
+    """A client. It names its session and counts its epoch, but asks only for what it is told to ask for."""
+
+    def __init__(self, world: World, version: int = LATEST_VERSION) -> None:
+        self.world, self.version = world, version
+        self.session_id, self.epoch = 0, 0
+        self.topics: dict[Any, Topic] = {}
+
+    def open(self, offsets: Mapping[Partition, int], **how: Any) -> Told:
+        """Open a session: what it was told."""
+        self.session_id = self.epoch = 0
+        answer = self.fetch(offsets, **how)
+        assert answer.error == OK
+        assert answer.session_id > 0
+        return answer.told
+
+    def go_on(self, offsets: Mapping[Partition, int] | None = None, **how: Any) -> Told:
+        """Fetch in the session: what it was told."""
+        answer = self.fetch(offsets or {}, **how)
+        assert (answer.error, answer.session_id) == (OK, self.session_id)
+        return answer.told
+
+    def fetch(self, offsets: Mapping[Partition, int], **how: Any) -> Answer:
+        """Fetch from these offsets."""
+        return self.receive(self.send(offsets, **how))
+
+    def send(
+        self,
+        offsets: Mapping[Partition, int],
+        *,
+        forget: Sequence[Partition] = (),
+        max_wait: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = MIB,
+        partition_max_bytes: int = MIB,
+        committed: bool = False,
+        session_id: int | None = None,
+        epoch: int | None = None,
+        connection: Any = None,
+    ) -> Any:
+        """Send a Fetch without waiting for its answer."""
+        asked: dict[Topic, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in offsets.items():
+            more = {"current_leader_epoch": -1} if self.version >= 9 else {}
+            more |= {"last_fetched_epoch": -1} if self.version >= 12 else {}
+            asked.setdefault(topic, []).append({
+                "partition": partition, "fetch_offset": offset, "log_start_offset": -1,
+                "partition_max_bytes": partition_max_bytes, **more,
+            })  # fmt: skip
+        forgotten: dict[Topic, list[int]] = {}
+        for topic, partition in forget:
+            forgotten.setdefault(topic, []).append(partition)
+        fields: dict[str, Any] = {"replica_id": -1} if self.version <= 14 else {}
+        fields |= {"rack_id": ""} if self.version >= 11 else {}
+        self.epoch = self.epoch if epoch is None else epoch
+        return (connection or self.world.connection).send_message(
+            1, self.version, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes,
+            isolation_level=int(committed), session_id=self.session_id if session_id is None else session_id,
+            session_epoch=self.epoch,
+            topics=[{**self._name(topic), "partitions": partitions} for topic, partitions in asked.items()],
+            forgotten_topics_data=[
+                {**self._name(topic), "partitions": partitions} for topic, partitions in forgotten.items()
+            ], **fields,
+        )  # fmt: skip
+
+    def receive(self, sent: Any, connection: Any = None) -> Answer:
+        """The answer to what was sent."""
+        response = (connection or self.world.connection).receive_message(sent)
+        told = {}
+        for topic in response.responses:
+            known = self.topics[topic.topic_id if self.version >= FIRST_WITH_IDS else topic.topic]
+            told |= {(known, one.partition_index): _told(one) for one in topic.partitions}
+        answer = Answer(outcome(response.error_code), response.session_id, told)
+        if answer.error == OK and self.epoch >= 0:
+            self.session_id = answer.session_id
+            self.epoch = 1 if self.epoch == 0x7FFF_FFFF else self.epoch + 1
+        return answer
+
+    def _name(self, topic: Topic) -> dict[str, Any]:
+        field, value = ("topic_id", topic.id) if self.version >= FIRST_WITH_IDS else ("topic", topic.name)
+        self.topics[value] = topic
+        return {field: value}
+
+
+def _told(one: Any) -> str:
+    if one.error_code:
+        return outcome(one.error_code)
+    data, offsets = bytes(one.records or b""), []
+    while data:
+        base_offset, size = struct.unpack_from(">qi", data)
+        (last_offset_delta,) = struct.unpack_from(">i", data, 23)
+        offsets += [base_offset, base_offset + last_offset_delta]
+        data = data[size + 12 :]
+    read = f"{offsets[0]}-{offsets[-1]} " if offsets else ""
+    start = f", from {one.log_start_offset}" if one.log_start_offset else ""
+    return f"{read}of {one.high_watermark}{start}"
