@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.peer import KafkaPeer, jars
+from tests.secure_kafka import SecureKafka
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique
 
 JAVA_MISSING = "Java is not installed (`make java` installs it)"
@@ -64,6 +65,17 @@ def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer
         pytest.skip(JAVA_MISSING)
     with KafkaPeer(tmp_path_factory.mktemp("kafka"), COMMON_CONFIGS) as peer:
         yield peer
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    """A real Apache Kafka with listeners for TLS and logins, for the whole run."""
+    if shutil.which("java") is None:
+        pytest.skip(JAVA_MISSING)
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: it makes the certificates")
+    with SecureKafka(tmp_path_factory.mktemp("secure")) as secure:
+        yield secure
 
 
 @pytest.fixture(scope="session")

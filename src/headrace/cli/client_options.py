@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
@@ -37,13 +36,15 @@ def client_config(options: Namespace) -> dict[str, str]:
 
     :raises BadUsage: the file cannot be read
     """
+    from headrace.client.settings import from_java
+
     config: dict[str, str] = {}
     if options.command_config is not None:
         try:
             config = properties(options.command_config.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadUsage(f"cannot read {options.command_config}: {' '.join(str(error).split())}") from error
-    return {**_from_java(config), "bootstrap.servers": options.bootstrap_server}
+    return {**from_java(config), "bootstrap.servers": options.bootstrap_server}
 
 
 def connection_settings(config: Mapping[str, str]) -> Settings:
@@ -80,20 +81,3 @@ def must_answer(config: Mapping[str, str]) -> None:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
             problems.append(f"no broker answers at {host}:{port}: {reason}")
     raise Failure("; ".join(problems))
-
-
-def _from_java(config: Mapping[str, str]) -> dict[str, str]:
-    """The same in librdkafka's names, where a file was written for Kafka's own tools."""
-    translated = dict(config)
-    login = translated.pop("sasl.jaas.config", "")
-    for name in ("username", "password"):
-        found = re.search(rf"\b{name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))", login)
-        if found is not None:
-            translated.setdefault(f"sasl.{name}", next(filter(None, found.groups()), ""))
-    if "default.api.timeout.ms" in translated:
-        translated.setdefault("socket.timeout.ms", translated.pop("default.api.timeout.ms"))
-    if translated.get("ssl.truststore.type", "").upper() == "PEM":
-        del translated["ssl.truststore.type"]
-        if "ssl.truststore.location" in translated:
-            translated["ssl.ca.location"] = translated.pop("ssl.truststore.location")
-    return translated

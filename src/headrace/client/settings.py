@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +58,23 @@ def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(config.get(key), list | tuple):
             config[key] = ",".join(map(str, config[key]))
     return config
+
+
+def from_java(config: Mapping[str, str]) -> dict[str, str]:
+    """The same in librdkafka's names, where a configuration was written for Kafka's own clients and tools."""
+    translated = dict(config)
+    login = translated.pop("sasl.jaas.config", "")
+    for name in ("username", "password"):
+        found = re.search(rf"\b{name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))", login)
+        if found is not None:
+            translated.setdefault(f"sasl.{name}", next(filter(None, found.groups()), ""))
+    if "default.api.timeout.ms" in translated:
+        translated.setdefault("socket.timeout.ms", translated.pop("default.api.timeout.ms"))
+    if translated.get("ssl.truststore.type", "").upper() == "PEM":
+        del translated["ssl.truststore.type"]
+        if "ssl.truststore.location" in translated:
+            translated["ssl.ca.location"] = translated.pop("ssl.truststore.location")
+    return translated
 
 
 def settings(config: Mapping[str, Any]) -> Settings:

@@ -1,0 +1,83 @@
+"""An Apache Kafka with listeners for TLS and logins, and the certificates for it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from tests.peer import KafkaPeer
+from tests.support import free_port_pair
+
+NAME, PASSWORD = "b=o,b", "pa,ss=wörd"
+"""Of the SCRAM mechanisms; with PLAIN it is ann, s3cret."""
+LOGIN = "org.apache.kafka.common.security"
+
+
+def _openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def _certificates(folder: Path) -> None:
+    """ca.pem signs keystore.pem, of the broker at 127.0.0.1, and client.pem with client.key."""
+    key = ["-newkey", "rsa:2048", "-nodes"]
+    _openssl(folder, "req", "-x509", *key, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
+    for who in ("broker", "client"):
+        _openssl(folder, "req", *key, "-subj", f"/CN={who}", "-keyout", f"{who}.key", "-out", f"{who}.csr")
+        _openssl(
+            folder, "x509", "-req", "-in", f"{who}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+            "-days", "2", "-extfile", "names", "-out", f"{who}.pem",
+        )  # fmt: skip
+    _openssl(folder, "pkcs8", "-topk8", "-nocrypt", "-in", "broker.key", "-out", "broker.p8")
+    (folder / "keystore.pem").write_text((folder / "broker.p8").read_text() + (folder / "broker.pem").read_text())
+
+
+class SecureKafka:
+    """Where its listeners are, and the folder of certificates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "kafka").mkdir()
+        _certificates(folder)
+        secure, tls = free_port_pair(), free_port_pair()
+        self.sasl, self.sasl_tls, self.tls = (f"127.0.0.1:{port}" for port in (secure, secure + 1, tls))
+        self.peer = KafkaPeer(folder / "kafka", heap="512m")
+        advertised = (
+            f"PLAINTEXT://{self.peer.bootstrap_servers},SASL_PLAINTEXT://{self.sasl},SASL_SSL://{self.sasl_tls},"
+            f"SSL://{self.tls}"
+        )
+        self.peer.configs = {
+            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{self.peer.port + 1}",
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{name}" for name in ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
+            )
+            + ",CONTROLLER:PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(folder / "keystore.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(folder / "ca.pem"),
+            "listener.name.ssl.ssl.client.auth": "required",
+        }
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            prefix = f"listener.name.{listener}"
+            plain = f'{LOGIN}.plain.PlainLoginModule required user_ann="s3cret";'
+            self.peer.configs[f"{prefix}.plain.sasl.jaas.config"] = plain
+            for mechanism in ("scram-sha-256", "scram-sha-512"):
+                self.peer.configs[f"{prefix}.{mechanism}.sasl.jaas.config"] = (
+                    f"{LOGIN}.scram.ScramLoginModule required;"
+                )
+
+    def __enter__(self) -> SecureKafka:
+        self.peer.start()
+        admin = AdminClient({"bootstrap.servers": self.peer.bootstrap_servers})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            credential = UserScramCredentialUpsertion(NAME, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+            admin.alter_user_scram_credentials([credential])[NAME].result(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.peer.stop()
