@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +24,8 @@ from tests.support import ROOT, unique
 
 QUERY_TIMEOUT_S = 120
 
+T = TypeVar("T")
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -35,6 +38,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.noDataProgressEventInterval", "500")
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )
@@ -66,20 +70,30 @@ class Queue:
         assert producer.flush(30) == 0
 
     def options(self, **more: Any) -> dict[str, str]:
-        """Reader options; `maxRecordsPerTrigger=5`, `outcome__default="reject"`."""
-        return {
+        """Reader options; `maxRecordsPerTrigger=5`, `outcome__default="reject"`; None leaves one out."""
+        options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.group.id": self.group_id,
             "subscribe": self.topic,
             "auto.offset.reset": "earliest",
-            **{name.replace("__", "."): str(value) for name, value in more.items()},
+            **{name.replace("__", "."): value for name, value in more.items()},
         }
+        return {name: str(value) for name, value in options.items() if value is not None}
+
+    def group_configs(self, *names: str) -> dict[str, str]:
+        """Configs of the group."""
+        return self.ask(lambda cluster: cluster.group_configs(self.group_id, names))
 
     def lag(self) -> list[PartitionLag]:
-        async def ask() -> list[PartitionLag]:
+        return self.ask(lambda cluster: cluster.share_lag(self.group_id, [self.topic]))
+
+    def ask(self, question: Callable[[Cluster], Awaitable[T]]) -> T:
+        """What the cluster answers."""
+
+        async def ask() -> T:
             cluster = Cluster(self.bootstrap_servers)
             try:
-                return await cluster.share_lag(self.group_id, [self.topic])
+                return await question(cluster)
             finally:
                 await cluster.close()
 
@@ -90,20 +104,23 @@ class Queue:
         return all(lag.lag == 0 for lag in self.lag())
 
 
+def make_queue(
+    bootstrap_servers: str, records: int, partitions: int = 4, topic: str | None = None, group_id: str | None = None
+) -> Queue:
+    """A new topic with that many records, and a new group."""
+    made = Queue(bootstrap_servers, topic or unique("flights"), group_id or unique("workers"), partitions)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for created in admin.create_topics([NewTopic(made.topic, partitions, 1)]).values():
+        created.result(30)
+    if records:
+        made.produce(records)
+    return made
+
+
 @pytest.fixture
 def queue(bootstrap_servers: str) -> Callable[..., Queue]:
-    """queue(records, partitions=4): a new topic with that many records in it, and a new group."""
-
-    def make(records: int, partitions: int = 4) -> Queue:
-        made = Queue(bootstrap_servers, unique("flights"), unique("workers"), partitions)
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        for created in admin.create_topics([NewTopic(made.topic, partitions, 1)]).values():
-            created.result(30)
-        if records:
-            made.produce(records)
-        return made
-
-    return make
+    """queue(records, partitions=4, topic=None, group_id=None): `make_queue` on the broker under test."""
+    return functools.partial(make_queue, bootstrap_servers)
 
 
 class Batches:

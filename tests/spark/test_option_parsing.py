@@ -53,7 +53,6 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         ({"kafka__bootstrap__servers": "here"}, "'here' is not HOST:PORT"),
         ({"kafka__acks": "1"}, "remove the option kafka.acks: nothing is produced"),
         ({"kafka__ssl__truststore__location": "x.jks"}, "is for Java: give PEM files with kafka.ssl.ca.location"),
-        ({"kafka__sasl__jaas__config": "Krb5LoginModule required;"}, "give kafka.sasl.username"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_with_advice(options: dict[str, str], advice: str) -> None:

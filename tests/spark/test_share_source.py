@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.client import Cluster, ShareConsumer
+from headrace.client import ShareConsumer
 from headrace.spark import Acknowledged, SourceError, acknowledge
 from tests.spark.conftest import Batches, Queue, finish
 from tests.support import unique, wait_until
@@ -173,19 +172,12 @@ def test_stopping_a_query_releases_what_it_holds_at_once(spark: SparkSession, qu
     assert acquire_all(flights, 100, timeout_s=20) == Counter({2: 100})
 
 
-@pytest.mark.slow
 def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Drain) -> None:
     flights = queue(100)
-    lock_s = 15  # the shortest that brokers allow unless told otherwise
 
-    async def shorten() -> None:
-        cluster = Cluster(flights.bootstrap_servers)
-        await cluster.set_group_configs(flights.group_id, {"share.record.lock.duration.ms": f"{lock_s * 1000}"})
-        await cluster.close()
+    batches = drain(flights, lambda batch: time.sleep(4), share__record__lock__duration__ms=1500)
 
-    asyncio.run(shorten())
-    batches = drain(flights, lambda batch: time.sleep(lock_s + 4))
-
+    assert flights.group_configs("share.record.lock.duration.ms") == {"share.record.lock.duration.ms": "1500"}
     assert batches.values() == list(range(100))
     assert {row.deliveryCount for row in batches.all()} == {1}
     assert flights.is_drained()
@@ -204,6 +196,11 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
         ({"recordsPerTask": "many"}, "say a whole number from 1"),
         ({"outcome.default": "ignore"}, "say accept, release, reject"),
         ({"kafka.enable.auto.commit": "true"}, "remove the option kafka.enable.auto.commit"),
+        ({"kafka.isolation.level": "read_committed"}, "set share.isolation.level"),
+        ({"kafka.fetch.min.byte": "5"}, 'No such configuration property: "fetch.min.byte"'),
+        ({"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN"}, "sasl.username and sasl.pass"),
+        ({"auto.offset.reset": "first"}, "say earliest, latest or by_duration:PT1H"),
+        ({"subscribe": "", "subscribePattern": "no-such-topic.*"}, "no topic matches the pattern"),
     ],
 )
 def test_wrong_options_are_one_clear_line_on_load(
@@ -215,20 +212,6 @@ def test_wrong_options_are_one_clear_line_on_load(
     text = str(caught.value)
     assert advice in text
     assert "Traceback" not in text
-
-
-def test_a_group_of_another_type_is_refused(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
-    flights = queue(1)
-    consumer = Consumer({"bootstrap.servers": flights.bootstrap_servers, "group.id": flights.group_id})
-    consumer.subscribe([flights.topic])
-    wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), 30, "a classic group")
-    try:
-        frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
-        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
-        with pytest.raises(StreamingQueryException, match="choose another kafka"):
-            query.awaitTermination(60)
-    finally:
-        consumer.close()
 
 
 def test_two_groups_may_work_on_one_topic(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class TopicMetadata:
     name: str
     topic_id: UUID
     leaders: Mapping[int, int]
+    is_internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,10 @@ class Cluster:
             topic.name: ErrorCode(topic.error_code)
             if topic.error_code
             else TopicMetadata(
-                str(topic.name), topic.topic_id, {int(p.partition_index): int(p.leader_id) for p in topic.partitions}
+                str(topic.name),
+                topic.topic_id,
+                {int(p.partition_index): int(p.leader_id) for p in topic.partitions},
+                bool(topic.is_internal),
             )
             for topic in response.topics
             if topic.name is not None
@@ -216,9 +220,12 @@ class Cluster:
             raise answer
         return answer
 
-    async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+    async def set_group_configs(
+        self, group_id: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
         """Set configs of a group, such as ``share.auto.offset.reset``; others keep their values.
 
+        :param validate_only: only ask whether the broker would take them
         :raises RequestRefused: the broker does not take one of them
         """
         connection = await self.connection()
@@ -230,7 +237,7 @@ class Cluster:
         resource = messages.AlterConfigsResource(
             resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configs=changes
         )
-        request = messages.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        request = messages.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
         (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).responses
         if answer.error_code:
             what = f"setting {dict(configs)} on group '{group_id}'"
@@ -241,17 +248,24 @@ class Cluster:
 
         :raises RequestRefused: the broker does not tell
         """
+        return (await self.group_configs(group_id, [name])).get(name)
+
+    async def group_configs(self, group_id: str, names: Sequence[str]) -> dict[str, str]:
+        """The values of configs of a group, their defaults if they were never set; without those that are unknown.
+
+        :raises RequestRefused: the broker does not tell
+        """
         connection = await self.connection()
         messages = connection.messages("describe_configs")
         resource = messages.DescribeConfigsResource(
-            resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configuration_keys=(name,)
+            resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configuration_keys=tuple(names)
         )
         request = messages.DescribeConfigsRequest(resources=(resource,))
         (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).results
         if answer.error_code:
-            what = f"asking for {name} of group '{group_id}'"
+            what = f"asking for {', '.join(names)} of group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
-        return next((config.value for config in answer.configs if config.name == name), None)
+        return {str(config.name): str(config.value) for config in answer.configs if config.name in names}
 
     async def share_lag(self, group_id: str, topics: Sequence[str]) -> list[PartitionLag]:
         """How far a share group is with every partition of ``topics`` (KIP-1226), by topic and partition."""

@@ -110,6 +110,13 @@ class ShareConsumer:
             _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
         await self.cluster.close()
 
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Subscribe to these topics instead; the coordinator hears of it with the next heartbeat.
+
+        What is held of others stays held.
+        """
+        self._membership.topics = tuple(sorted(set(topics)))
+
     # -- what is assigned and held
 
     @property

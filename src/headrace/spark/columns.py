@@ -43,7 +43,7 @@ _MANY_BATCHES = 100
 _MOST_VARINT_BITS = 63
 _MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
 
-HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
 @dataclass(frozen=True, slots=True)

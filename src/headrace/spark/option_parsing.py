@@ -18,12 +18,11 @@ from confluent_kafka import Consumer, KafkaException
 from headrace.client import Cluster
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.security import Security
-from headrace.client.settings import settings
+from headrace.client.settings import from_java, settings
 
 # What Spark itself hands to every source and sink.
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "outputmode"}
 _JAVA_STORES = ("ssl.truststore.location", "ssl.keystore.location", "ssl.truststore.password", "ssl.keystore.password")
-_JAAS_MODULES = {"PlainLoginModule", "ScramLoginModule"}
 
 
 class SourceError(Exception):
@@ -177,6 +176,7 @@ class GivenOptions:
         passed = {k.removeprefix("kafka."): v for k, v in self._given.items() if k.startswith("kafka.")}
         for name in ("bootstrap.servers", "group.id"):
             passed.pop(name, None)
+        passed = from_java(passed)
         for name in passed:
             if refused and name in refused:
                 raise SourceError(f"remove the option kafka.{name}: {refused[name]}")
@@ -185,15 +185,4 @@ class GivenOptions:
                     f"option kafka.{name} is for Java: give PEM files with kafka.ssl.ca.location, "
                     "kafka.ssl.certificate.location and kafka.ssl.key.location"
                 )
-        return KafkaOptions(bootstrap_servers, _with_login(passed))
-
-
-def _with_login(passed: dict[str, str]) -> dict[str, str]:
-    """The same, with the user and password of ``sasl.jaas.config``, which is how Java is told of them."""
-    jaas = passed.pop("sasl.jaas.config", None)
-    if jaas is None:
-        return passed
-    words = {name: quoted or bare for name, quoted, bare in re.findall(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s;]+))', jaas)}
-    if not any(module in jaas for module in _JAAS_MODULES) or not words.keys() >= {"username", "password"}:
-        raise SourceError("option kafka.sasl.jaas.config: give kafka.sasl.username and kafka.sasl.password instead")
-    return {"sasl.username": words["username"], "sasl.password": words["password"], **passed}
+        return KafkaOptions(bootstrap_servers, passed)

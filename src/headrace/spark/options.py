@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.client import AcknowledgeType
 
+from .group_settings import GROUP_SETTINGS
 from .option_parsing import GivenOptions, KafkaOptions, SourceError, Subscription
 
 OUTCOMES = {
@@ -18,19 +19,26 @@ OUTCOMES = {
 
 DEFAULT_RECORDS_PER_TASK = 10_000
 
+_SHORT_RESET, _RESET = "auto.offset.reset", "share.auto.offset.reset"
 _OPTIONS = (
     "subscribe",
+    "subscribePattern",
     "outcome.default",
     "maxRecordsPerTrigger",
     "recordsPerTask",
     "includeHeaders",
-    "auto.offset.reset",
+    _SHORT_RESET,
+    *GROUP_SETTINGS,
 )
 # librdkafka settings that would break the reading of exactly the acquired offsets.
-_REFUSED = dict.fromkeys(
-    ("enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "enable.partition.eof"),
-    "a share group keeps track of what was delivered",
-)
+_REFUSED = {
+    **dict.fromkeys(
+        ("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"),
+        "a share group keeps track of what was delivered",
+    ),
+    "auto.offset.reset": "set auto.offset.reset, which is the group's",
+    "isolation.level": "set share.isolation.level, which is the group's",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class ShareOptions:
     """Checked options of one source or sink. Plain values: they travel to the executors.
 
     :param max_records_per_trigger: None leaves the size of a micro-batch to the broker's limits on locks
-    :param auto_offset_reset: what to set ``share.auto.offset.reset`` of the group to; None leaves it as it is
+    :param group_settings: configs that the group is to have, by Kafka's names
     """
 
     kafka: KafkaOptions
@@ -48,7 +56,7 @@ class ShareOptions:
     max_records_per_trigger: int | None = None
     records_per_task: int = DEFAULT_RECORDS_PER_TASK
     include_headers: bool = False
-    auto_offset_reset: str | None = None
+    group_settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, source: bool) -> ShareOptions:
@@ -57,9 +65,6 @@ class ShareOptions:
         :raises SourceError: something is missing, unknown, or has a value that makes no sense
         """
         given = GivenOptions("kafka-share", options, _OPTIONS)
-        reset = given.text("auto.offset.reset")
-        if reset is not None and reset not in ("earliest", "latest") and not reset.startswith("by_duration:"):
-            raise SourceError(f"option auto.offset.reset is '{reset}': say earliest, latest or by_duration:PT1H")
         return cls(
             kafka=given.kafka(_REFUSED),
             group_id=given.required("kafka.group.id", "the share group to work in"),
@@ -68,5 +73,16 @@ class ShareOptions:
             max_records_per_trigger=given.number("maxRecordsPerTrigger"),
             records_per_task=given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
             include_headers=given.truth("includeHeaders"),
-            auto_offset_reset=reset,
+            group_settings=_group_settings(given),
         )
+
+
+def _group_settings(given: GivenOptions) -> dict[str, str]:
+    settings = {name: value for name in GROUP_SETTINGS if (value := given.text(name)) is not None}
+    reset = given.text(_SHORT_RESET)
+    if reset is not None and settings.setdefault(_RESET, reset) != reset:
+        raise SourceError(f"set one of the options {_SHORT_RESET} and {_RESET}, not both")
+    reset = settings.get(_RESET)
+    if reset is not None and reset not in ("earliest", "latest") and not reset.startswith("by_duration:"):
+        raise SourceError(f"option {_SHORT_RESET} is '{reset}': say earliest, latest or by_duration:PT1H")
+    return settings

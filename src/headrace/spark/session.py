@@ -6,7 +6,8 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace.client import (
@@ -22,15 +23,22 @@ from headrace.client.share_session import TopicPartition
 from headrace.client.spans import Span, count, intersect, normalize, subtract
 from headrace.errors import ErrorCode
 
+from .group_settings import settle
 from .option_parsing import SourceError
 from .options import OUTCOMES, ShareOptions
 from .rendezvous import OutcomeServer, OutcomeSpan
+from .subscribed import subscribed_topics
 
 T = TypeVar("T")
+
+CLIENT_ID = "headrace-spark"
 
 _log = logging.getLogger(__name__)
 
 _IDLE_WAIT_MS = 500
+_RENEW_INTERVAL_S = 0.25
+# How soon a new topic that matches the pattern is found.
+_MATCH_INTERVAL_S = 3.0
 _ASSIGNMENT_TIMEOUT_MS = 30_000
 _QUIET_ACQUIRES = 2
 # Longer than a dead member's session lasts by default.
@@ -39,6 +47,26 @@ _CLOSE_TIMEOUT_S = 4.0
 _NO_LIMIT = 2**31 - 1
 # An offset that is both rejected and accepted is rejected.
 _PRECEDENCE = ("reject", "release", "accept")
+
+
+@dataclass(slots=True)
+class Counts:
+    """Records since the query began.
+
+    :param redelivered: those of the acquired that had been delivered before
+    """
+
+    acquired: int = 0
+    redelivered: int = 0
+    accepted: int = 0
+    released: int = 0
+    rejected: int = 0
+
+    def add(self, applied: Mapping[str, int]) -> None:
+        """Count what outcomes were applied to."""
+        self.accepted += applied["accept"]
+        self.released += applied["release"]
+        self.rejected += applied["reject"]
 
 
 class ShareSession:
@@ -53,10 +81,12 @@ class ShareSession:
     def __init__(self, options: ShareOptions) -> None:
         self.id = secrets.token_hex(8)
         self._options = options
+        self.counts = Counts()
+        self._topics: tuple[str, ...] = ()
         self._targets: dict[TopicPartition, int] = {}
         self._consumer: ShareConsumer
         self._server = OutcomeServer(self._apply, self._count_held)
-        self._renewing: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-share", daemon=True)
         self._thread.start()
@@ -83,9 +113,7 @@ class ShareSession:
     def lag(self) -> dict[str, dict[str, int]]:
         """Topic -> partition -> records not yet dealt with, where known."""
         try:
-            lags = self._run(
-                self._consumer.cluster.share_lag(self._options.group_id, self._options.subscription.topics)
-            )
+            lags = self._run(self._consumer.cluster.share_lag(self._options.group_id, self._topics))
         except ClientError:
             return {}
         by_topic: dict[str, dict[str, int]] = {}
@@ -115,28 +143,43 @@ class ShareSession:
         self._consumer = ShareConsumer(
             options.kafka.bootstrap_servers,
             options.group_id,
-            options.subscription.topics,
-            client_id="headrace-spark",
+            (),
+            client_id=CLIENT_ID,
             security=options.kafka.security,
         )
-        if options.auto_offset_reset is not None:
-            setting = {"share.auto.offset.reset": options.auto_offset_reset}
-            await self._consumer.cluster.set_group_configs(options.group_id, setting)
-        await self._consumer.start()
+        cluster = self._consumer.cluster
+        try:
+            self._subscribe(await subscribed_topics(cluster, options.subscription))
+            await settle(cluster, options.group_id, options.group_settings)
+            await self._consumer.start()
+        except BaseException:
+            await cluster.close()
+            raise
         await self._server.start(options.kafka.bootstrap_servers, options.group_id)
-        self._renewing = asyncio.create_task(self._keep_renewing())
+        self._chores.append(asyncio.create_task(self._keep_renewing()))
+        if options.subscription.pattern is not None:
+            self._chores.append(asyncio.create_task(self._keep_matching()))
+
+    def _subscribe(self, topics: Iterable[str]) -> None:
+        self._topics = tuple(topics)
+        self._consumer.subscribe(self._topics)
 
     async def _close(self) -> None:
         self._server.close()
-        if self._renewing is not None:
-            self._renewing.cancel()
+        if self._chores:
+            for chore in self._chores:
+                chore.cancel()
             await self._consumer.close()
 
     async def _keep_renewing(self) -> None:
         warned = False
         while True:
-            await asyncio.sleep(self._consumer.lock_timeout_ms / 6000)
-            await self._consumer.renew(older_than_ms=self._consumer.lock_timeout_ms // 3)
+            # How long locks last is known once some are held.
+            await asyncio.sleep(min(self._consumer.lock_timeout_ms / 6000, _RENEW_INTERVAL_S))
+            try:
+                await self._consumer.renew(older_than_ms=self._consumer.lock_timeout_ms // 3)
+            except ClientError as error:
+                _log.warning("renewing locks of share group %s: %s", self._options.group_id, error)
             if not self._consumer.can_renew and not warned:
                 warned = True
                 _log.warning(
@@ -144,6 +187,18 @@ class ShareSession:
                     "%d ms are delivered again",
                     self._consumer.lock_timeout_ms,
                 )
+
+    async def _keep_matching(self) -> None:
+        while True:
+            await asyncio.sleep(_MATCH_INTERVAL_S)
+            try:
+                topics = tuple(await subscribed_topics(self._consumer.cluster, self._options.subscription))
+            except (ClientError, SourceError) as error:
+                _log.warning("looking for topics of share group %s: %s", self._options.group_id, error)
+                continue
+            if topics != self._topics:
+                _log.warning("share group %s: subscribed to %s", self._options.group_id, ", ".join(topics))
+                self._subscribe(topics)
 
     async def _acquire_batch(self) -> list[AcquiredRange]:
         limit = self._options.max_records_per_trigger
@@ -160,12 +215,14 @@ class ShareSession:
                 break
             ranges += acquired.ranges
             room -= sum(r.count for r in acquired.ranges)
+        self.counts.acquired += sum(r.count for r in ranges)
+        self.counts.redelivered += sum(r.count for r in ranges if r.delivery_count > 1)
         return ranges
 
     async def _set_targets(self) -> None:
         if not await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS):
             raise SourceError(f"share group '{self._options.group_id}' gave this query no partitions in 30 s")
-        self._targets = await self._consumer.cluster.end_offsets(self._options.subscription.topics)
+        self._targets = await self._consumer.cluster.end_offsets(self._topics)
 
     async def _acquire_available(self) -> list[AcquiredRange]:
         """The next of what was there when the run began; empty when the group is done with all of it.
@@ -197,7 +254,7 @@ class ShareSession:
     async def _left(self) -> list[TopicPartition]:
         """The partitions that hold records, from before the run began, that the group is not done with."""
         mine = self._consumer.assignment
-        lags = await self._consumer.cluster.share_lag(self._options.group_id, self._options.subscription.topics)
+        lags = await self._consumer.cluster.share_lag(self._options.group_id, self._topics)
         left = []
         for lag in lags:
             partition = (lag.topic, lag.partition)
@@ -209,9 +266,15 @@ class ShareSession:
         return left
 
     async def _acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
-        await self._consumer.acknowledge(
-            Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, outcome) for r in ranges
-        )
+        await self._tell(Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, outcome) for r in ranges)
+
+    async def _tell(self, acknowledgements: Iterable[Acknowledgement]) -> dict[str, int]:
+        """How many records each outcome was applied to."""
+        applied = dict.fromkeys(OUTCOMES, 0)
+        for taken in await self._consumer.acknowledge(acknowledgements):
+            applied[taken.type.name.lower()] += taken.last_offset - taken.first_offset + 1
+        self.counts.add(applied)
+        return applied
 
     def _count_held(self, outcomes: Sequence[OutcomeSpan]) -> int:
         held = self._consumer.held()
@@ -231,10 +294,7 @@ class ShareSession:
                 spans = subtract(normalize(by_outcome.get(outcome, [])), decided)
                 decided = normalize([*decided, *spans])
                 acknowledgements += (Acknowledgement(topic, partition, *span, OUTCOMES[outcome]) for span in spans)
-        applied = dict.fromkeys(OUTCOMES, 0)
-        for taken in await self._consumer.acknowledge(acknowledgements):
-            applied[taken.type.name.lower()] += taken.last_offset - taken.first_offset + 1
-        return applied
+        return await self._tell(acknowledgements)
 
 
 def _advice(error: Exception) -> str:

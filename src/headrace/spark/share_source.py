@@ -11,24 +11,25 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from headrace.client import AcquiredRange, ClientError
 
 from .acknowledge import OutcomeWriter
+from .columns import SPARK_HEADERS, SPARK_SCHEMA
 from .executor import SharePartition, read, split
+from .group_settings import settle
 from .option_parsing import SourceError, one_line
 from .options import ShareOptions
 from .session import ShareSession
+from .subscribed import subscribed_topics
 
-_SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-_HEADERS = ", headers array<struct<key: string, value: binary>>"
 _CHECK_TIMEOUT_MS = 10_000
 _LAG_INTERVAL_S = 1.0
 
@@ -48,9 +49,10 @@ class ShareDataSource(DataSource):
         return "kafka-share"
 
     def schema(self) -> str:
-        """The columns, after a look at whether the broker and the topics are there.
+        """The columns, after a look at whether the broker, the topics and the group are as the options say.
 
-        :raises SourceError: an option is wrong, the broker does not answer, or a topic does not exist
+        :raises SourceError: an option is wrong, the broker does not answer, a topic does not exist, or the group is of
+            another type or has other settings
         """
         options = self._parse(source=True)
         try:
@@ -58,11 +60,11 @@ class ShareDataSource(DataSource):
             asyncio.run(_check(options))
         except (ClientError, SourceError) as error:
             raise one_line(error) from None
-        return _SCHEMA + (_HEADERS if options.include_headers else "") + ", deliveryCount int"
+        return ", ".join([SPARK_SCHEMA, *([SPARK_HEADERS] if options.include_headers else []), "deliveryCount int"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The source."""
-        return ShareStreamReader(self._parse(source=True), schema)
+        return ShareStreamReader(self._parse(source=True))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The sink for outcomes."""
@@ -82,7 +84,8 @@ class ShareDataSource(DataSource):
 async def _check(options: ShareOptions) -> None:
     cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
     try:
-        await cluster.topics(options.subscription.topics)
+        await subscribed_topics(cluster, options.subscription)
+        await settle(cluster, options.group_id, options.group_settings, only_check=True)
     finally:
         await cluster.close()
 
@@ -95,9 +98,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     its records again.
     """
 
-    def __init__(self, options: ShareOptions, schema: StructType) -> None:
+    def __init__(self, options: ShareOptions) -> None:
         self._options = options
-        self._schema = schema
         self._session: ShareSession | None = None
         self._ranges: Sequence[AcquiredRange] = ()
         self._offset: dict[str, Any] | None = None
@@ -136,8 +138,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: SharePartition) -> Iterator[pa.RecordBatch]:
         """One task: the values of its offsets. Runs in an executor."""
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        return read(partition, self._options.kafka, schema)
+        return read(partition, self._options.kafka, headers=self._options.include_headers)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark says that the batch is done; by then :meth:`latestOffset` has mostly acknowledged it."""
@@ -152,13 +153,13 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise one_line(error) from None
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The group's lag per topic and partition, for ``StreamingQuery.lastProgress``."""
+        """For ``StreamingQuery.lastProgress``: the group's lag per topic and partition, and what this query did."""
         if self._session is None:
             return None
         if time.monotonic() - self._lag_at_s > _LAG_INTERVAL_S:
             self._lag = self._session.lag()
             self._lag_at_s = time.monotonic()
-        return {"lag": self._lag}
+        return {"lag": self._lag, **asdict(self._session.counts)}
 
     def stop(self) -> None:
         """Leave the group and release what is held."""

@@ -1,0 +1,99 @@
+"""`format("kafka-share")` and the group behind it: its topics, its settings, its progress, and how it is reached."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.spark.conftest import Batches, Queue
+from tests.support import unique, wait_until
+
+pytestmark = pytest.mark.spark
+
+MakeQueue = Callable[..., Queue]
+Drain = Callable[..., Batches]
+
+
+def reported(query: StreamingQuery) -> dict[str, Any]:
+    """What the source's part of the last progress reports as its latest offset."""
+    progress = query.lastProgress
+    text = progress.sources[0].latestOffset if progress else None
+    return json.loads(text) if text else {}
+
+
+def test_a_pattern_takes_in_new_topics_and_progress_shows_what_was_done(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
+    prefix, group_id = unique("delays"), unique("workers")
+    topics = [queue(30, 2, f"{prefix}-{name}", group_id) for name in ("east", "west")]
+    queue(10, 1, f"not-{prefix}", group_id)
+    batches = Batches()
+    options = topics[0].options(subscribe=None, subscribePattern=f"{prefix}-.*")
+    frame = spark.readStream.format("kafka-share").options(**options).load()
+    query = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        wait_until(lambda: len(batches.all()) == 60, 60, "the first two topics")
+        topics.append(queue(30, 2, f"{prefix}-north", group_id))
+        wait_until(lambda: len(batches.all()) == 90, 60, "the new topic")
+        wait_until(lambda: reported(query).get("accepted") == 90, 60, "all to be accepted")
+        no_lag = {topic.topic: {"0": 0, "1": 0} for topic in topics}
+        wait_until(lambda: reported(query).get("lag") == no_lag, 60, "the lag to be told")
+        progress = reported(query)
+    finally:
+        query.stop()
+
+    assert Counter(row.topic for row in batches.all()) == {topic.topic: 30 for topic in topics}
+    del progress["lag"]
+    assert progress == {"acquired": 90, "redelivered": 0, "accepted": 90, "released": 0, "rejected": 0}
+
+
+def test_a_new_group_gets_its_settings_and_another_keeps_its_own(
+    spark: SparkSession, queue: MakeQueue, drain: Drain
+) -> None:
+    flights = queue(40)
+    settings = {"share.delivery.count.limit": "2", "share.isolation.level": "read_committed"}
+
+    batches = drain(flights, outcome__default="release", **settings)
+
+    assert flights.group_configs(*settings, "share.auto.offset.reset") == {
+        **settings,
+        "share.auto.offset.reset": "earliest",
+    }
+    assert Counter(row.deliveryCount for row in batches.all()) == {1: 40, 2: 40}
+    assert flights.is_drained()
+    with pytest.raises(AnalysisException) as caught:
+        spark.readStream.format("kafka-share").options(**flights.options(share__delivery__count__limit=3)).load()
+    assert "exists and has share.delivery.count.limit=2" in str(caught.value)
+    assert "remove the option" in str(caught.value)
+    assert flights.group_configs("share.delivery.count.limit") == {"share.delivery.count.limit": "2"}
+
+
+def test_a_setting_that_the_broker_does_not_take_is_refused_on_load(spark: SparkSession, queue: MakeQueue) -> None:
+    flights = queue(0)
+    with pytest.raises(AnalysisException, match=r"share\.record\.lock\.duration\.ms"):
+        spark.readStream.format("kafka-share").options(**flights.options(share__record__lock__duration__ms=5)).load()
+    assert flights.group_configs("share.auto.offset.reset") == {"share.auto.offset.reset": "latest"}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_of_another_type_is_refused_on_load(spark: SparkSession, queue: MakeQueue, protocol: str) -> None:
+    flights = queue(1)
+    consumer = Consumer(
+        {"bootstrap.servers": flights.bootstrap_servers, "group.id": flights.group_id, "group.protocol": protocol}
+    )
+    consumer.subscribe([flights.topic])
+    wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), 30, "a consumer group")
+    try:
+        with pytest.raises(AnalysisException, match=r"consumer group, not a share group: choose another kafka\.group"):
+            spark.readStream.format("kafka-share").options(**flights.options()).load()
+    finally:
+        consumer.close()
