@@ -41,9 +41,10 @@ class SecureKafka:
         self.folder = folder
         (folder / "kafka").mkdir()
         _certificates(folder)
-        secure, tls = free_port_pair(), free_port_pair()
-        self.sasl, self.sasl_tls, self.tls = (f"127.0.0.1:{port}" for port in (secure, secure + 1, tls))
         self.peer = KafkaPeer(folder / "kafka", heap="512m")
+        secure = free_port_pair(self.peer.port)
+        tls = free_port_pair(self.peer.port, secure)
+        self.sasl, self.sasl_tls, self.tls = (f"127.0.0.1:{port}" for port in (secure, secure + 1, tls))
         advertised = (
             f"PLAINTEXT://{self.peer.bootstrap_servers},SASL_PLAINTEXT://{self.sasl},SASL_SSL://{self.sasl_tls},"
             f"SSL://{self.tls}"

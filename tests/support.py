@@ -52,12 +52,14 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str, interval
         time.sleep(interval_s)
 
 
-def free_port_pair() -> int:
-    """A port that is free, and whose successor is free too."""
+def free_port_pair(*besides: int) -> int:
+    """A port that is free, and whose successor is free too; none of the pairs that begin with `besides`."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))
             port: int = first.getsockname()[1]
+            if any(abs(port - taken) < 2 for taken in besides):
+                continue
             try:
                 second.bind(("127.0.0.1", port + 1))
             except (OSError, OverflowError):
