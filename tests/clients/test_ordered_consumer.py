@@ -176,8 +176,11 @@ def test_read_committed_waits_behind_no_open_transaction(bootstrap_servers, conf
         assert sorted(taken) == [(left, 0, 2), (right, 0, 1)]
         # Markers count as read: the group has no lag left.
         consumer.commit()
-        wait_until(lambda: consumer.poll(0.05) is None and consumer.current_lag(TopicPartition(right, 0)) == 0,
-                   PATIENCE_S, "the end")
+        wait_until(
+            lambda: consumer.poll(0.05) is None and consumer.current_lag(TopicPartition(right, 0)) == 0,
+            PATIENCE_S,
+            "the end",
+        )
     with OrderedConsumer(topics, group_id, conf={**conf, "isolation.level": "read_uncommitted"}) as consumer:
         assert nothing(consumer)
         committed = consumer._consumer.committed([TopicPartition(right, 0)], timeout=PATIENCE_S)
@@ -341,4 +344,3 @@ def test_current_lag_of_what_is_not_assigned(conf, topics, group_id):
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(0)
     assert list(consumer) == []
-

@@ -1,0 +1,210 @@
+"""`format("kafka-lag")`: the progress of groups as a table, and what its options take."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.admin import AdminClient
+from headrace.client.group_requests import ListedGroup
+from headrace.client.lag_rows import LagRow
+from headrace.spark.lag_options import DEFAULT_GROUPS_PER_TASK, LagOptions
+from headrace.spark.lag_source import LagDataSource, LagStreamReader, plan, record_batch
+from headrace.spark.option_parsing import SourceError
+from tests.clients.confluent import PATIENCE_S, create_topic
+from tests.spark.conftest import Batches, finish
+from tests.support import unique, wait_until
+
+COLUMNS = [
+    "cluster", "group_id", "group_type", "group_state", "topic", "partition", "member_id", "client_id", "host",
+    "start_offset", "committed_offset", "end_offset", "last_stable_offset", "delivery_complete_count", "lag",
+    "time_lag_ms", "leader_epoch", "metadata", "snapshot_time",
+]  # fmt: skip
+
+
+class Team:
+    """Groups with a common prefix on a topic of two partitions with five records each, an hour old."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.prefix = unique("team")
+        self.topic = create_topic(bootstrap_servers, unique("topic"), partitions=2)
+        producer = Producer({"bootstrap.servers": bootstrap_servers})
+        for number in range(10):
+            hour_ago_ms = int(time.time() * 1000) - 3_600_000
+            producer.produce(self.topic, b"x", partition=number % 2, timestamp=hour_ago_ms)
+        assert producer.flush(PATIENCE_S) == 0
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def commit(self, name: str, offset: int) -> None:
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        group_id = f"{self.prefix}-{name}"
+        partitions = [TopicPartition(self.topic, number, offset) for number in range(2)]
+        asked = ConsumerGroupTopicPartitions(group_id, partitions)
+        self.admin.alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S)
+
+    def share(self, name: str, offset: int) -> None:
+        starts = [TopicPartition(self.topic, number, offset) for number in range(2)]
+        for future in self.admin.alter_share_group_offsets(f"{self.prefix}-{name}", starts).values():
+            future.result(PATIENCE_S)
+
+    def options(self, **more: Any) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "groupsPattern": f"{self.prefix}-.*",
+            **{name.replace("__", "."): str(value) for name, value in more.items()},
+        }
+
+
+@pytest.fixture
+def team(bootstrap_servers: str) -> Team:
+    made = Team(bootstrap_servers)
+    made.commit("billing", 2)
+    made.commit("mailing", 5)
+    made.share("packing", 4)
+    return made
+
+
+def lags(rows: list[Row] | DataFrame, team: Team) -> dict[tuple[str, int], int]:
+    found = rows if isinstance(rows, list) else rows.collect()
+    return {(row.group_id.removeprefix(team.prefix), row.partition): row.lag for row in found}
+
+
+ALL = {(name, number): lag for name, lag in (("-billing", 3), ("-mailing", 0), ("-packing", 1)) for number in (0, 1)}
+
+
+@pytest.mark.spark
+def test_a_batch_is_a_snapshot(spark: SparkSession, team: Team) -> None:
+    frame = spark.read.format("kafka-lag").options(**team.options(groupsPerTask=2)).load()
+    assert frame.columns == COLUMNS
+    assert frame.rdd.getNumPartitions() == 2
+    rows = frame.collect()
+    assert lags(rows, team) == ALL
+    assert {row.group_type for row in rows} == {"classic", "share"}
+    (taken,) = {row.snapshot_time for row in rows}
+    assert abs(taken.timestamp() - time.time()) < 300
+    assert {round(row.time_lag_ms / 3_600_000) for row in rows if row.lag} == {1}
+    assert {row.time_lag_ms for row in rows if not row.lag} == {0}
+    (billing, *_) = sorted(row for row in rows if row.group_id.endswith("billing"))
+    assert (billing.topic, billing.committed_offset, billing.end_offset) == (team.topic, 2, 5)
+    assert billing.member_id is None and billing.metadata == ""
+
+    team.commit("billing", 5)
+    team.commit("new", 0)
+    again = spark.read.format("kafka-lag").options(**team.options(timeLag="false", groupTypes="Classic")).load()
+    expected = {("-billing", 0): 0, ("-mailing", 0): 0, ("-new", 0): 5}
+    assert lags(again.where(F.col("partition") == 0), team) == expected
+
+
+@pytest.mark.spark
+def test_a_stream_is_a_snapshot_per_trigger(spark: SparkSession, team: Team, tmp_path: Path) -> None:
+    batches = Batches()
+    stream = spark.readStream.format("kafka-lag").options(**team.options(timeLag="false")).load()
+    writer = stream.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    finish(writer.trigger(availableNow=True).start())
+    assert [lags(rows, team) for rows in batches.rows] == [ALL]
+
+    team.commit("billing", 4)
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    try:
+        wait_until(lambda: len(batches.rows) >= 3 or query.exception(), 120, "two more snapshots")
+    finally:
+        query.stop()
+    assert query.exception() is None
+    first, second, third = ({row.snapshot_time for row in rows} for rows in batches.rows[:3])
+    assert len(first) == len(second) == len(third) == 1 and max(first) < max(second) < max(third)
+    assert lags(batches.rows[2], team)["-billing", 0] == 1
+
+
+@pytest.mark.spark
+def test_an_unreachable_cluster_fails_the_load_with_one_line(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match=r"no broker answers at 127\.0\.0\.1:1: Connection refused") as raised:
+        spark.read.format("kafka-lag").option("kafka.bootstrap.servers", "127.0.0.1:1").load()
+    assert "Traceback" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "set the option kafka.bootstrap.servers: HOST:PORT of the cluster"),
+        ({"group": "g"}, "unknown option 'group': did you mean groups?"),
+        ({"groups": "a,b", "groupsPattern": "x"}, "set one of the options groups and groupsPattern, not both"),
+        ({"topicsPattern": "("}, "option topicsPattern is not a regular expression: missing ), unterminated"),
+        ({"groupTypes": "share,queue"}, "option groupTypes has 'queue': say some of classic, consumer, share, streams"),
+        ({"timeLag": "yes"}, "option timeLag is 'yes': say true, false"),
+        ({"groupsPerTask": "0"}, "option groupsPerTask is '0': say a whole number from 1"),
+        ({"kafka.isolation.level": "none"}, "option kafka.isolation.level is 'none': say read_uncommitted, read_com"),
+    ],
+)
+def test_wrong_options(given: dict[str, str], complaint: str) -> None:
+    servers = {"kafka.bootstrap.servers": "127.0.0.1:1"} if given else {}
+    with pytest.raises(SourceError) as raised:
+        LagOptions.parse({**servers, **given})
+    assert str(raised.value).startswith(complaint)
+
+
+def test_options() -> None:
+    servers = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+    bare = LagOptions.parse(servers)
+    assert bare.groups_per_task == DEFAULT_GROUPS_PER_TASK
+    assert bare.query.time_lag and not bare.query.read_committed and bare.query.all_topics
+    given = {"groups": "a, b", "topics": "t", "kafka.isolation.level": "read_committed", "groupTypes": "SHARE"}
+    query = LagOptions.parse({**servers, **given}).query
+    assert (query.groups, query.topics, query.read_committed, query.group_types) == (
+        ("a", "b"),
+        ("t",),
+        True,
+        ("share",),
+    )
+
+
+def test_making_a_source_and_its_readers_opens_nothing() -> None:
+    source = LagDataSource({"kafka.bootstrap.servers": "127.0.0.1:1"})
+    assert source.name() == "kafka-lag"
+    source.reader(None), source.streamReader(None)  # type: ignore[arg-type]
+
+
+def test_offsets_count_snapshots() -> None:
+    reader = LagStreamReader(LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1"}))
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, None) == {"snapshot": 1}  # type: ignore[arg-type]
+    assert reader.latestOffset({"snapshot": 41}, None) == {"snapshot": 42}  # type: ignore[arg-type]
+    assert reader.partitions({"snapshot": 3}, {"snapshot": 3}) == []
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset({"snapshot": 42}, None) == {"snapshot": 43}  # type: ignore[arg-type]
+    assert reader.latestOffset({"snapshot": 43}, None) == {"snapshot": 43}  # type: ignore[arg-type]
+
+
+def test_groups_are_divided_into_tasks_by_coordinator(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def listed(*_: object) -> tuple[list[ListedGroup], list[str]]:
+        return [ListedGroup(f"g{number}", "share", "share", "Empty", 1) for number in range(7)], ["beware"] * 30
+
+    monkeypatch.setattr("headrace.spark.lag_source.wanted_groups", listed)
+    options = LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "groupsPerTask": "3"})
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        tasks = plan(options)
+    assert [len(task.groups) for task in tasks] == [3, 3, 1]
+    assert len({task.snapshot_time_ms for task in tasks}) == 1
+    assert len(caplog.messages) == 21 and caplog.messages[-1].endswith("and 10 more of that kind")
+
+
+def test_rows_become_columns() -> None:
+    row = LagRow(
+        "c", "g", "share", "Stable", "t", 3, None, None, None, 5, None, 9, 9, 1, 3, 20, 0, None, 1_700_000_000_123
+    )
+    batch = record_batch([row, row._replace(topic=None, partition=None, lag=None)])
+    assert batch.schema.names == COLUMNS
+    first, second = batch.to_pylist()
+    assert first["snapshot_time"].timestamp() == pytest.approx(1_700_000_000.123)
+    assert (first["start_offset"], first["committed_offset"], second["topic"], second["lag"]) == (5, None, None, None)
