@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "share-groups": "list, describe, reset and delete share groups",
     "consumer-groups": "list, describe, reset and delete consumer groups",
     "groups": "list the groups of all types",
+    "lag show": "show how far the groups of all types are",
     "console-share-consumer": "show the records of a topic as a member of a share group",
     "perf produce": "measure how fast records are written",
     "perf share-consume": "measure how fast a share group reads",

@@ -84,6 +84,13 @@ def port_number(text: str) -> int:
     return int(text)
 
 
+def positive_seconds(text: str) -> float:
+    """A number of seconds above 0, as in ``0.5``."""
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or not float(text):
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return float(text)
+
+
 def setting(text: str) -> tuple[str, str]:
     """``KEY=VALUE``."""
     key, separator, value = text.partition("=")

@@ -244,11 +244,13 @@ class OrderedConsumer:
         now_ms = self._now_ms()
         for task in self._tasks.values():
             if task.merge.empty_queues:
-                task.update_lags({
-                    name: self._consumer.known_lag(name)
-                    for name in task.partitions
-                    if name in self._assigned and not task.merge.count(name)
-                })
+                task.update_lags(
+                    {
+                        name: self._consumer.known_lag(name)
+                        for name in task.partitions
+                        if name in self._assigned and not task.merge.count(name)
+                    }
+                )
                 if (text := task.to_log(now_ms)) is not None:
                     logger.info("%s", text)
         self._before_look, self._last_look_s = LOOK_RECORDS, time.monotonic()
