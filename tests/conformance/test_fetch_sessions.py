@@ -182,6 +182,19 @@ def test_a_request_that_was_overtaken_in_its_session_is_refused(
     assert (overtaken.error, overtaken.told) == (INVALID_EPOCH, {})
 
 
+def test_a_request_whose_session_is_ended_by_another(
+    topic: Topic, fetcher: Fetcher, other_connection: Connection, differs: Callable[..., Any]
+) -> None:
+    where = "a Fetch that waits in a session which is ended"
+    fetcher.open({(topic, 0): 0})
+    session_id = fetcher.session_id
+    sent = fetcher.send({}, max_wait=differs(where, kafka=1_000, headrace=LONG_MS), connection=other_connection)
+    assert not other_connection.has_response(within_s=0.2)
+    fetcher.fetch({}, epoch=-1)
+    assert fetcher.receive(sent, other_connection).error == differs(where, kafka=OK, headrace=NOT_FOUND)
+    assert fetcher.fetch({}, session_id=session_id, epoch=2).error == NOT_FOUND
+
+
 # What is told --------------------------------------------------------------------------------------------------------
 
 
@@ -216,13 +229,18 @@ def test_errors_are_told_until_they_are_gone(world: World, topic: Topic, version
     assert fetcher.go_on() == {}
 
 
+@pytest.mark.parametrize("in_session", [True, False])
 def test_what_does_not_exist_keeps_nobody_from_waiting(
-    topic: Topic, fetcher: Fetcher, other_connection: Connection
+    topic: Topic, fetcher: Fetcher, other_connection: Connection, in_session: bool
 ) -> None:
     unknown = {(topic, 7): "UNKNOWN_TOPIC_OR_PARTITION"}
     assert fetcher.open({(topic, 7): 0}, max_wait=LONG_MS) == unknown  # there is nothing else
-    fetcher.go_on({(topic, 0): 0})
-    sent = fetcher.send({}, max_wait=LONG_MS, connection=other_connection)
+    if in_session:
+        fetcher.go_on({(topic, 0): 0})
+        sent = fetcher.send({}, max_wait=LONG_MS, connection=other_connection)
+    else:
+        everything = {(topic, 0): 0, (topic, 7): 0}
+        sent = fetcher.send(everything, epoch=-1, max_wait=LONG_MS, connection=other_connection)
     assert not other_connection.has_response(within_s=0.2)
     topic.produce(1)
     assert other_connection.has_response(within_s=PATIENCE_S)
