@@ -126,5 +126,5 @@ def test_rebalances_of_consumer_groups(broker: Broker, world: World) -> None:
     assert meters.moved() == one
     second.leave()
     assert meters.moved() == {}
-    wait_until(lambda: not world.groups(["Stable", "Reconciling"], ["consumer"]), PATIENCE_S, "the session's end")
+    wait_until(lambda: not world.groups(["Assigning", "Stable", "Reconciling"]), PATIENCE_S, "the session's end")
     assert meters.moved() == {}
