@@ -193,6 +193,62 @@ def test_a_crash_between_any_two_appends(
 
 
 @pytest.mark.parametrize("end", [commit, abort])
+def test_a_crash_at_the_start_that_completes_it(
+    tmp_path: Path, fail: Callable[..., None], end: Callable[..., object]
+) -> None:
+    """However often a start dies, between whatever appends, the next one goes on."""
+
+    def left_behind(data_dir: Path) -> Path:
+        """The files as a process leaves them that dies now."""
+        found = tmp_path / str(uuid.uuid4())
+        shutil.copytree(data_dir, found)
+        (found / "lock").unlink(missing_ok=True)
+        return found
+
+    def started(data_dir: Path, appends: int) -> bool:
+        """Whether a start came to its end when the append of this number failed."""
+        broker = Broker(Config(CONFIG), data_dir)
+        fail(appends)
+        try:
+            broker.start()
+        except Crash:
+            return False
+        finally:
+            fail(0)
+        broker.close()
+        return True
+
+    async def decided(crash: int) -> Path:
+        broker = begun(tmp_path / str(uuid.uuid4()))
+        producer = come(broker)
+        open_transaction(broker, producer)
+        fail(crash)
+        with pytest.raises(Crash):
+            end(broker, producer, 0)
+        fail(0)
+        found = left_behind(broker.data_dir)
+        broker.close()
+        return found
+
+    async def story() -> None:
+        for crash in (2, 4):  # before the first marker, and before one in the middle
+            data_dir, deaths = await decided(crash), 0
+            for appends in range(1, 10):
+                copy = left_behind(data_dir)
+                if started(copy, appends):
+                    break
+                deaths += 1
+                data_dir = left_behind(copy) if appends % 2 else data_dir  # what it did may be there, or all lost
+                again = begun(left_behind(copy))
+                assert seen(again) == ("everything" if end is commit else "nothing")
+                assert not again.transactions.coordinator.prepared
+                again.close()
+            assert deaths > 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("end", [commit, abort])
 def test_a_disk_that_is_full_at_any_append(
     tmp_path: Path, fail: Callable[..., None], end: Callable[..., object]
 ) -> None:
