@@ -64,6 +64,31 @@ class Copier:
             self.process.wait()
 
 
+class HardStart:
+    """Starts of a broker that are killed while they recover, before one that is not.
+
+    :ivar killed: starts that were killed before the broker listened
+    """
+
+    def __init__(self, server: HeadraceProcess, rng: random.Random) -> None:
+        self.server, self.rng, self.killed = server, rng, 0
+        before = time.monotonic()
+        server.start()
+        self._usual_s = time.monotonic() - before
+
+    def __call__(self) -> None:
+        server = self.server
+        for _ in range(self.rng.randrange(3)):
+            server.output.clear()
+            server.spawn()
+            time.sleep(self.rng.uniform(0.4, 1) * self._usual_s)  # less is before it does anything
+            server.kill()
+            self.killed += not any("is listening" in line for line in server.output)
+        before = time.monotonic()
+        server.start()
+        self._usual_s = time.monotonic() - before
+
+
 def committed_records(bootstrap_servers: str, topic: str) -> list[bytes]:
     """All values that a reader of committed records sees."""
     reader = Consumer(
@@ -106,7 +131,8 @@ def test_each_record_is_copied_exactly_once(tmp_path: Path, kafka_libs: Path) ->
     seed = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"HEADRACE_TEST_SEED={seed}")
     rng = random.Random(seed)
-    server = HeadraceProcess(tmp_path / "data", CONFIGS).start()
+    server = HeadraceProcess(tmp_path / "data", CONFIGS)
+    start = HardStart(server, rng)
     copiers: dict[str, Copier] = {}
     victims: Counter[str] = Counter()
     try:
@@ -141,7 +167,7 @@ def test_each_record_is_copied_exactly_once(tmp_path: Path, kafka_libs: Path) ->
             if victim != "broker":
                 rng.choice(list(copiers.values())).kill()
             if victim != "client":
-                server.start()
+                start()
 
         def done() -> bool:
             progress(dict.fromkeys(copiers, 0))
@@ -152,7 +178,8 @@ def test_each_record_is_copied_exactly_once(tmp_path: Path, kafka_libs: Path) ->
             copier.kill()
         for name in copiers:
             assert sorted(committed_records(server.bootstrap_servers, name)) == sorted(expected)
-        print(f"{ROUNDS} kills: {dict(victims)}, starts {[copier.starts for copier in copiers.values()]}")
+        print(f"{ROUNDS} kills: {dict(victims)}; {start.killed} of a starting broker")
+        print(f"starts: {[copier.starts for copier in copiers.values()]}")
         admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
         assert [offsets_behind(admin, name) for name in copiers] == [0, 0]
     finally:
