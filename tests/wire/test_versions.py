@@ -141,7 +141,7 @@ def test_request_arrives_in_the_latest_shape(key: int, version: int) -> None:
 def test_a_failure_is_told_where_the_client_looks(key: int, version: int) -> None:
     wire = codec(key, version)
     adapted = adapt(filled(wire.request_type), wire, APIS[key].highest, CATALOG)
-    refused = refuse_all(adapted.request, codec(key, APIS[key].highest).response_type, ErrorCode.KAFKA_STORAGE_ERROR)
+    refused = refuse_all(adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.KAFKA_STORAGE_ERROR)
     response = answered(key, version, wire.write_response(77, adapted.back(refused)))
     if key != 3:  # Metadata says errors with topics only; below version 13 it has no place for a general one
         assert set(errors_in(response)) == {ErrorCode.KAFKA_STORAGE_ERROR}
@@ -153,23 +153,23 @@ def test_topics_by_name_get_their_name_back(version: int) -> None:
     request = filled(wire.request_type)
     adapted = adapt(request, wire, 13, CATALOG)
     assert adapted.request.topic_data[0].topic_id == KNOWN_ID
-    refused = refuse_all(adapted.request, codec(0, 13).response_type, ErrorCode.NONE)
+    refused = refuse_all(adapted.request, codec(0, 13).answer_type, ErrorCode.NONE)
     response = answered(0, version, wire.write_response(77, adapted.back(refused)))
     assert response.responses[0].name == "known"
     assert response.responses[0].partition_responses[0].index == 3
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 9), (1, 12), (8, 9)])
+@pytest.mark.parametrize(("key", "version"), [(0, 9), (1, 12)])
 def test_unknown_name_is_not_told_about_topic_ids(key: int, version: int) -> None:
     wire = codec(key, version)
-    field = {0: "topic_data", 1: "topics", 8: "topics"}[key]
+    field = {0: "topic_data", 1: "topics"}[key]
     request = filled(wire.request_type)
     topic = getattr(request, field)[0]
     name_field = dataclasses.fields(topic)[0].name
     request = dataclasses.replace(request, **{field: (dataclasses.replace(topic, **{name_field: "nope"}),)})
     adapted = adapt(request, wire, APIS[key].highest, CATALOG)
     assert getattr(adapted.request, field)[0].topic_id not in CATALOG.topics_by_id
-    refused = refuse_all(adapted.request, codec(key, APIS[key].highest).response_type, ErrorCode.UNKNOWN_TOPIC_ID)
+    refused = refuse_all(adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.UNKNOWN_TOPIC_ID)
     if key == 1:
         refused = dataclasses.replace(refused, error_code=ErrorCode.NONE)
     response = answered(key, version, wire.write_response(77, adapted.back(refused)))
@@ -218,7 +218,7 @@ def test_a_cut_request_is_refused(key: int, version: int) -> None:
             wire.read_request(frame[:end], body)
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@pytest.mark.parametrize(("key", "version"), [one for one in EVERY_VERSION if not codec(*one).by_hand])
 def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> None:
     response = filled(codec(key, version).response_type)
     by_kio = io.BytesIO()

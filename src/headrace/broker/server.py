@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             version, client = header.api_version, header.client_id
             log.error("%s v%d of %s failed: %s", api.name, version, client, request, exc_info=error)
-        return refuse_all(request, codec(api.key, api.highest).response_type, code)
+        return refuse_all(request, codec(api.key, api.highest).answer_type, code)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
         """A client newer than this broker learns in version 0, which all can read, what is served (KIP-511)."""

@@ -7,77 +7,67 @@ does not get that far.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from kio.schema.offset_commit.v10.request import OffsetCommitRequest
-from kio.schema.offset_commit.v10.response import (
+from headrace.broker.broker import Broker
+from headrace.broker.catalog import Topic
+from headrace.errors import ErrorCode
+from headrace.groups.classic_member import MemberIdentity
+from headrace.groups.offsets import NO_RETENTION, Commit
+from headrace.wire.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode
-from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import NO_RETENTION, Commit
-from headrace.wire.messages import NO_THROTTLE
-
 from . import RequestContext
 from .group_requests import milliseconds
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-_UNSAID = timedelta(milliseconds=NO_RETENTION)
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> Any:
-    commits = []
-    refused = []  # for each topic its error, or for each partition whether it exists
-    for asked in request.topics:
-        topic = broker.catalog.topics_by_id.get(asked.topic_id)
-        if topic is None:
-            refused.append((asked, ErrorCode.UNKNOWN_TOPIC_ID, 0))
-            continue
-        refused.append((asked, ErrorCode.NONE, topic.partitions))
-        commits += [
-            Commit(
-                topic.name,
-                topic.topic_id,
-                partition.partition_index,
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata,
-            )
-            for partition in asked.partitions
-            if 0 <= partition.partition_index < topic.partitions
-        ]
+    found = [(asked, _topic(broker, asked)) for asked in request.topics]
+    commits = [
+        Commit(topic.name, topic.topic_id, *partition)
+        for asked, topic in found
+        if topic is not None
+        for partition in asked.partitions
+        if 0 <= partition.partition_index < topic.partitions
+    ]
     codes = iter(_commit(broker, request, context, commits) if commits else ())
     topics = []
-    for asked, code, count in refused:
-        partitions = []
-        for partition in asked.partitions:
-            index = partition.partition_index
-            if code:
-                error_code = code
-            elif 0 <= index < count:
-                error_code = next(codes)
-            else:
-                error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error_code))
-        topics.append(OffsetCommitResponseTopic(topic_id=asked.topic_id, partitions=tuple(partitions)))
-    return broker.when_durable(OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(topics)))
+    for asked, topic in found:
+        count = 0 if topic is None else topic.partitions
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None and topic is None else _UNKNOWN
+        partitions = tuple(
+            OffsetCommitResponsePartition(index, next(codes) if 0 <= index < count else unknown)
+            for index, *_ in asked.partitions
+        )
+        topics.append(OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id))
+    return broker.when_durable(OffsetCommitResponse(tuple(topics)))
+
+
+def _topic(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
+    if asked.name is not None:
+        return broker.catalog.topics.get(asked.name)
+    return None if asked.topic_id is None else broker.catalog.topics_by_id.get(asked.topic_id)
 
 
 def _commit(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext, commits: list[Commit]
 ) -> tuple[ErrorCode, ...]:
+    asked_retention = context.legacy.get("retention_time")
     outcome = broker.groups.commit(
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id_or_member_epoch,
         commits,
         broker.now_ms(),
-        retention_ms=milliseconds(context.legacy.get("retention_time", _UNSAID)),
+        retention_ms=NO_RETENTION if asked_retention is None else milliseconds(asked_retention),
         says_group_unknown=context.api_version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
     )
     return broker.submit(broker.groups, request.group_id, outcome)

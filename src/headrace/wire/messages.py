@@ -25,8 +25,8 @@ NO_THROTTLE = NO_TIME
 Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
 """``read(frame, offset)``: a message and the position behind it; raises anything when the bytes are no such message."""
 
-_BY_HAND = {(0, 13): ".produce"}
-"""Messages that have a module of their own, with ``read`` for the request and ``write`` for the response."""
+_BY_HAND = {(0, 13): ".produce", (8, 8): ".offset_commit", (8, 9): ".offset_commit", (8, 10): ".offset_commit"}
+"""Messages that have a module of their own, with a ``reader`` of requests, and a ``writer`` of the ``ANSWER_TYPE``."""
 
 # A frame goes out as one piece; of one larger than this, values of at least a page are not copied into it.
 _JOIN_BYTES = 64 * 1024
@@ -57,12 +57,16 @@ class Codec:
 
     :param request_type: kio's class of this version's request
     :param response_type: kio's class of this version's response
+    :param answer_type: the class that this version is answered in
+    :param by_hand: requests are read into, and responses written from, classes that serve for the latest version too
     """
 
     api_key: int
     version: int
     request_type: Any
     response_type: Any
+    answer_type: Any
+    by_hand: bool
     _read_request: Read
     _write_response: Write
     _flexible_request: bool
@@ -122,8 +126,10 @@ def codec(api_key: int, version: int) -> Codec:
         version=version,
         request_type=request_type,
         response_type=response_type,
-        _read_request=module.read if module else _skimmed(request_type),
-        _write_response=module.write if module else writer(response_type),
+        answer_type=module.ANSWER_TYPE if module else response_type,
+        by_hand=module is not None,
+        _read_request=module.reader(version) if module else _skimmed(request_type),
+        _write_response=module.writer(version) if module else writer(response_type),
         _flexible_request=request_type.__header_schema__.__version__ >= 2,
         _flexible_response_header=response_type.__header_schema__.__version__ >= 1,
     )

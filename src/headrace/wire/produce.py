@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from struct import Struct
 from typing import Any, ClassVar
 
@@ -20,13 +19,12 @@ from kio.schema.produce.v13 import response as kio_response
 from headrace import varint
 from headrace.errors import ErrorCode
 
-from .frames import BadFrame, skip_tagged_fields
-from .writer import NO_TIME, writer
+from .fields import ID_BYTES, array_length, nullable_string, span, topic_id_of
+from .frames import skip_tagged_fields
+from .writer import NO_TIME
+from .writer import writer as general_writer
 
 API_KEY, VERSION = 0, 13
-
-TOPIC_IDS_KEPT = 1024
-"""Topic ids that need not be made anew from their bytes."""
 
 
 @dataclass(slots=True)
@@ -106,12 +104,6 @@ class ProduceResponse:
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _INDEX = Struct(">i")
-_ID_BYTES = 16
-
-
-@lru_cache(TOPIC_IDS_KEPT)
-def _topic_id(data: bytes) -> uuid.UUID:
-    return uuid.UUID(bytes=data)
 
 
 def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
@@ -120,11 +112,11 @@ def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
     :raises BadFrame: when the bytes are no such request; also IndexError, ValueError or struct.error, which mean that
     """
     frame = memoryview(frame)
-    transactional_id, offset = _nullable_string(frame, offset)
+    transactional_id, offset = nullable_string(frame, offset)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, offset)
     offset += _ACKS_AND_TIMEOUT.size
     topics = []
-    count, offset = _count(frame, offset)
+    count, offset = array_length(frame, offset)
     for _ in range(count):
         topic, offset = _topic(frame, offset)
         topics.append(topic)
@@ -132,44 +124,29 @@ def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
 
 
 def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
-    end = offset + _ID_BYTES
-    topic_id = _topic_id(bytes(frame[offset:end]))
+    end = offset + ID_BYTES
+    topic_id = topic_id_of(bytes(frame[offset:end]))
     partitions = []
-    count, offset = _count(frame, end)
+    count, offset = array_length(frame, end)
     for _ in range(count):
         (index,) = _INDEX.unpack_from(frame, offset)
-        records, offset = _nullable_data(frame, offset + _INDEX.size)
-        partitions.append(PartitionProduceData(index, records))
-        offset = skip_tagged_fields(frame, offset)
+        start, end = span(frame, offset + _INDEX.size)
+        partitions.append(PartitionProduceData(index, None if end < start else frame[start:end]))
+        offset = skip_tagged_fields(frame, max(start, end))
     return TopicProduceData(topic_id, tuple(partitions)), skip_tagged_fields(frame, offset)
 
 
-def _count(frame: memoryview, offset: int) -> tuple[int, int]:
-    """How many elements an array claims. Each is read before the next, so a false claim ends where the frame does."""
-    count, offset = varint.decode(frame, offset)
-    if not count:
-        raise BadFrame("an array that must not be null is null")
-    return count - 1, offset
-
-
-def _nullable_data(frame: memoryview, offset: int) -> tuple[memoryview | None, int]:
-    size, offset = varint.decode(frame, offset)
-    if not size:
-        return None, offset
-    end = offset + size - 1
-    if end > len(frame):
-        raise BadFrame(f"a field claims {size - 1} bytes, {len(frame) - offset} are left")
-    return frame[offset:end], end
-
-
-def _nullable_string(frame: memoryview, offset: int) -> tuple[str | None, int]:
-    data, offset = _nullable_data(frame, offset)
-    return None if data is None else str(data, "utf-8"), offset
+def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceRequest, int]]:
+    """:func:`read`, for the one version there is here."""
+    return read
 
 
 # Writing -------------------------------------------------------------------------------------------------------------
 
-_write_any = writer(kio_response.ProduceResponse)
+ANSWER_TYPE = kio_response.ProduceResponse
+"""Of what says the same error everywhere; other answers are a :class:`ProduceResponse` of this module."""
+
+_write_any = general_writer(kio_response.ProduceResponse)
 _APPENDED = Struct(">ihqqqBBB")
 """Index, error code, base offset, append time, log start offset, and :data:`_NOTHING_MORE`."""
 _NOTHING_MORE = (1, 0, 0)  # an empty array of record errors, no message, no tagged fields
@@ -191,3 +168,8 @@ def write(put: Callable[[Any], object], response: Any) -> None:
         pieces.append(b"\0")
     pieces.append(_END)
     put(b"".join(pieces))
+
+
+def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
+    """:func:`write`, for the one version there is here."""
+    return write

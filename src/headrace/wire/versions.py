@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from headrace.errors import ErrorCode
 
+from . import offset_commit
 from .messages import Codec, codec
 from .writer import nested_type
 
@@ -56,7 +57,7 @@ def _unchanged(response: Any) -> Any:
 
 def adapt(request: Any, old: Codec, latest_version: int, catalog: TopicNames) -> Adapted:
     """Bring ``request``, read by ``old``, into the shape of ``latest_version``."""
-    if old.version == latest_version:
+    if old.by_hand or old.version == latest_version:
         return Adapted(request, _NOTHING, _unchanged)
     latest = codec(old.api_key, latest_version)
     special = _SPECIAL.get(old.api_key)
@@ -235,11 +236,8 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
             named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return _Renamed(response, **{response_list: named})
 
-        legacy: Mapping[str, Any] = _NOTHING
-        if hasattr(request, "retention_time"):
-            legacy = {"retention_time": request.retention_time}
-        elif hasattr(request, "session_id"):  # a fetch session knows topics that this request does not name
-            legacy = {"topic_ids": ids}
+        # A fetch session knows topics that this request does not name.
+        legacy = {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
         return Adapted(reshape(request, latest.request_type, **given), legacy, back)
 
     return adapt_names
@@ -247,6 +245,34 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One of a thing, where the latest version asks for several
+
+
+def _offset_commit(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Versions 2-7 become what is read by hand of later ones; 2-4 may bring a retention time."""
+    topics = tuple(
+        offset_commit.OffsetCommitRequestTopic(
+            tuple(
+                offset_commit.OffsetCommitRequestPartition(
+                    one.partition_index,
+                    one.committed_offset,
+                    getattr(one, "committed_leader_epoch", -1),
+                    one.committed_metadata,
+                )
+                for one in topic.partitions
+            ),
+            topic.name,
+        )
+        for topic in request.topics
+    )
+    latest_request = offset_commit.OffsetCommitRequest(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        getattr(request, "group_instance_id", None),
+        topics,
+    )
+    legacy = {"retention_time": request.retention_time} if hasattr(request, "retention_time") else _NOTHING
+    return Adapted(latest_request, legacy, _unchanged)
 
 
 def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
@@ -389,7 +415,7 @@ _SPECIAL: Mapping[int, _Special] = {
     0: _Special(13, _named_topics(("topic_data",), "responses")),
     1: _Special(13, _named_topics(("topics", "forgotten_topics_data"), "responses")),
     3: _Special(11, _metadata),
-    8: _Special(10, _named_topics(("topics",), "topics")),
+    8: _Special(8, _offset_commit),
     9: _Special(10, _offset_fetch),
     10: _Special(4, _find_coordinator),
     11: _Special(7, _join_group),
