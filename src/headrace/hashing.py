@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+KEYS_KEPT = 4096
+"""Keys whose partition need not be computed anew."""
+
 
 def java_hash(text: str) -> int:
     """``String.hashCode`` of ``text``: over UTF-16 units, as a signed 32-bit number."""
@@ -12,6 +17,7 @@ def java_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
+@lru_cache(KEYS_KEPT)
 def internal_partition(key: str, partitions: int) -> int:
     """The internal-topic partition of a coordinator key. Kafka's ``Utils.abs`` maps the lowest integer to 0."""
     hashed = java_hash(key)

@@ -69,11 +69,12 @@ from .records import (
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value bytes of a record; the value of a tombstone is None."""
+    if isinstance(record, OffsetCommit):  # most of what is written
+        key = _OFFSET_TYPE + string(record.group_id) + string(record.topic) + i32(record.partition)
+        return key, None if record.value is None else _write_offset(record.value)
     schema = _BY_CLASS[type(record)]
     key = i16(schema.record_type) + string(record.group_id)
-    if isinstance(record, OffsetCommit):
-        key += string(record.topic) + i32(record.partition)
-    elif schema.second:
+    if schema.second:
         key += string(getattr(record, schema.second))
     return key, None if record.value is None else schema.write(record.value)
 
@@ -102,11 +103,19 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 # --- values ---
 
+_OFFSET_TYPE = i16(1)
+_PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
+"""Version, offset, leader epoch, empty metadata, commit timestamp; one tagged field: tag, size, topic id."""
+
 
 def _write_offset(value: CommittedOffset) -> bytes:
     if value.expire_timestamp_ms != NO_TIMESTAMP:  # only version 1 has a place for it
         times = i64(value.commit_timestamp_ms) + i64(value.expire_timestamp_ms)
         return i16(1) + i64(value.offset) + string(value.metadata) + times
+    if value.topic_id is not None and not value.metadata:  # as most are: in one go
+        return _PLAIN_OFFSET.pack(
+            4, value.offset, value.leader_epoch, 1, value.commit_timestamp_ms, 1, 0, 16, value.topic_id.bytes
+        )
     head = struct.pack(">hqi", 4, value.offset, value.leader_epoch)
     tags = NO_TAGS if value.topic_id is None else tagged(0, value.topic_id.bytes)
     return head + compact_string(value.metadata) + i64(value.commit_timestamp_ms) + tags

@@ -23,9 +23,8 @@ HeldPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Partitions by topic id, each with the epoch at which its member got it (KIP-1251)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """How far a group has come in one partition.
+class CommittedOffset(NamedTuple):
+    """How far a group has come in one partition. A named tuple, since one is made for each commit.
 
     :param offset: of the next record to read
     :param leader_epoch: of the last record read; -1 when unknown
@@ -196,9 +195,8 @@ class StatePartitions:
     deleting: Mapping[UUID, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommit:
-    """Types 0 and 1: a committed offset."""
+class OffsetCommit(NamedTuple):
+    """Types 0 and 1: a committed offset. A named tuple, since one is made for each commit."""
 
     group_id: str
     topic: str

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headrace.log.checksum import crc32c
 from headrace.log.compression import NONE, BadCompression, compress, decompress
-from headrace.log.varints import byte_string, put_bytes, put_varint, varint
+from headrace.log.varints import byte_string, encoded, sized, varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer
@@ -204,27 +204,21 @@ def build(
     :param codec: 0 none, 1 gzip, 2 snappy (xerial framing, as Java clients do), 3 lz4, 4 zstd
     :param attributes: bits to set besides the codec, such as :data:`TRANSACTIONAL_BIT`
     """
-    body = bytearray()
+    pieces: list[bytes] = []
     base_timestamp = timestamps_ms[0] if timestamps_ms else timestamp_ms
     count = 0
     for key, value in records:
         delta = timestamps_ms[count] - base_timestamp if timestamps_ms else 0
-        record = bytearray(b"\x00")
-        put_varint(record, delta)
-        put_varint(record, count)
-        put_bytes(record, key)
-        put_bytes(record, value)
         own_headers = headers[count] if headers else ()
-        put_varint(record, len(own_headers))
+        record = [b"\0", encoded(delta), encoded(count), *sized(key), *sized(value), encoded(len(own_headers))]
         for name, content in own_headers:
-            put_bytes(record, name.encode())
-            put_bytes(record, content)
-        put_varint(body, len(record))
-        body += record
+            record += (*sized(name.encode()), *sized(content))
+        pieces.append(encoded(sum(map(len, record))))
+        pieces += record
         count += 1
     if not count:
         raise ValueError("a batch holds at least one record")
-    payload = compress(codec, bytes(body))
+    payload = compress(codec, b"".join(pieces))
     max_timestamp = max(timestamps_ms) if timestamps_ms else timestamp_ms
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(payload)
     return seal(

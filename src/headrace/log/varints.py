@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it.
@@ -32,6 +34,14 @@ def byte_string(data: bytes, position: int) -> tuple[bytes | None, int]:
     return data[position:end], end
 
 
+@lru_cache(1024)
+def encoded(value: int) -> bytes:
+    """A zigzag varint: mostly one of the few numbers that lengths and deltas are."""
+    out = bytearray()
+    put_varint(out, value)
+    return bytes(out)
+
+
 def put_varint(out: bytearray, value: int) -> None:
     """Add a zigzag varint."""
     value = (value << 1) ^ (value >> 63)
@@ -41,10 +51,6 @@ def put_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def put_bytes(out: bytearray, value: bytes | None) -> None:
-    """Add bytes after their length."""
-    if value is None:
-        out.append(1)  # the zigzag varint of -1
-    else:
-        put_varint(out, len(value))
-        out += value
+def sized(value: bytes | None) -> tuple[bytes, bytes]:
+    """Bytes and, before them, their length."""
+    return (b"\1", b"") if value is None else (encoded(len(value)), value)  # 1 is the zigzag varint of -1
