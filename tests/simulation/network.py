@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from headrace.broker.server import Connection
+from headrace.broker.connection import Connection
 from headrace.wire.frames import SIZE
 
 from .power import Machine, Power, PowerCut

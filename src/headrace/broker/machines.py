@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from headrace.outcome import Coordinator
 
 from . import internal_logs
+from .together import Together
 
 if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
@@ -65,6 +66,11 @@ class Machines:
         groups = self._make("groups", GroupCoordinator(broker.config, broker.catalog))
         groups.loaded(broker.now_ms())
         return groups
+
+    @cached_property
+    def commits(self) -> Together:
+        """Commits of offsets, of all groups."""
+        return Together(self._broker, self.groups)
 
     @cached_property
     def share_state(self) -> ShareCoordinator:

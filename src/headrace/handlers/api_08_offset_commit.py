@@ -7,13 +7,16 @@ does not get that far.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
+from headrace.broker.together import Later
 from headrace.errors import ErrorCode
 from headrace.groups.classic_member import MemberIdentity
 from headrace.groups.offsets import NO_RETENTION, Commit
+from headrace.groups.records import GroupRecord
+from headrace.outcome import Outcome
 from headrace.wire.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -27,9 +30,16 @@ from .group_requests import milliseconds
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_NOTHING: Outcome[GroupRecord, tuple[ErrorCode, ...]] = Outcome(())
 
 
-def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> Any:
+def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> Later[OffsetCommitResponse]:
+    return broker.commits.submit(request.group_id, partial(_decide, broker, request, context))
+
+
+def _decide(
+    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+) -> Outcome[GroupRecord, OffsetCommitResponse]:
     found = [(asked, _topic(broker, asked)) for asked in request.topics]
     commits = [
         Commit(topic.name, topic.topic_id, *partition)
@@ -38,7 +48,8 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext
         for partition in asked.partitions
         if 0 <= partition.partition_index < topic.partitions
     ]
-    codes = iter(_commit(broker, request, context, commits) if commits else ())
+    outcome = _commit(broker, request, context, commits) if commits else _NOTHING
+    codes = iter(outcome.reply)
     topics = []
     for asked, topic in found:
         count = 0 if topic is None else topic.partitions
@@ -48,7 +59,7 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext
             for index, *_ in asked.partitions
         )
         topics.append(OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id))
-    return broker.when_durable(OffsetCommitResponse(tuple(topics)))
+    return Outcome(OffsetCommitResponse(tuple(topics)), outcome.records)
 
 
 def _topic(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
@@ -59,9 +70,9 @@ def _topic(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
 
 def _commit(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext, commits: list[Commit]
-) -> tuple[ErrorCode, ...]:
+) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
     asked_retention = context.legacy.get("retention_time")
-    outcome = broker.groups.commit(
+    return broker.groups.commit(
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id_or_member_epoch,
@@ -70,4 +81,3 @@ def _commit(
         retention_ms=NO_RETENTION if asked_retention is None else milliseconds(asked_retention),
         says_group_unknown=context.api_version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
     )
-    return broker.submit(broker.groups, request.group_id, outcome)

@@ -1,0 +1,322 @@
+"""One connection: frames in, answers out, in the order of the requests.
+
+One connection's requests are served one after the other, as Kafka does it, so their answers never overtake each
+other. A connection that is idle costs a small object and no buffer: bytes are received into one buffer that all
+share, and only a frame that does not fit into what has arrived gets memory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from headrace import handlers
+from headrace.errors import ErrorCode, StorageError
+from headrace.handlers import APIS, CloseConnection, RequestContext
+from headrace.handlers.api_18_api_versions import supported
+from headrace.wire.frames import SIZE, BadFrame, RequestHeader, request_header
+from headrace.wire.messages import Codec, codec
+from headrace.wire.refusals import refuse_all
+from headrace.wire.versions import Adapted, adapt
+
+from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES
+from .together import Later
+
+if TYPE_CHECKING:
+    from .server import Server
+
+log = logging.getLogger("headrace.server")
+
+_API_VERSIONS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where to listen, and what to tell clients to connect to.
+
+    :param port: 0 picks a free port
+    :param advertised_host: None for ``host``
+    :param advertised_port: None for the port that is listened on
+    """
+
+    host: str
+    port: int
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    __slots__ = (
+        "_answers",
+        "_context",
+        "_frame",
+        "_frame_used",
+        "_paused",
+        "_requests",
+        "_writable",
+        "connection_id",
+        "host",
+        "last_active",
+        "listener",
+        "server",
+        "task",
+        "transport",
+    )
+
+    def __init__(self, server: Server, listener: Listener) -> None:
+        self.server = server
+        self.listener = listener
+        self.connection_id = next(server.connection_ids)
+        self.transport: Any = None
+        self.host = "/"
+        self.last_active = 0.0
+        self.task: asyncio.Task[None] | Later[Any] | None = None
+        self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
+        self._frame_used = 0
+        self._context: RequestContext | None = None
+        self._answers: list[bytes | memoryview] = []
+        self._requests: deque[memoryview] = deque()
+        self._writable = True
+        self._paused = False
+
+    # Receiving -------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.host = f"/{peer[0]}" if peer else "/"
+        self.last_active = asyncio.get_running_loop().time()
+        self.server.connections.add(self)
+        self.server.metrics.connections_accepted += 1
+        limit = self.server.broker.config.get_int("max.connections")
+        if len(self.server.connections) > limit:
+            self._close("max.connections=%d is reached", limit)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is None:
+            return self.server.receive_buffer
+        return memoryview(self._frame)[self._frame_used :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = asyncio.get_running_loop().time()
+        self.server.metrics.received_bytes += nbytes
+        if self._frame is not None:
+            self._frame_used += nbytes
+            if self._frame_used < len(self._frame):
+                return
+            if self._frame_used == SIZE.size:  # it was only the size that had not arrived whole
+                frame, self._frame = self._frame, None
+                self._begin_frame(frame)
+                return
+            frame, self._frame = self._frame, None
+            self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
+            self._serve()
+        else:
+            self._split(self.server.receive_buffer[:nbytes].toreadonly())
+            self._serve()
+            if self._requests:
+                self._keep_waiting()
+
+    def _keep_waiting(self) -> None:
+        """Give the requests that have to wait memory of their own: the buffer is everyone's."""
+        shared = self.server.receive_buffer.obj
+        for i, frame in enumerate(self._requests):
+            if frame.obj is shared:
+                self._requests[i] = memoryview(bytes(frame))
+
+    def _split(self, data: memoryview) -> None:
+        """Take the whole frames out of what has arrived, and start on the one that has not."""
+        position, end = 0, len(data)
+        while end - position >= SIZE.size:
+            (size,) = SIZE.unpack_from(data, position)
+            if not self._acceptable(size):
+                return
+            following = position + SIZE.size + size
+            if following > end:
+                break
+            self._requests.append(data[position + SIZE.size : following])
+            position = following
+        if position < end:
+            self._begin_frame(data[position:])
+
+    def _begin_frame(self, start: memoryview | bytearray) -> None:
+        if len(start) < SIZE.size:
+            frame = bytearray(SIZE.size)
+        else:
+            (size,) = SIZE.unpack_from(start)
+            if not self._acceptable(size):
+                return
+            frame = bytearray(SIZE.size + size)
+        frame[: len(start)] = start
+        self._frame, self._frame_used = frame, len(start)
+
+    def _acceptable(self, size: int) -> bool:
+        if MIN_REQUEST_BYTES <= size <= self.server.max_request_bytes:
+            return True
+        self._close("a request of %d bytes; socket.request.max.bytes is %d", size, self.server.max_request_bytes)
+        return False
+
+    # Serving ---------------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Serve what has been received until a request has to wait, or the client does not take its answers."""
+        requests = self._requests
+        while requests and self.task is None and self._writable and self.transport is not None:
+            self._request(requests.popleft())
+        self._send()
+        paused = len(requests) > MAX_QUEUED_REQUESTS or sum(map(len, requests)) > MAX_QUEUED_BYTES
+        if paused != self._paused and self.transport is not None:
+            self._paused = paused
+            (self.transport.pause_reading if paused else self.transport.resume_reading)()
+
+    def _request(self, frame: memoryview) -> None:
+        started = perf_counter()
+        try:
+            header = request_header(frame)
+            api = APIS.get(header.api_key)
+            if api is None:
+                raise BadFrame(f"api key {header.api_key} is not served")
+            version = header.api_version
+            if not api.lowest <= version <= api.highest:
+                if header.api_key != _API_VERSIONS:
+                    raise BadFrame(f"{api.name} {api.lowest}-{api.highest} is served, not {version}")
+                self._unsupported_api_versions(header)
+                return
+            wire = codec(header.api_key, version)
+            request = wire.read_request(frame, header.body_offset)
+            adapted = adapt(request, wire, api.highest, self.server.broker.catalog)
+        except BadFrame as error:
+            self._close("%s", error)
+            return
+        context = self._context_of(header, adapted.legacy)
+        try:
+            response = handlers.handler(header.api_key)(self.server.broker, adapted.request, context)
+        except CloseConnection as reason:
+            self._close("%s", reason)
+            return
+        except Exception as error:
+            response = self._failed(error, adapted.request, header)
+        if isinstance(response, Later):
+            self.task = response
+            response.then(partial(self._finish, adapted, header, wire, started))
+        elif hasattr(response, "__await__"):
+            finish = partial(self._finish, adapted, header, wire, started)
+            self.task = asyncio.get_running_loop().create_task(_wait(response, finish))
+        else:
+            self._answer(response, adapted, header, wire)
+            self.server.metrics.requests[header.api_key].answered(started, response)
+
+    def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
+        """Mostly that of the request before: the same client in the same version."""
+        known = self._context
+        asked = (header.api_version, header.client_id)
+        if known is not None and (known.api_version, known.client_id) == asked and not known.legacy and not legacy:
+            return known
+        self._context = RequestContext(
+            api_version=header.api_version,
+            client_id=header.client_id,
+            client_host=self.host,
+            connection_id=self.connection_id,
+            listener_host=self.listener.advertised_host or self.listener.host,
+            listener_port=self.listener.advertised_port or self.listener.port,
+            legacy=legacy,
+        )
+        return self._context
+
+    def _finish(self, adapted: Adapted, header: RequestHeader, wire: Codec, started: float, answer: Any) -> None:
+        """A request that had to wait is answered, or has failed."""
+        self.task = None
+        if isinstance(answer, Exception):
+            answer = self._failed(answer, adapted.request, header)
+        self._answer(answer, adapted, header, wire)
+        self.server.metrics.requests[header.api_key].answered(started, answer)
+        self._serve()
+
+    def _answer(self, response: Any, adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
+        if response is None or self.transport is None:  # Produce with acks=0 has no answer
+            return
+        try:
+            pieces = wire.write_response(header.correlation_id, adapted.back(response))
+        except Exception:
+            log.exception("cannot write the answer to %s v%d", APIS[header.api_key].name, header.api_version)
+            self.abandon()
+            return
+        self._answers += pieces
+
+    def _send(self) -> None:
+        """Send what has been answered in one go: a system call for each small answer costs more than making it."""
+        answers = self._answers
+        if answers and self.transport is not None:
+            self.server.metrics.sent_bytes += sum(map(len, answers))
+            if len(answers) == 1:
+                self.transport.write(answers[0])
+            else:
+                self.transport.writelines(answers)
+        answers.clear()
+
+    def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
+        """The answer to a request whose handler raised: the right error everywhere in the response."""
+        api = APIS[header.api_key]
+        self.server.metrics.requests[header.api_key].failures += 1
+        if isinstance(error, StorageError):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            log.error("%s of %s: %s", api.name, header.client_id, error)
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            version, client = header.api_version, header.client_id
+            log.error("%s v%d of %s failed: %s", api.name, version, client, request, exc_info=error)
+        return refuse_all(request, codec(api.key, api.highest).answer_type, code)
+
+    def _unsupported_api_versions(self, header: RequestHeader) -> None:
+        """A client newer than this broker learns in version 0, which all can read, what is served (KIP-511)."""
+        response = supported(ErrorCode.UNSUPPORTED_VERSION)
+        self._answers += codec(_API_VERSIONS, 0).write_response(header.correlation_id, response)
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def _close(self, reason: str, *values: object) -> None:
+        log.warning("closing the connection from %s: " + reason, self.host, *values)
+        self._requests.clear()
+        self._send()
+        if self.transport is not None:
+            self.transport.close()  # what was answered before is still sent
+
+    def abandon(self) -> None:
+        """Close the connection without waiting for anything."""
+        self._requests.clear()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._serve()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._frame is not None:
+            log.info("%s went away after %d of %d bytes of a request", self.host, self._frame_used, len(self._frame))
+        self.transport = None
+        self._requests.clear()
+        self._frame = None
+        if self.task is not None:
+            self.task.cancel()
+        self.server.connections.discard(self)
+        self.server.broker.disconnected(self.connection_id)
+
+
+async def _wait(response: Awaitable[Any], finish: Callable[[Any], None]) -> None:
+    try:
+        answer = await response
+    except Exception as error:
+        answer = error
+    finish(answer)
