@@ -1,0 +1,223 @@
+"""Commits that come in one turn of the event loop: written together, answered each for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import Config
+from headrace.broker.together import Later
+from headrace.errors import ErrorCode, StorageError
+from headrace.groups.records import OffsetCommit
+from headrace.handlers import RequestContext, handler
+from headrace.hashing import internal_partition
+from headrace.log import batch, segment
+from headrace.outcome import Outcome
+from headrace.wire.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+
+CONTEXT = RequestContext(9, "c", "/127.0.0.1", 1, "h", 1)
+PARTITIONS = 3
+GROUPS = [f"group-{n}" for n in range(12)]
+UNKNOWN, NONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE
+
+
+def run(data_dir: Path, work: Callable[[Broker], Any], **configs: str) -> Any:
+    """Do something in a broker's own event loop, and close it."""
+
+    async def running() -> Any:
+        given = {name.replace("_", "."): value for name, value in configs.items()}
+        broker = Broker(Config({"offsets.topic.num.partitions": str(PARTITIONS), **given}), data_dir)
+        broker.start()
+        if "t" not in broker.catalog.topics:
+            broker.create_topic("t", 2)
+        try:
+            return await asyncio.wait_for(work(broker), 30)
+        finally:
+            broker.close()
+
+    return asyncio.run(running())
+
+
+def commit(
+    broker: Broker, group_id: str, offset: int, *, generation: int = -1, topic: str = "t"
+) -> asyncio.Future[Any]:
+    """Commit in partition 0, and in one that does not exist; the future of the codes, or of the failure."""
+    partitions = tuple(OffsetCommitRequestPartition(index, offset, -1, "") for index in (0, 7))
+    request = OffsetCommitRequest(group_id, generation, "", None, (OffsetCommitRequestTopic(partitions, "t"),))
+    return answer(handler(8)(broker, request, CONTEXT))
+
+
+def answer(later: Later[Any]) -> asyncio.Future[Any]:
+    future = asyncio.get_running_loop().create_future()
+    later.then(lambda came: future.set_result(came if isinstance(came, Exception) else codes(came)))
+    return future
+
+
+def codes(response: Any) -> list[ErrorCode]:
+    return [one.error_code for topic in response.topics for one in topic.partitions]
+
+
+def committed(broker: Broker) -> dict[str, int]:
+    return {group_id: broker.groups.committed(group_id)["t"][0].offset for group_id in broker.groups.offsets}
+
+
+def written(broker: Broker) -> Iterator[list[tuple[str, int]]]:
+    """What each batch of the internal topic says: group ids and offsets."""
+    topic = broker.catalog.topics["__consumer_offsets"]
+    for partition in range(PARTITIONS):
+        log = broker.log(topic, partition)
+        assert log is not None
+        data = log.read(0, 1 << 20)
+        assert isinstance(data, bytes)
+        for position, _ in batch.headers(data):
+            said = []
+            for record in batch.records(data[position:]):
+                decoded = broker.groups.decode(record.key or b"", record.value)
+                assert isinstance(decoded, OffsetCommit)
+                assert decoded.value is not None
+                said.append((decoded.group_id, decoded.value.offset))
+            yield said
+
+
+def test_one_batch_for_each_partition_and_an_answer_for_each_client(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        told = [commit(broker, group_id, n) for n, group_id in enumerate(GROUPS)]
+        told.append(commit(broker, "nobody", 1, generation=5))
+        assert committed(broker) == {}  # nothing is decided before the turn ends
+        assert await asyncio.gather(*told) == [[NONE, UNKNOWN]] * 12 + [[ErrorCode.GROUP_ID_NOT_FOUND, UNKNOWN]]
+        places = {internal_partition(group_id, PARTITIONS) for group_id in GROUPS}
+        batches = list(written(broker))
+        assert len(batches) == len(places) == PARTITIONS
+        assert (
+            dict(itertools.chain.from_iterable(batches))
+            == committed(broker)
+            == {group_id: n for n, group_id in enumerate(GROUPS)}
+        )
+
+    run(tmp_path, work)
+
+    async def again(broker: Broker) -> None:
+        assert committed(broker) == {group_id: n for n, group_id in enumerate(GROUPS)}
+
+    run(tmp_path, again)
+
+
+def test_the_later_of_two_commits_of_a_turn_counts(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await asyncio.gather(commit(broker, "g", 5), commit(broker, "g", 3))
+        assert committed(broker) == {"g": 3}
+        assert list(written(broker)) == [[("g", 5), ("g", 3)]]
+
+    run(tmp_path, work)
+
+
+def test_who_went_away_has_committed_all_the_same(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        request = OffsetCommitRequest(
+            "g", -1, "", None, (OffsetCommitRequestTopic((OffsetCommitRequestPartition(0, 4, -1, ""),), "t"),)
+        )
+        later = handler(8)(broker, request, CONTEXT)
+        gone = answer(later)
+        later.cancel()
+        await commit(broker, "h", 1)
+        assert committed(broker) == {"g": 4, "h": 1}
+        assert not gone.done()
+
+    run(tmp_path, work)
+
+
+def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        told = commit(broker, "g", 4)
+        broker.delete_topic(broker.catalog.topics["t"])
+        assert await told == [UNKNOWN, UNKNOWN]
+        assert committed(broker) == {}
+
+    run(tmp_path, work)
+
+
+def test_one_that_cannot_be_decided_is_nobody_elses_trouble(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        def fail() -> Outcome[Any, Any]:
+            raise ZeroDivisionError
+
+        def tell(_: object) -> None:
+            raise ConnectionError
+
+        broker.commits.submit("g", lambda: Outcome(None)).then(tell)
+        told = [commit(broker, "g", 1), answer(broker.commits.submit("g", fail)), commit(broker, "h", 2)]
+        first, failure, last = await asyncio.gather(*told)
+        assert isinstance(failure, ZeroDivisionError)
+        assert first == last == [NONE, UNKNOWN]
+        assert committed(broker) == {"g": 1, "h": 2}
+
+    run(tmp_path, work)
+
+
+def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = segment.pwritev
+    refused = internal_partition(GROUPS[5], PARTITIONS)
+
+    def refuse(fd: int, buffers: Any, position: int) -> int:
+        if GROUPS[5].encode() in b"".join(map(bytes, buffers)):
+            raise OSError(28, "No space left on device")
+        return real(fd, buffers, position)
+
+    async def work(broker: Broker) -> dict[str, int]:
+        monkeypatch.setattr(segment, "pwritev", refuse)
+        told = await asyncio.gather(*(commit(broker, group_id, n) for n, group_id in enumerate(GROUPS)))
+        failed = {group_id for group_id, one in zip(GROUPS, told, strict=True) if isinstance(one, StorageError)}
+        assert failed == {GROUPS[5]}  # those of its partition were tried again alone
+        assert all(one == [NONE, UNKNOWN] for one in told if not isinstance(one, StorageError))
+        assert len([g for g in GROUPS if internal_partition(g, PARTITIONS) == refused]) > 1
+        monkeypatch.setattr(segment, "pwritev", real)
+        assert committed(broker) == {group_id: n for n, group_id in enumerate(GROUPS) if n != 5}
+        return committed(broker)
+
+    before = run(tmp_path, work)
+
+    async def again(broker: Broker) -> None:
+        assert committed(broker) == before
+
+    run(tmp_path, again)
+
+
+def test_answers_wait_for_the_disk_where_the_config_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(broker: Broker) -> None:
+        flushed = asyncio.Event()
+        rounds = []
+
+        async def durable() -> None:
+            rounds.append(len(broker.flusher._due))
+            await flushed.wait()
+
+        monkeypatch.setattr(broker.flusher, "durable", durable)
+        told = [commit(broker, group_id, 1) for group_id in GROUPS]
+        while not rounds:
+            await asyncio.sleep(0)
+        assert rounds == [PARTITIONS]  # one fsync for all
+        assert not any(one.done() for one in told)
+        flushed.set()
+        assert await asyncio.gather(*told) == [[NONE, UNKNOWN]] * 12
+
+    run(tmp_path, work, log_flush_interval_messages="1")
+
+
+def test_an_fsync_that_fails_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(broker: Broker) -> None:
+        async def durable() -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(broker.flusher, "durable", durable)
+        told = await asyncio.gather(*(commit(broker, group_id, 1) for group_id in GROUPS))
+        assert all(isinstance(one, StorageError) for one in told)
+
+    run(tmp_path, work, log_flush_interval_messages="1")
