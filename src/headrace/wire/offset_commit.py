@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from headrace import varint
 from headrace.errors import ErrorCode
@@ -82,6 +82,28 @@ class OffsetCommitResponse:
 
 
 ANSWER_TYPE = OffsetCommitResponse
+
+
+def of_older(request: Any) -> OffsetCommitRequest:
+    """What kio has read of version 2 to 7."""
+    topics = tuple(
+        OffsetCommitRequestTopic(
+            tuple(
+                OffsetCommitRequestPartition(
+                    one.partition_index,
+                    one.committed_offset,
+                    getattr(one, "committed_leader_epoch", -1),
+                    one.committed_metadata,
+                )
+                for one in topic.partitions
+            ),
+            topic.name,
+        )
+        for topic in request.topics
+    )
+    instance_id = getattr(request, "group_instance_id", None)
+    generation = request.generation_id_or_member_epoch
+    return OffsetCommitRequest(request.group_id, generation, request.member_id, instance_id, topics)
 
 
 # Reading -------------------------------------------------------------------------------------------------------------

@@ -200,14 +200,12 @@ def _topic_fields(topic_type: Any) -> tuple[str, str]:
     return name, partitions
 
 
+@cache
 def _topic_type(message_type: Any, *path: str) -> Any:
     """The class of the topics found at ``path`` inside a message class."""
     for name in path:
         message_type = nested_type(typing.get_type_hints(message_type)[name])[0]
     return message_type
-
-
-_topic_type = cache(_topic_type)
 
 
 class _Renamed:
@@ -236,8 +234,7 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
             named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return _Renamed(response, **{response_list: named})
 
-        # A fetch session knows topics that this request does not name.
-        legacy = {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
+        legacy = {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING  # for those that it does not name
         return Adapted(reshape(request, latest.request_type, **given), legacy, back)
 
     return adapt_names
@@ -249,30 +246,8 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
 
 def _offset_commit(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
     """Versions 2-7 become what is read by hand of later ones; 2-4 may bring a retention time."""
-    topics = tuple(
-        offset_commit.OffsetCommitRequestTopic(
-            tuple(
-                offset_commit.OffsetCommitRequestPartition(
-                    one.partition_index,
-                    one.committed_offset,
-                    getattr(one, "committed_leader_epoch", -1),
-                    one.committed_metadata,
-                )
-                for one in topic.partitions
-            ),
-            topic.name,
-        )
-        for topic in request.topics
-    )
-    latest_request = offset_commit.OffsetCommitRequest(
-        request.group_id,
-        request.generation_id_or_member_epoch,
-        request.member_id,
-        getattr(request, "group_instance_id", None),
-        topics,
-    )
     legacy = {"retention_time": request.retention_time} if hasattr(request, "retention_time") else _NOTHING
-    return Adapted(latest_request, legacy, _unchanged)
+    return Adapted(offset_commit.of_older(request), legacy, _unchanged)
 
 
 def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
