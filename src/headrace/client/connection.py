@@ -26,6 +26,7 @@ _SPOKEN = {
     "fetch": (1, 12, 12),
     "list_offsets": (2, 7, 11),
     "metadata": (3, 10, 13),
+    "offset_commit": (8, 8, 9),
     "offset_fetch": (9, 8, 9),
     "find_coordinator": (10, 4, 6),
     "describe_groups": (15, 5, 6),
