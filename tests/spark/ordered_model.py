@@ -1,0 +1,94 @@
+"""Logs made up in memory, and the merge of `kafka-ordered` one record at a time: what the planner is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headrace.spark.ordered_plan import Inputs, TopicPartition
+from headrace.tasks import OrderedMerge, Readiness
+
+
+@dataclass
+class SimulatedLog:
+    """Partitions as lists of (offset, timestamp, whether consumers see it); offsets ascend, with gaps.
+
+    :ivar asked: how many questions have been answered, by kind
+    """
+
+    records: dict[TopicPartition, list[tuple[int, int, bool]]]
+    chunk: int = 3
+    asked: dict[str, int] = field(default_factory=dict)
+
+    def end(self, partition: TopicPartition) -> int:
+        records = self.records[partition]
+        return records[-1][0] + 1 if records else 0
+
+    def visible(self, partition: TopicPartition, start: int, end: int) -> list[tuple[int, int]]:
+        return [(o, t) for o, t, seen in self.records[partition] if seen and start <= o < end]
+
+    def offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        self._count("offsets_at")
+        return {p: next((o for o, t, _ in self.records[p] if t >= at), None) for p, at in timestamps_ms.items()}
+
+    def peaks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        self._count("peaks")
+        found = {}
+        for partition in partitions:
+            if self.records[partition]:
+                offset, timestamp, _ = max(self.records[partition], key=lambda r: (r[1], -r[0]))
+                found[partition] = (timestamp, offset)
+        return found
+
+    def heads(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+        self._count("heads")
+        return {p: seen[0] for p, bounds in ranges.items() if (seen := self.visible(p, *bounds))}
+
+    def walk(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
+        self._count("walk")
+        seen = self.visible(partition, start, end)
+        for at in range(0, len(seen), self.chunk):
+            piece = seen[at : at + self.chunk]
+            yield np.array([o for o, _ in piece]), np.array([t for _, t in piece])
+
+    def _count(self, kind: str) -> None:
+        self.asked[kind] = self.asked.get(kind, 0) + 1
+
+
+def merged(log: SimulatedLog, inputs: Inputs) -> list[tuple[TopicPartition, int]]:
+    """What a batch holds, in order, by always taking the smallest head: (partition, offset)."""
+    merge: OrderedMerge[TopicPartition, int] = OrderedMerge(inputs.partitions)
+    for p in inputs.partitions:
+        merge.add(p, [(t, o) for o, t in log.visible(p, inputs.starts[p], inputs.ends.get(p, 0))])
+    return list(merge)
+
+
+class BruteForce:
+    """A task that merges one record at a time, and asks the rule before each."""
+
+    def __init__(self, partitions: tuple[TopicPartition, ...], max_task_idle_ms: int) -> None:
+        self.partitions = partitions
+        self.rule: Readiness[TopicPartition] = Readiness(partitions, max_task_idle_ms)
+
+    def may_begin(self, log: SimulatedLog, inputs: Inputs, now_ms: int) -> bool:
+        """What the rule says of what is there to be fetched, seen by consumers or not."""
+        lags = {p: 0 if p in inputs.ends else None for p in self.partitions}
+        return self.rule.decide({p: inputs.available(p) for p in self.partitions}, lags, now_ms).ready
+
+    def run(
+        self, log: SimulatedLog, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int
+    ) -> list[tuple[TopicPartition, int]]:
+        """Take records for as long as the rule allows; what nobody sees is passed over before that."""
+        queues = {p: log.visible(p, starts[p], ends.get(p, 0)) for p in self.partitions}
+        lags = {p: 0 if p in ends else None for p in self.partitions}
+        taken = []
+        while self.rule.decide({p: bool(q) for p, q in queues.items()}, lags, now_ms).ready:
+            filled = [(q[0][1], order, p) for order, (p, q) in enumerate(queues.items()) if q]
+            if not filled:
+                break
+            partition = min(filled)[2]
+            taken.append((partition, queues[partition].pop(0)[0]))
+        return taken

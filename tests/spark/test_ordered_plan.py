@@ -1,0 +1,211 @@
+"""How `kafka-ordered` cuts its micro-batches, held against a merge that takes one record at a time. Needs no JVM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.spark import ordered_plan
+from headrace.spark.ordered_merge import ChunkMerge
+from headrace.spark.ordered_plan import Inputs, Pacing, TopicPartition, plan, slices
+from headrace.tasks import OrderedMerge
+from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
+
+
+@st.composite
+def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
+    """One to four partitions; timestamps mostly ascend, offsets have gaps, some records nobody sees."""
+    records = {}
+    for number in range(draw(st.integers(1, 4))):
+        offset, clock, partition = 0, draw(st.integers(0, 20)), (f"t{number}", 0)
+        records[partition] = []
+        for _ in range(draw(st.integers(0, 14))):
+            offset += draw(st.sampled_from([1, 1, 1, 1, 4]))
+            clock += draw(st.sampled_from([0, 0, 1, 2, 7]))
+            late = draw(st.sampled_from([0, 0, 0, 5, -9]))
+            seen = not transactions or draw(st.integers(0, 5)) > 0
+            # The marker of a transaction has the time at which it ended, whatever its records say.
+            timestamp = max(0, clock - late) if seen else clock + draw(st.sampled_from([0, 30]))
+            records[partition].append((offset, timestamp, seen))
+    return SimulatedLog(records, chunk=draw(st.integers(1, 5)))
+
+
+def grow(data: st.DataObject, log: SimulatedLog, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Later ends, some of them unknown."""
+    grown = {}
+    for partition in log.records:
+        known = data.draw(st.integers(0, 9)) > 0
+        end = data.draw(st.integers(ends.get(partition, 0), max(ends.get(partition, 0), log.end(partition))))
+        if known:
+            grown[partition] = end
+    return grown
+
+
+def noticed(log: SimulatedLog, inputs: Inputs) -> dict[TopicPartition, int]:
+    """The ends, or those behind the largest timestamps where that has meanwhile been seen to be there."""
+    ends = dict(inputs.ends)
+    if len(inputs.filled) > 1:
+        for partition, (timestamp, offset) in log.peaks(inputs.filled).items():
+            if log.visible(partition, offset, offset + 1) == [(offset, timestamp)]:
+                ends[partition] = max(ends[partition], offset + 1)
+    return ends
+
+
+@settings(deadline=None)
+@given(logs(), st.sampled_from([-1, 0, 10]), st.data())
+def test_each_batch_is_what_a_merge_record_by_record_takes(
+    log: SimulatedLog, max_task_idle_ms: int, data: st.DataObject
+) -> None:
+    partitions = tuple(log.records)
+    pacing, brute = Pacing(max_task_idle_ms), BruteForce(partitions, max_task_idle_ms)
+    starts = dict.fromkeys(partitions, 0)
+    now_ms = 0
+    ends: dict[TopicPartition, int] = {}
+    for _ in range(6):
+        ends = grow(data, log, ends)
+        now_ms += data.draw(st.sampled_from([0, 4, 11]))
+        inputs = Inputs(partitions, starts, ends)
+        ready = brute.may_begin(log, inputs, now_ms)
+        planned = plan(log, pacing, {0: inputs}, now_ms)[0]
+        known = noticed(log, inputs) if ready and max_task_idle_ms > 0 else ends
+        assert merged(log, planned) == (brute.run(log, starts, known, now_ms) if ready else [])
+        starts, ends = planned.reached, known | {p: planned.reached[p] for p in partitions if p not in known}
+
+
+@settings(deadline=None)
+@given(logs(), st.integers(1, 12), st.sampled_from([-1, 0, 10]), st.data())
+def test_limited_batches_cut_the_same_sequence(
+    log: SimulatedLog, max_offsets: int, max_task_idle_ms: int, data: st.DataObject
+) -> None:
+    partitions = tuple(log.records)
+    ends = {p: log.end(p) for p in partitions}
+    starts = dict.fromkeys(partitions, 0)
+    pacing = Pacing(max_task_idle_ms)
+    taken, now_ms = [], 0
+    for _ in range(200):
+        planned = plan(log, pacing, {0: Inputs(partitions, starts, ends)}, now_ms, max_offsets)[0]
+        assert all(starts[p] <= planned.reached[p] <= ends[p] for p in partitions)
+        taken += merged(log, planned)
+        if planned.reached == ends:
+            break
+        if planned.reached == starts:
+            now_ms += 10  # nothing but the deadline can make it go on
+        starts = planned.reached
+    assert taken == merged(log, Inputs(partitions, dict.fromkeys(partitions, 0), ends))
+
+
+@settings(deadline=None)
+@given(logs(), st.integers(1, 6))
+def test_slices_are_the_whole_in_pieces(log: SimulatedLog, count: int) -> None:
+    partitions = tuple(log.records)
+    inputs = Inputs(partitions, dict.fromkeys(partitions, 0), {p: log.end(p) for p in partitions})
+    pieces = slices(log, inputs, count)
+    assert len(pieces) <= count
+    assert [record for piece in pieces for record in merged(log, piece)] == merged(log, inputs)
+
+
+def even(count: int, partitions: int = 2) -> tuple[SimulatedLog, Inputs]:
+    """Partitions with a record every 10 ms."""
+    names = tuple((f"t{number}", 0) for number in range(partitions))
+    log = SimulatedLog({p: [(i, 10 * i, True) for i in range(count)] for p in names}, chunk=100)
+    return log, Inputs(names, dict.fromkeys(names, 0), dict.fromkeys(names, count))
+
+
+def test_a_limited_batch_is_about_as_large_as_asked_and_nothing_is_read_for_it() -> None:
+    log, inputs = even(5000)
+    planned = plan(log, Pacing(0), {0: inputs}, 0, 1000)[0]
+    assert 800 <= len(planned) <= 1000
+    assert "walk" not in log.asked
+    assert log.asked["offsets_at"] < 10
+
+
+def test_a_record_from_the_future_does_not_make_batches_larger() -> None:
+    log, inputs = even(5000)
+    log.records["t0", 0][0] = (0, 10**9, True)
+    starts = {**inputs.starts, ("t0", 0): 1}
+    planned = plan(log, Pacing(0), {0: Inputs(inputs.partitions, starts, inputs.ends)}, 0, 1000)[0]
+    assert len(planned) <= 2 * 1000
+    assert planned.ends["t0", 0] == planned.ends["t1", 0]
+
+
+def test_every_task_gets_its_share_of_the_limit() -> None:
+    log, inputs = even(1000, partitions=3)
+    ends = dict(zip(inputs.partitions, (1000, 500, 0), strict=True))
+    tasks = {number: Inputs((p,), {p: 0}, {p: end}) for number, (p, end) in enumerate(ends.items())}
+    planned = plan(log, Pacing(0), tasks, 0, 300)
+    assert 160 <= len(planned[0]) <= 200
+    assert 80 <= len(planned[1]) <= 100
+    assert len(planned[2]) == 0
+
+
+def test_a_caught_up_partition_holds_the_others_until_its_deadline() -> None:
+    log, inputs = even(10)
+    del log.records["t0", 0][3:]
+    ends = {("t0", 0): 3, ("t1", 0): 10}
+    pacing = Pacing(1000)
+    first = plan(log, pacing, {0: Inputs(inputs.partitions, inputs.starts, ends)}, 0)[0]
+    # t0 ends with the record of 20 ms, of which t1's has not been taken yet.
+    assert first.reached == {("t0", 0): 3, ("t1", 0): 2}
+    waiting = Inputs(inputs.partitions, first.reached, ends)
+    assert len(plan(log, pacing, {0: waiting}, 999)[0]) == 0
+    assert "Waiting for new data to be produced" in str(pacing.decisions[0])
+    assert plan(log, pacing, {0: waiting}, 1000)[0].reached == ends
+
+
+def test_a_long_range_is_not_looked_through_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_plan, "SCAN_RECORDS", 100)
+    log, inputs = even(1000)
+    # The largest timestamps are those of markers, as with transactions about things of long ago.
+    for partition in inputs.partitions:
+        log.records[partition].append((1000, 10**9, False))
+    log.chunk = 50
+    ends = dict.fromkeys(inputs.partitions, 1001)
+    planned = plan(log, Pacing(1000), {0: Inputs(inputs.partitions, inputs.starts, ends)}, 0)[0]
+    assert 100 <= len(planned) < 1000
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(-1, 12), max_size=12), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+    st.integers(-1, 8),
+)
+def test_chunks_merge_like_single_records(timestamps: list[list[int]], random: st.Random, stream_time_ms: int) -> None:
+    expected: OrderedMerge[int, int] = OrderedMerge(range(len(timestamps)))
+    expected.stream_time_ms = stream_time_ms
+    for partition, times in enumerate(timestamps):
+        expected.add(partition, [(time, index) for index, time in enumerate(times)])
+    order = list(expected)
+
+    merge = ChunkMerge(len(timestamps), stream_time_ms)
+    left = dict(enumerate(timestamps))
+    done: list[tuple[int, int]] = []
+    offsets = dict.fromkeys(left, 0)
+    while left:
+        partition = random.choice(merge.hungry or list(left))
+        size = random.randint(1, 5)
+        piece, left[partition] = left[partition][:size], left[partition][size:]
+        rows = pa.RecordBatch.from_pydict(
+            {"at": pa.array([(partition, offsets[partition] + i) for i in range(len(piece))], pa.list_(pa.int64()))}
+        )
+        offsets[partition] += len(piece)
+        merge.add(partition, rows, np.array(piece, np.int64))
+        if not left[partition]:
+            merge.finish(partition)
+            del left[partition]
+        for batch in merge.take():
+            done += (tuple(row["at"]) for row in batch.to_pylist())
+    assert done == order
+    assert merge.counts.records == expected.records
+    assert merge.counts.late == expected.late_records
+    assert merge.counts.stream_time_ms == expected.stream_time_ms
+    last = [max([*times, -(10**9)]) for times in timestamps]
+    first_empty = min((peak, partition) for partition, peak in enumerate(last))
+    enforced, high = 0, [-(10**9)] * len(timestamps)
+    for partition, index in order:
+        high[partition] = max(high[partition], timestamps[partition][index])
+        enforced += (high[partition], partition) > first_empty
+    assert merge.counts.enforced == enforced
