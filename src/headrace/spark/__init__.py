@@ -1,6 +1,7 @@
 """PySpark data sources over Kafka's groups.
 
-``kafka-share`` drains topics as a queue, through a share group; ``kafka-lag`` tells how far groups are.
+``kafka-share`` drains topics as a queue, through a share group; ``kafka-ordered`` reads several topics as one, in the
+order of their records' timestamps; ``kafka-lag`` tells how far groups are.
 """
 
 from __future__ import annotations
@@ -10,19 +11,28 @@ from typing import TYPE_CHECKING
 from .acknowledge import Acknowledged, acknowledge
 from .lag_source import LagDataSource
 from .option_parsing import SourceError
+from .ordered_source import OrderedDataSource
 from .share_source import ShareDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Acknowledged", "LagDataSource", "ShareDataSource", "SourceError", "acknowledge", "register"]
+__all__ = [
+    "Acknowledged",
+    "LagDataSource",
+    "OrderedDataSource",
+    "ShareDataSource",
+    "SourceError",
+    "acknowledge",
+    "register",
+]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``kafka-share`` and ``kafka-lag`` known to ``spark`` as formats.
+    """Make ``kafka-share``, ``kafka-ordered`` and ``kafka-lag`` known to ``spark`` as formats.
 
     Needed only where Spark does not find it by itself: it looks for packages named ``pyspark_*`` where its driver's
     Python workers run.
     """
-    for source in (ShareDataSource, LagDataSource):
+    for source in (ShareDataSource, OrderedDataSource, LagDataSource):
         spark.dataSource.register(source)

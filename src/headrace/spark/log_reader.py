@@ -105,7 +105,7 @@ class LogReader:
         self._options = options
         self._wanted = {key: Wanted.of(bounds) for key, bounds in wanted.items()}
         self._decoded: dict[tuple[str, int] | None, Iterator[Any]] = {}
-        self._link = _link(kafka)
+        self._link = link(kafka)
         self._fetching = self._link.call(self._begin(wanted))
 
     async def _begin(self, wanted: Mapping[tuple[str, int], list[tuple[int, int]]]) -> Fetching:
@@ -164,7 +164,7 @@ class LogReader:
             raise ReadError(f"{topic}-{partition} has records that cannot be read: {error}") from error
 
 
-class _Link:
+class Link:
     """A thread with an event loop, and a cluster's connections in it; kept for the next tasks of this process."""
 
     def __init__(self, kafka: KafkaOptions) -> None:
@@ -187,21 +187,22 @@ class _Link:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-_links: dict[tuple[Any, ...], _Link] = {}
+_links: dict[tuple[Any, ...], Link] = {}
 
 
-def _link(kafka: KafkaOptions) -> _Link:
+def link(kafka: KafkaOptions) -> Link:
+    """This process's link to a cluster, made when first asked for."""
     key = (os.getpid(), kafka.bootstrap_servers, tuple(sorted(kafka.librdkafka.items())))
     if key not in _links:
-        _links[key] = _Link(kafka)
+        _links[key] = Link(kafka)
     return _links[key]
 
 
 @atexit.register
 def _close_links() -> None:
-    for key, link in _links.items():
+    for key, one in _links.items():
         if key[0] == os.getpid():
-            link.close()
+            one.close()
     _links.clear()
 
 

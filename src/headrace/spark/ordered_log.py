@@ -1,0 +1,162 @@
+"""What the driver of ``kafka-ordered`` asks the brokers: topics, ends, offsets by time, and the group's commits.
+
+Few requests: one Metadata now and then, one ListOffsets per broker and question. Records are looked at only where
+:mod:`headrace.spark.ordered_plan` has doubts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.client import ConnectionFailed
+from headrace.client.list_offsets import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    ListedOffset,
+    ask_leader,
+)
+from headrace.client.offset_commits import committed_offsets
+
+from .log_reader import LogReader, OffsetRange, ReadOptions, link
+from .ordered_options import OrderedOptions
+from .ordered_plan import TopicPartition
+from .subscribed import subscribed_topics
+
+_log = logging.getLogger(__name__)
+
+_PARTITIONS_AT_ONCE = 10_000
+"""How many partitions one ListOffsets names: a broker is not held up for long."""
+_FIRST_LOOK = 200
+"""So many offsets are looked at for the first record that is visible; then all that there are."""
+_LOOK_BUFFER_BYTES = 4 * 1024 * 1024
+_TIMEOUT_MS = 30_000
+
+
+class BrokerLog:
+    """The subscribed topics of one query, as its driver sees them. See :class:`headrace.spark.ordered_plan.Log`.
+
+    Connects when first asked.
+    """
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self._options = options
+        self._isolation_level = READ_COMMITTED if options.read_committed else READ_UNCOMMITTED
+        self.link = link(options.kafka)
+        self._leaders: dict[TopicPartition, int] = {}
+        self._topics: dict[str, int] = {}
+        self._asked_at_s: float | None = None
+
+    def topics(self) -> Mapping[str, int]:
+        """How many partitions each subscribed topic has, in the order of the subscription; asked for now and then.
+
+        :raises ClientError: the cluster does not answer, or a topic does not exist
+        :raises SourceError: no topic matches the pattern
+        """
+        now_s = time.monotonic()
+        if self._asked_at_s is None or (now_s - self._asked_at_s) * 1000 >= self._options.metadata_age_ms:
+            found = self.link.call(subscribed_topics(self.link.cluster, self._options.subscription))
+            names = self._options.subscription.topics or sorted(found)
+            self._leaders = {(t, p): leader for t, topic in found.items() for p, leader in topic.leaders.items()}
+            self._topics = {name: len(found[name].leaders) for name in names}
+            self._asked_at_s = now_s
+        return self._topics
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each log; without those that nobody tells of now."""
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record, or the last stable offset; without those that nobody tells of now."""
+        return self._offsets(dict.fromkeys(partitions, LATEST))
+
+    def offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset with that timestamp or a later one; None without any."""
+        return {p: found.offset for p, found in self._list(timestamps_ms).items()}
+
+    def peaks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """(timestamp, offset) of the record with the largest timestamp."""
+        return {
+            p: (found.timestamp_ms, found.offset)
+            for p, found in self._list(dict.fromkeys(partitions, MAX_TIMESTAMP)).items()
+            if found.offset is not None and found.timestamp_ms is not None
+        }
+
+    def heads(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+        """(offset, timestamp) of the first visible record in each range."""
+        near = {p: (start, min(end, start + _FIRST_LOOK)) for p, (start, end) in ranges.items()}
+        found = self._first_records(near)
+        far = {p: (near[p][1], end) for p, (_, end) in ranges.items() if p not in found and near[p][1] < end}
+        return found | (self._first_records(far) if far else {})
+
+    def walk(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
+        """Offsets and timestamps of the visible records in a range."""
+        with self._reader([OffsetRange(*partition, start, end)]) as reader:
+            while (batch := reader.next(*partition)) is not None:
+                yield batch.column("offset").to_numpy(), timestamps_ms(batch)
+
+    def _first_records(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+        found = {}
+        with self._reader([OffsetRange(*p, start, end) for p, (start, end) in ranges.items()]) as reader:
+            for partition in ranges:
+                batch = reader.next(*partition)
+                if batch is not None:
+                    found[partition] = (batch.column("offset")[0].as_py(), int(timestamps_ms(batch.slice(0, 1))[0]))
+        return found
+
+    def _reader(self, ranges: Sequence[OffsetRange]) -> LogReader:
+        options = ReadOptions(
+            read_committed=self._options.read_committed,
+            skip_lost=not self._options.fail_on_data_loss,
+            buffer_bytes=_LOOK_BUFFER_BYTES,
+        )
+        return LogReader(self._options.kafka, ranges, options)
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {p: found.offset for p, found in self._list(wanted).items() if found.offset is not None}
+
+    def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        return self.link.call(self._ask_leaders(wanted))
+
+    async def _ask_leaders(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        led: dict[int, list[TopicPartition]] = {}
+        for partition in wanted:
+            led.setdefault(self._leaders.get(partition, -1), []).append(partition)
+        led.pop(-1, None)
+        asked = [
+            (node_id, {p: wanted[p] for p in partitions[at : at + _PARTITIONS_AT_ONCE]})
+            for node_id, partitions in led.items()
+            for at in range(0, len(partitions), _PARTITIONS_AT_ONCE)
+        ]
+        answers = await asyncio.gather(
+            *(ask_leader(self.link.cluster, node, part, self._isolation_level, _TIMEOUT_MS) for node, part in asked),
+            return_exceptions=True,
+        )
+        found: dict[TopicPartition, ListedOffset] = {}
+        for answer in answers:
+            if isinstance(answer, ConnectionFailed):
+                _log.warning("%s", answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found.update(answer)
+        if len(found) < len(wanted):
+            self._asked_at_s = None  # leaders have moved, or brokers are away: look again the next time
+        return found
+
+    def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's committed offsets, of those partitions that have one."""
+        return self.link.call(committed_offsets(self.link.cluster, group_id, partitions))
+
+
+def timestamps_ms(batch: Any) -> Any:
+    """The column ``timestamp`` in milliseconds, as a numpy array."""
+    return batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000

@@ -1,0 +1,7 @@
+"""Found by Spark, which looks for packages named ``pyspark_*`` and registers their ``DefaultSource``."""
+
+from __future__ import annotations
+
+from headrace.spark.ordered_source import OrderedDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,134 @@
+"""Topics for the tests of `kafka-ordered`, and what a merge of them one record at a time yields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.sql import Row
+
+from headrace.tasks import OrderedMerge
+from tests.support import unique
+
+Place = tuple[str, int, int]
+"""(topic, partition, offset)"""
+Offsets = Mapping[str, Mapping[str, int]]
+
+
+@dataclass
+class Topics:
+    """New topics, in the order of the subscription."""
+
+    bootstrap_servers: str
+    names: tuple[str, ...]
+    partitions: int
+
+    @classmethod
+    def create(cls, bootstrap_servers: str, count: int, partitions: int = 1, prefix: str = "input") -> Topics:
+        prefix = unique(prefix)
+        made = cls(bootstrap_servers, tuple(f"{prefix}-{number}" for number in range(count)), partitions)
+        for name in made.names:
+            made.add(name)
+        return made
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    def add(self, name: str) -> None:
+        for created in self.admin.create_topics([NewTopic(name, self.partitions, 1)]).values():
+            created.result(30)
+
+    def widen(self, name: str, partitions: int) -> None:
+        for done in self.admin.create_partitions([NewPartitions(name, partitions)]).values():
+            done.result(30)
+
+    def produce(self, topic: int | str, timestamps: Iterable[int], partition: int = 0) -> None:
+        """A record for each timestamp, its value the same in words."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 7})
+        _send(producer, topic if isinstance(topic, str) else self.names[topic], timestamps, partition)
+        assert producer.flush(30) == 0
+
+    def transaction(self, topic: int, timestamps: Iterable[int], partition: int = 0, *, commit: bool = True) -> None:
+        """The same in a transaction."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "transactional.id": unique("producer")})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        _send(producer, self.names[topic], timestamps, partition)
+        assert producer.flush(30) == 0
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+
+    def options(self, **more: Any) -> dict[str, str]:
+        """`maxTaskIdleMs=5`, `kafka__group__id="g"`."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "subscribe": ",".join(self.names),
+            "startingOffsets": "earliest",
+            **{name.replace("__", "."): str(value) for name, value in more.items()},
+        }
+
+    def ends(self) -> dict[str, dict[str, int]]:
+        """The end of each partition, as Spark's offsets."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "unused"})
+        try:
+            return {
+                name: {str(p): consumer.get_watermark_offsets(TopicPartition(name, p), 30)[1] for p in self.numbers}
+                for name in self.names
+            }
+        finally:
+            consumer.close()
+
+    @property
+    def numbers(self) -> range:
+        return range(self.partitions)
+
+    def merged(self, start: Offsets | None = None, end: Offsets | None = None, committed: bool = False) -> list[Place]:
+        """What lies between two offsets, task after task: always the record with the smallest timestamp."""
+        end = end or self.ends()
+        records = self._records(end, committed)
+        order = []
+        for partition in self.numbers:
+            merge: OrderedMerge[str, int] = OrderedMerge(self.names)
+            for name in self.names:
+                first = (start or {}).get(name, {}).get(str(partition), 0)
+                merge.add(name, [(t, o) for t, o in records[name, partition] if o >= first])
+            order += [(name, partition, offset) for name, offset in merge]
+        return order
+
+    def _records(self, ends: Offsets, committed: bool) -> dict[tuple[str, int], list[tuple[int, int]]]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            }
+        )
+        found: dict[tuple[str, int], list[tuple[int, int]]] = {
+            (name, partition): [] for name in self.names for partition in self.numbers
+        }
+        consumer.assign([TopicPartition(*key, 0) for key in found])
+        reading = set(found)
+        while reading:
+            message = consumer.poll(30)
+            assert message is not None, f"nothing comes of {reading}"
+            key = (message.topic(), message.partition())
+            if message.error() is not None:
+                reading.discard(key)
+            elif message.offset() < ends[key[0]][str(key[1])]:
+                found[key].append((message.timestamp()[1], message.offset()))
+        consumer.close()
+        return found
+
+
+def _send(producer: Producer, topic: str, timestamps: Iterable[int], partition: int) -> None:
+    for timestamp in timestamps:
+        producer.produce(topic, b"%d" % timestamp, partition=partition, timestamp=timestamp)
+
+
+def places(rows: Sequence[Row]) -> list[Place]:
+    """Where rows come from, task after task, each in the order that Spark yielded."""
+    return sorted(((row.topic, row.partition, row.offset) for row in rows), key=lambda place: place[1])

@@ -1,0 +1,95 @@
+"""A `kafka-ordered` driver killed with -9 in the middle of a micro-batch: it comes again, row by row the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.conftest import finish
+from tests.spark.ordered_topics import Topics
+from tests.support import ROOT
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DRIVER = """
+import json, sys, time
+from pyspark.sql import SparkSession
+from headrace.spark import register
+
+spark = (
+    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
+)
+register(spark)
+
+def work(batch, batch_id):
+    rows = [(row.topic, row.partition, row.offset) for row in batch.collect()]
+    print("rows", json.dumps([batch_id, rows]), flush=True)
+    if batch_id == 1:
+        time.sleep(600)
+
+reader = spark.readStream.format("kafka-ordered")
+for option in sys.argv[2:]:
+    reader = reader.option(*option.split("=", 1))
+query = reader.load().writeStream.foreachBatch(work).option("checkpointLocation", sys.argv[1]).start()
+query.awaitTermination()
+"""
+
+
+def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    topics = Topics.create(bootstrap_servers, 2, partitions=2)
+    for topic in range(2):
+        for partition in topics.numbers:
+            topics.produce(topic, [1000 + 10 * i + chance.randrange(25) for i in range(100)], partition)
+    options = topics.options(maxOffsetsPerTrigger=100)
+    checkpoint = str(tmp_path / "checkpoint")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, checkpoint, *(f"{name}={value}" for name, value in options.items())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # so that the JVM and its workers die with it
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")},
+    )
+    seen: dict[int, list[tuple[str, int, int]]] = {}
+    try:
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            if line.startswith("rows"):
+                number, rows = json.loads(line.removeprefix("rows"))
+                seen[number] = [tuple(row) for row in rows]
+            if 1 in seen:
+                break
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    topics.produce(0, [1001, 1002])  # what comes now does not change what was planned
+
+    again: dict[int, list[tuple[str, int, int]]] = {}
+
+    def work(batch: DataFrame, batch_id: int) -> None:
+        again[batch_id] = [(row.topic, row.partition, row.offset) for row in batch.collect()]
+
+    frame = spark.readStream.format("kafka-ordered").options(**options).load()
+    finish(
+        frame.writeStream.foreachBatch(work).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    )
+
+    assert again[1] == seen[1]
+    assert 0 not in again
+    read = [place for rows in [seen[0], *(again[number] for number in sorted(again))] for place in rows]
+    assert len(read) == 402
+    assert set(read) == set(topics.merged())

@@ -1,0 +1,90 @@
+"""The options of `kafka-ordered`, its offsets, and the numbers that tasks report. Needs no broker and no JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.spark import SourceError
+from headrace.spark.ordered_options import Bound, OrderedOptions
+from headrace.spark.ordered_tally import Desk, Tally, Totals, report
+
+REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "weather, flights"}
+
+
+def parse(streaming: bool | None = True, **more: str) -> OrderedOptions:
+    return OrderedOptions.parse(
+        {**REQUIRED, **{name.replace("__", "."): value for name, value in more.items()}}, streaming=streaming
+    )
+
+
+def test_options_are_those_of_sparks_kafka_source() -> None:
+    options = parse(
+        startingOffsets='{"weather": {"0": 23, "1": -1}, "flights": {"0": -2, "1": 5}}',
+        MAXOFFSETSPERTRIGGER="1000",
+        maxTaskIdleMs="-1",
+        failOnDataLoss="False",
+        kafka__isolation__level="read_committed",
+        kafka__group__id="dashboard",
+    )
+    assert options.subscription.topics == ("weather", "flights")
+    assert options.start.offsets == {"weather": {0: 23, 1: -1}, "flights": {0: -2, 1: 5}}
+    assert (options.max_offsets, options.max_task_idle_ms, options.fail_on_data_loss) == (1000, -1, False)
+    assert options.read_committed
+    assert options.group_id == "dashboard"
+
+
+def test_a_stream_begins_at_the_end_and_a_batch_at_the_start_unless_told_otherwise() -> None:
+    assert parse(True).start == Bound("latest")
+    assert parse(False).start == Bound("earliest")
+    assert parse(False, endingTimestamp="7").end.timestamp_ms == 7
+    assert parse(True).max_task_idle_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("streaming", "wrong", "advice"),
+    [
+        (True, {"maxTaskIdleMs": "-2"}, "say a whole number from -1"),
+        (True, {"startingOffsets": "first"}, "say earliest, latest, committed, or JSON such as"),
+        (True, {"startingOffsets": "committed"}, "set the option kafka.group.id"),
+        (True, {"startingOffsets": "{broken"}, "option startingOffsets cannot be read: say JSON"),
+        (True, {"startingOffsets": '{"a": {"0": -3}}'}, "says -3 for a-0: say a number from -2"),
+        (True, {"startingOffsets": "latest", "startingTimestamp": "7"}, "not both"),
+        (True, {"kafka__isolation__level": "none"}, "say read_committed or read_uncommitted"),
+        (True, {"kafka__enable__auto__commit": "true"}, "remove the option kafka.enable.auto.commit"),
+        (True, {"minPartitions": "5"}, "remove the option minPartitions: it is for spark.read"),
+        (False, {"maxOffsetsPerTrigger": "5"}, "remove the option maxOffsetsPerTrigger: it is for spark.readStream"),
+        (False, {"endingOffsets": "earliest"}, "say latest, or JSON"),
+        (False, {"endingOffsets": '{"a": {"0": -2}}'}, "says -2 for a-0: say a number from -1"),
+        (None, {"maxTaskIdle": "5"}, "did you mean maxTaskIdleMs?"),
+    ],
+)
+def test_wrong_options_say_what_to_change(streaming: bool | None, wrong: dict[str, str], advice: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        parse(streaming, **wrong)
+    assert advice in str(caught.value)
+
+
+def test_what_tasks_counted_is_added_up_once() -> None:
+    tally = Tally("127.0.0.1")
+    try:
+        first = tally.next_batch()
+        report(first, (0, 0, 10, 3, 1, 5000))
+        report(first, (1, 0, 5, 0, 0, 4000))
+        report(first, (1, 0, 5, 0, 0, 4000))  # the task ran again
+        report(Desk(first.host, first.port, "a guess", first.batch), (2, 0, 99, 99, 99, 9))
+        assert tally.totals() == Totals(15, 3, 1)
+        second = tally.next_batch()
+        report(first, (0, 0, 99, 99, 99, 9))  # too late
+        report(second, (0, 0, 1, 1, 1, 4500))
+        assert tally.totals() == Totals(16, 4, 2)
+        tally.next_batch()
+        assert tally.stream_times() == {0: 5000, 1: 4000}
+    finally:
+        tally.close()
+
+
+def test_a_driver_that_cannot_be_reached_is_no_error() -> None:
+    tally = Tally("127.0.0.1")
+    desk = tally.next_batch()
+    tally.close()
+    report(desk, (0, 0, 1, 0, 0, 1))
