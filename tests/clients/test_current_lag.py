@@ -52,12 +52,12 @@ def lag_in_time(consumer: LagConsumer, partition: TopicPartition) -> int:
     return lag
 
 
-def some(consumer: LagConsumer, count: int) -> int:
-    """How many records came, up to `count`, with one wait for them."""
+def read(consumer: LagConsumer, count: int) -> None:
+    """`count` records; AssertionError when they do not come."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (messages := consumer.consume(count, 1.0)):
+    while count:
         assert time.monotonic() < deadline
-    return len(messages)
+        count -= len(consumer.consume(count, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_the_table_of_observations(bootstrap_servers, topic, isolation, at_1, at
         assert consumer.poll(0.3) is None
         assert consumer.current_lag(partition) == at_1
         consumer.resume([partition])
-        assert some(consumer, 3) == 3
+        read(consumer, 3)
         assert consumer.current_lag(partition) == at_4
         position = 4
         for after, lag in then:
-            assert some(consumer, min(3, after - position)) == after - position
+            read(consumer, after - position)
             position = after
             assert lag_in_time(consumer, partition) == lag
             assert consumer.current_lag(partition) == lag
@@ -117,7 +117,7 @@ def test_the_end_of_an_earlier_assignment_is_forgotten(bootstrap_servers, topic)
     partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
     with LagConsumer(conf_of(bootstrap_servers, "read_uncommitted")) as consumer:
         consumer.assign([partition])
-        assert some(consumer, 8) == 8
+        read(consumer, 8)
         assert consumer.current_lag(partition) == 0
         consumer.unassign()
         with pytest.raises(KafkaException, match="No current assignment"):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -13,8 +16,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from headrace.client import InvalidTopics, OrderedConsumer
-from tests.clients.confluent import PATIENCE_S, create_topic
+from headrace.client import ConnectionFailed, InvalidTopics, OrderedConsumer
+from tests.clients.confluent import PATIENCE_S, admin, create_topic
 from tests.machines.test_tasks_ordered import brute_force
 from tests.support import unique, wait_until
 
@@ -203,18 +206,19 @@ def test_what_is_buffered_is_not_committed(bootstrap_servers, conf, topics, grou
     assert taken + rest == expected_order(topics, 0, [range(1, 101)] * 2)
 
 
-def test_the_record_in_hand_when_work_fails_comes_again(bootstrap_servers, conf, topics, group_id):
+@pytest.mark.parametrize("bad", [1, 2])
+def test_the_record_in_hand_when_work_fails_comes_again(bootstrap_servers, conf, topics, group_id, bad):
     write(bootstrap_servers, topics[0], 0, [1, 2, 3])
 
     def work() -> None:
         with OrderedConsumer(topics, group_id, conf=conf) as consumer:
             for record in consumer:
-                assert record.offset() != 1, "bad record"
+                assert record.offset() != bad, "bad record"
 
     with pytest.raises(AssertionError, match="bad record"):
         work()
     with OrderedConsumer(topics, group_id, conf=conf) as consumer:
-        assert take(consumer, 2) == [(topics[0], 0, 1), (topics[0], 0, 2)]
+        assert take(consumer, 3 - bad) == [(topics[0], 0, offset) for offset in range(bad, 3)]
 
 
 class Member(threading.Thread):
@@ -288,6 +292,25 @@ def test_members_share_the_tasks_and_lose_nothing(bootstrap_servers, conf, group
             assert offsets == sorted(offsets)
 
 
+def test_a_task_goes_over_with_all_that_was_processed(bootstrap_servers, conf, group_id):
+    """The first member gives one of its tasks away while it is at work."""
+    names = [create_topic(bootstrap_servers, unique("in"), 2) for _ in range(2)]
+    for name, index in itertools.product(names, range(2)):
+        write(bootstrap_servers, name, index, range(1, 4_001))
+    taken = []
+    with OrderedConsumer(names, group_id, conf=conf) as first:
+        taken += take(first, 10)
+        with Member(names, group_id, conf) as second:
+            while len(first.assignment()) != 2:
+                taken += take(first, 1)
+                time.sleep(0.0005)
+            while (record := first.poll(0.5)) is not None:
+                taken.append(what(record))
+            wait_until(lambda: len(taken) + len(second.taken) >= 16_000, PATIENCE_S, "all records")
+    assert second.taken
+    assert Counter(taken + second.taken) == Counter(itertools.product(names, range(2), range(4_000)))
+
+
 def test_buffers_are_bounded_and_nothing_is_lost_by_pausing(bootstrap_servers, conf, topics, group_id):
     left, right = topics
     write(bootstrap_servers, left, 0, range(1, 5_001))
@@ -334,6 +357,30 @@ def test_members_with_other_topics_do_not_fit_in(bootstrap_servers, conf, group_
 def test_wrong_arguments(arguments, says):
     with pytest.raises(ValueError, match=says):
         OrderedConsumer(**{"topics": ["a"], "group_id": "g", "conf": {"bootstrap.servers": "127.0.0.1:1"}, **arguments})
+
+
+def test_a_broker_that_is_not_there():
+    with pytest.raises(ConnectionFailed, match="127.0.0.1:1 cannot be reached"):
+        OrderedConsumer(["a"], "g", conf={"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+
+def test_ctrl_c_ends_it_while_it_waits(bootstrap_servers, topics, group_id):
+    program = "\n".join((
+        "from headrace.client import OrderedConsumer",
+        f"conf = {{'bootstrap.servers': {bootstrap_servers!r}}}",
+        f"with OrderedConsumer({topics!r}, {group_id!r}, conf=conf) as consumer:",
+        "    consumer.poll(1)",
+        "    print('waiting', flush=True)",
+        "    for record in consumer: pass",
+    ))
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert said.splitlines()[-1] == b"KeyboardInterrupt"
+    groups = admin(bootstrap_servers).describe_consumer_groups([group_id])
+    assert groups[group_id].result(PATIENCE_S).members == [], "it has left"
 
 
 def test_current_lag_of_what_is_not_assigned(conf, topics, group_id):

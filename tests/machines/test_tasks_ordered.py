@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.tasks import OrderedMerge, OrderedTask
@@ -66,19 +66,23 @@ def test_an_input_may_be_put_back(logs, data):
     ]
 
 
+index = st.integers(0, 2)
+some_lag = st.sampled_from([0, 0, 0, 1, -1, None])
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 3), st.lists(st.integers(0, 9), max_size=3)),
-        st.tuples(st.just("lags"), st.lists(st.one_of(st.none(), st.integers(-1, 1)), min_size=4, max_size=4)),
-        st.tuples(st.just("wait"), st.integers(0, 15)),
+        st.tuples(st.just("add"), index, st.lists(st.integers(0, 9), min_size=1, max_size=2)),
+        st.tuples(st.just("lags"), st.lists(some_lag, min_size=3, max_size=3)),
+        st.tuples(st.just("wait"), st.integers(1, 6)),
         st.tuples(st.just("take"), st.integers(1, 3)),
-        st.tuples(st.just("discard"), st.integers(0, 3)),
+        st.tuples(st.just("discard"), index),
     ),
+    min_size=5,
     max_size=40,
 )
 
 
-@given(st.integers(1, 4), st.integers(-1, 20), steps)
+@settings(max_examples=400)
+@given(st.integers(1, 3), st.sampled_from([-1, 0, 0, 3, 10]), steps)
 def test_a_task_remembers_nothing_that_changes_its_decisions(count, idle_ms, steps):
     """A task decides as the slow model does when that is asked anew before every record."""
     partitions = PARTITIONS[:count]
@@ -116,6 +120,27 @@ def test_a_task_remembers_nothing_that_changes_its_decisions(count, idle_ms, ste
                 assert task.metrics().time_current_idling_started_ms == idle_since_ms
                 if not ready and (deadline_ms := task.next_deadline_ms()) is not None:
                     assert now_ms < deadline_ms <= now_ms + idle_ms
+
+
+def test_another_empty_input_is_another_decision():
+    task = OrderedTask(["a-0", "b-0", "c-0"], 0)
+    task.update_lags({"c-0": 0})
+    task.add("a-0", [(1, "a")])
+    task.add("b-0", [(2, "b"), (3, "b")])
+    assert task.take(100) == ("a-0", "a"), "by force: c-0 is caught up"
+    task.add("c-0", [(9, "c")])
+    assert task.take(100) is None, "one is empty as before, but nothing is known of its lag"
+
+
+def test_records_of_all_inputs_end_the_waiting_for_one():
+    task = OrderedTask(["a-0", "b-0"], 50)
+    task.update_lags({"b-0": 0})
+    task.add("a-0", [(1, "a"), (9, "a")])
+    assert task.take(100) is None
+    task.add("b-0", [(2, "b")])
+    assert [task.take(149), task.take(149)] == [("a-0", "a"), ("b-0", "b")]
+    assert task.take(190) is None, "the idle time starts anew"
+    assert task.next_deadline_ms() == 240
 
 
 def test_a_long_wait_is_logged_every_two_minutes():

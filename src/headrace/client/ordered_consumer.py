@@ -12,12 +12,12 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headrace.tasks import OrderedTask, Readiness, TaskMetrics
 
-from .errors import ClientError
+from .errors import ClientError, ConnectionFailed
 from .lag_consumer import LagConsumer, PartitionName
 
 logger = logging.getLogger(__name__)
 
-MAX_BUFFERED_RECORDS = 10_000
+MAX_BUFFERED_RECORDS = 20_000
 """Of one partition, before it is paused. Kafka Streams has 1,000 (``buffered.records.per.partition``); but librdkafka
 throws away what it has fetched of a partition that is paused, so pausing must be rarer."""
 
@@ -61,12 +61,12 @@ class OrderedConsumer:
     :param group_id: all its members must subscribe to the same topics
     :param max_task_idle_ms: -1: never wait, give what is at hand. 0: wait for records that the broker has. n: when a
         partition has been read to its end, wait also n milliseconds for what its producers may still send
-    :param conf: librdkafka's configuration properties. Other than there, ``auto.offset.reset`` is ``earliest`` and
-        ``fetch.wait.max.ms`` 100 unless given here
+    :param conf: librdkafka's configuration properties. Unless given here, ``auto.offset.reset`` is ``earliest``,
+        ``fetch.wait.max.ms`` 100, ``fetch.queue.backoff.ms`` 5, ``queued.min.messages`` 10,000
     :param max_buffered_records: of one partition. One that has more is paused, until half of them are processed
     :raises InvalidTopics: a topic is missing, or they are not co-partitioned
     :raises ValueError: an argument is wrong
-    :raises KafkaException: the cluster cannot be reached
+    :raises ConnectionFailed: no broker of the cluster can be reached
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class OrderedConsumer:
         self._problem: Exception | None = None
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
+        self._servers = conf.get("bootstrap.servers")
         self._consumer = LagConsumer(_configured(conf, group_id, self._is_incremental))
         try:
             self._check_partitions()
@@ -317,7 +318,10 @@ class OrderedConsumer:
     def _check_partitions(self) -> None:
         counts: dict[str, int] = {}
         for topic in self.topics:
-            metadata = self._consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S).topics[topic]
+            try:
+                metadata = self._consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S).topics[topic]
+            except KafkaException as error:
+                raise ConnectionFailed(f"{self._servers} cannot be reached: {error.args[0].str()}") from None
             if metadata.error is not None:
                 raise InvalidTopics(f"topic '{topic}' cannot be read: {metadata.error.str()}")
             counts[topic] = len(metadata.partitions)
@@ -385,7 +389,11 @@ def _configured(conf: Mapping[str, Any], group_id: str, is_incremental: bool) ->
         raise ValueError(f"{assignor} is '{conf[assignor]}': it must be 'range', so that tasks get all their inputs")
     return {
         "auto.offset.reset": "earliest",
+        # How long a fetch of inputs that are at their end may keep others from being asked for.
         "fetch.wait.max.ms": 100,
+        # An input of which enough was fetched may be the one that is short a moment later: not after a whole second.
+        "fetch.queue.backoff.ms": 5,
+        "queued.min.messages": 10_000,
         **conf,
         "group.id": group_id,
         "enable.auto.offset.store": False,

@@ -1,0 +1,125 @@
+"""Two inputs in the order of their timestamps (KIP-695), and what the rule for waiting costs.
+
+    python -m bench.ordered_consumer                    1,000,000 records of 100 B over two topics
+    python -m bench.ordered_consumer --records 100000
+
+Measured is the CPU time (user and system) of this process for a record that comes out of ``OrderedConsumer``, beside
+one that comes out of confluent-kafka's own consumer, which gives both topics in no order; in runs that alternate. Then
+the cost of a decision: while all inputs have records, while one is empty and not waited for, and anew each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.client import OrderedConsumer
+from headrace.tasks import OrderedTask, Readiness
+from tests.support import HeadraceProcess, unique
+
+RECORDS = 1_000_000
+RECORD_BYTES = 100
+ROUNDS = 3
+DECISIONS = 200_000
+
+
+def fill(bootstrap: str, topics: Sequence[str], records: int) -> None:
+    """``records`` in all, whose timestamps alternate between the topics."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+        future.result(60)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    value = b"x" * RECORD_BYTES
+    for number in range(records):
+        producer.produce(topics[number % len(topics)], value, partition=0, timestamp=1_700_000_000_000 + number)
+        if number % 10_000 == 0:
+            producer.poll(0.05)
+    if producer.flush(120):
+        raise RuntimeError("the records were not acknowledged")
+
+
+def unordered(bootstrap: str, topics: Sequence[str], records: int) -> None:
+    """Read all with confluent-kafka's consumer, looking at each record's timestamp."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": unique("plain"), "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+    left = records
+    while left:
+        for message in consumer.consume(min(left, 2_000), 0.1):
+            message.timestamp()
+            left -= 1
+    consumer.close()
+
+
+def ordered(bootstrap: str, topics: Sequence[str], records: int) -> None:
+    """Read all with :class:`OrderedConsumer`, looking at each record's timestamp."""
+    with OrderedConsumer(topics, unique("ordered"), conf={"bootstrap.servers": bootstrap}) as consumer:
+        last = 0
+        for _ in range(records):
+            record = consumer.poll(60)
+            assert record is not None
+            timestamp = record.timestamp()[1]
+            assert timestamp >= last
+            last = timestamp
+
+
+def measured(work: Callable[[str, Sequence[str], int], None], *arguments: Any) -> tuple[float, float]:
+    """Seconds of the clock, and of the CPU."""
+    clock, cpu = time.perf_counter(), time.process_time()
+    work(*arguments)
+    return time.perf_counter() - clock, time.process_time() - cpu
+
+
+def per_call_ns(call: Callable[[int], object], calls: int = DECISIONS) -> float:
+    """CPU time of one call, in nanoseconds."""
+    started = time.process_time_ns()
+    for number in range(calls):
+        call(number)
+    return (time.process_time_ns() - started) / calls
+
+
+def decisions(partitions: int) -> Iterator[tuple[str, float]]:
+    """What a decision costs for a task of so many inputs."""
+    names = [f"topic{index}-0" for index in range(partitions)]
+    readiness = Readiness(names, 0)
+    buffered, lags = dict.fromkeys(names, 1), dict.fromkeys(names, 0)
+    yield "Readiness.decide", per_call_ns(lambda now_ms: readiness.decide(buffered, lags, now_ms))
+    task: OrderedTask[str, None] = OrderedTask(names, 0)
+    for name in names:
+        task.add(name, [(1, None)])
+    yield "a task, all buffered", per_call_ns(task.is_ready)
+    task.take(0)
+    task.update_lags(lags)
+    yield "a task, one empty", per_call_ns(task.is_ready)
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--bootstrap", help="of a broker that runs already; default: a headrace for this run")
+    arguments = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        bootstrap = arguments.bootstrap or stack.enter_context(HeadraceProcess(configs={"group.initial.rebalance.delay.ms": "0"})).bootstrap_servers
+        topics = [unique("left"), unique("right")]
+        fill(bootstrap, topics, arguments.records)
+        runs: dict[str, list[tuple[float, float]]] = {"unordered": [], "ordered": []}
+        for _ in range(ROUNDS):
+            for work in (unordered, ordered):
+                runs[work.__name__].append(measured(work, bootstrap, topics, arguments.records))
+    for name, times in runs.items():
+        clock, cpu = (statistics.median(column) / arguments.records for column in zip(*times, strict=True))
+        print(f"{name:<22} {1 / clock:>10,.0f} records/s {cpu * 1e6:>8.2f} µs CPU a record")
+    for partitions in (2, 16):
+        for name, cost_ns in decisions(partitions):
+            print(f"{name:<22} {partitions:>3} inputs {cost_ns:>10,.0f} ns")
+
+
+if __name__ == "__main__":
+    main()
