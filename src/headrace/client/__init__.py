@@ -18,7 +18,8 @@ from .share_types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRan
 
 if TYPE_CHECKING:
     from .lag_consumer import LagConsumer
-    from .ordered_consumer import InvalidTopics, OrderedConsumer
+    from .ordered_consumer import OrderedConsumer
+    from .ordered_topics import InvalidTopics
 
 __all__ = [
     "AcknowledgeType",
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 _OVER_LIBRDKAFKA = {
-    "InvalidTopics": ".ordered_consumer",
+    "InvalidTopics": ".ordered_topics",
     "LagConsumer": ".lag_consumer",
     "OrderedConsumer": ".ordered_consumer",
 }

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headrace.tasks import OrderedTask, Readiness, TaskMetrics
 
-from .errors import ClientError, ConnectionFailed
 from .lag_consumer import LagConsumer, PartitionName
+from .ordered_topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +29,6 @@ LOOK_RECORDS = 100
 
 POLL_INTERVAL_S = 0.1
 """How long one wait for records may be, and how long the broker is not listened to while there are enough of them."""
-
-_METADATA_TIMEOUT_S = 30.0
-
-
-class InvalidTopics(ClientError):
-    """The topics cannot be read together: one is missing, or they have different numbers of partitions. One line."""
 
 
 class OrderedConsumer:
@@ -78,7 +72,7 @@ class OrderedConsumer:
         conf: Mapping[str, Any],
         max_buffered_records: int = MAX_BUFFERED_RECORDS,
     ) -> None:
-        self.topics = _checked_topics(topics)
+        self.topics = checked_topics(topics)
         Readiness(self.topics, max_task_idle_ms)
         if max_buffered_records < 1:
             raise ValueError(f"max_buffered_records is {max_buffered_records}: it must be at least 1")
@@ -97,10 +91,10 @@ class OrderedConsumer:
         self._problem: Exception | None = None
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
-        self._servers = conf.get("bootstrap.servers")
-        self._consumer = LagConsumer(_configured(conf, group_id, self._is_incremental))
+        self._servers = str(conf.get("bootstrap.servers"))
+        self._consumer = LagConsumer(consumer_config(conf, group_id, self._is_incremental))
         try:
-            self._check_partitions()
+            check_co_partitioned(self._consumer, self.topics, self._servers)
             self._consumer.subscribe(
                 list(self.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
@@ -315,20 +309,6 @@ class OrderedConsumer:
 
     # The group.
 
-    def _check_partitions(self) -> None:
-        counts: dict[str, int] = {}
-        for topic in self.topics:
-            try:
-                metadata = self._consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S).topics[topic]
-            except KafkaException as error:
-                raise ConnectionFailed(f"{self._servers} cannot be reached: {error.args[0].str()}") from None
-            if metadata.error is not None:
-                raise InvalidTopics(f"topic '{topic}' cannot be read: {metadata.error.str()}")
-            counts[topic] = len(metadata.partitions)
-        if len(set(counts.values())) > 1:
-            listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
-            raise InvalidTopics(f"the topics are not co-partitioned: of partitions, {listed}; they need equal numbers")
-
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
         names = {PartitionName(p.topic, p.partition) for p in partitions}
         self._assigned |= names
@@ -347,7 +327,7 @@ class OrderedConsumer:
     def _check_assignment(self) -> None:
         missing = {name for task in self._tasks.values() for name in task.partitions} - self._assigned
         if missing:
-            self._check_partitions()
+            check_co_partitioned(self._consumer, self.topics, self._servers)
             raise InvalidTopics(
                 f"this member of group '{self._group_id}' was not given {min(missing)}, which belongs to one of its "
                 f"tasks: all members must subscribe to exactly {', '.join(self.topics)}"
@@ -370,32 +350,3 @@ class OrderedConsumer:
         for index in self._tasks.keys() - {name.partition for name in self._assigned}:
             del self._tasks[index]
             self._turns.remove(index)
-
-
-def _checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(topics, str) or not topics or len(set(topics)) != len(topics):
-        raise ValueError(f"topics is {topics!r}: give a list of one or more different names")
-    return tuple(topics)
-
-
-def _configured(conf: Mapping[str, Any], group_id: str, is_incremental: bool) -> dict[str, Any]:
-    """The properties of the inner consumer.
-
-    :raises ValueError: they are at odds with what this consumer needs
-    """
-    # Only range gives one member partition i of every topic.
-    assignor = "group.remote.assignor" if is_incremental else "partition.assignment.strategy"
-    if str(conf.get(assignor, "range")) != "range":
-        raise ValueError(f"{assignor} is '{conf[assignor]}': it must be 'range', so that tasks get all their inputs")
-    return {
-        "auto.offset.reset": "earliest",
-        # How long a fetch of inputs that are at their end may keep others from being asked for.
-        "fetch.wait.max.ms": 100,
-        # An input of which enough was fetched may be the one that is short a moment later: not after a whole second.
-        "fetch.queue.backoff.ms": 5,
-        "queued.min.messages": 10_000,
-        **conf,
-        "group.id": group_id,
-        "enable.auto.offset.store": False,
-        assignor: "range",
-    }
