@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import fetch_sessions, idle_groups, offset_commits, share_partition
+from bench import fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
 from bench.measurements import Scale
 from tests.support import HeadraceProcess
 
@@ -71,10 +71,22 @@ def idle_polls(scale: Scale) -> list[Cost]:
     ]
 
 
+def ordered_inputs(scale: Scale) -> list[Cost]:
+    """`bench/ordered_consumer.py`: two topics of 100 B records in the order of their timestamps."""
+    with HeadraceProcess(configs=ordered_consumer.CONFIGS) as broker:
+        found = ordered_consumer.medians(broker.bootstrap_servers, scale.small_records // 4)
+    return [
+        Cost("OrderedConsumer, two topics of 100 B records: records", "/s", found["ordered"][0]),
+        Cost("the same: CPU time of the consumer for a record", "µs", found["ordered"][1]),
+        Cost("confluent-kafka's consumer, in no order: CPU time for a record", "µs", found["unordered"][1]),
+    ]
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
     "offset-fetch": offset_fetch,
+    "ordered-consumer": ordered_inputs,
     "fetch-sessions": idle_polls,
 }
 """By the name for --only."""

@@ -15,7 +15,6 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -28,6 +27,10 @@ RECORDS = 1_000_000
 RECORD_BYTES = 100
 ROUNDS = 3
 DECISIONS = 200_000
+FETCHING = {"auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 5, "queued.min.messages": 10_000}
+"""For both: with librdkafka's own backoff of a second there is more waiting than reading."""
+
+CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
 
 
 def fill(bootstrap: str, topics: Sequence[str], records: int) -> None:
@@ -45,35 +48,46 @@ def fill(bootstrap: str, topics: Sequence[str], records: int) -> None:
         raise RuntimeError("the records were not acknowledged")
 
 
-def unordered(bootstrap: str, topics: Sequence[str], records: int) -> None:
+Times = tuple[float, float]
+"""Seconds of the clock and of the CPU, from the first record to the last: joining a group is not what is measured."""
+
+
+def now() -> Times:
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: Times) -> Times:
+    clock, cpu = now()
+    return clock - start[0], cpu - start[1]
+
+
+def unordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
     """Read all with confluent-kafka's consumer, looking at each record's timestamp."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": unique("plain"), "auto.offset.reset": "earliest"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": unique("plain"), **FETCHING})
     consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
-    left = records
+    assert consumer.poll(60) is not None
+    start, left = now(), records - 1
     while left:
         for message in consumer.consume(min(left, 2_000), 0.1):
             message.timestamp()
             left -= 1
+    times = since(start)
     consumer.close()
+    return times
 
 
-def ordered(bootstrap: str, topics: Sequence[str], records: int) -> None:
+def ordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
     """Read all with :class:`OrderedConsumer`, looking at each record's timestamp."""
     with OrderedConsumer(topics, unique("ordered"), conf={"bootstrap.servers": bootstrap}) as consumer:
-        last = 0
-        for _ in range(records):
+        assert consumer.poll(60) is not None
+        start, last = now(), 0
+        for _ in range(records - 1):
             record = consumer.poll(60)
             assert record is not None
             timestamp = record.timestamp()[1]
             assert timestamp >= last
             last = timestamp
-
-
-def measured(work: Callable[[str, Sequence[str], int], None], *arguments: Any) -> tuple[float, float]:
-    """Seconds of the clock, and of the CPU."""
-    clock, cpu = time.perf_counter(), time.process_time()
-    work(*arguments)
-    return time.perf_counter() - clock, time.process_time() - cpu
+        return since(start)
 
 
 def per_call_ns(call: Callable[[int], object], calls: int = DECISIONS) -> float:
@@ -99,6 +113,21 @@ def decisions(partitions: int) -> Iterator[tuple[str, float]]:
     yield "a task, one empty", per_call_ns(task.is_ready)
 
 
+def medians(bootstrap: str, records: int) -> dict[str, tuple[float, float]]:
+    """By the way of reading: records per second, and µs of CPU time for a record."""
+    topics = [unique("left"), unique("right")]
+    fill(bootstrap, topics, records)
+    runs: dict[str, list[tuple[float, float]]] = {"unordered": [], "ordered": []}
+    for _ in range(ROUNDS):
+        for work in (unordered, ordered):
+            runs[work.__name__].append(work(bootstrap, topics, records))
+    result = {}
+    for name, times in runs.items():
+        clock_s, cpu_s = (statistics.median(column) / records for column in zip(*times, strict=True))
+        result[name] = (1 / clock_s, cpu_s * 1e6)
+    return result
+
+
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -106,16 +135,9 @@ def main() -> None:
     parser.add_argument("--bootstrap", help="of a broker that runs already; default: a headrace for this run")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
-        bootstrap = arguments.bootstrap or stack.enter_context(HeadraceProcess(configs={"group.initial.rebalance.delay.ms": "0"})).bootstrap_servers
-        topics = [unique("left"), unique("right")]
-        fill(bootstrap, topics, arguments.records)
-        runs: dict[str, list[tuple[float, float]]] = {"unordered": [], "ordered": []}
-        for _ in range(ROUNDS):
-            for work in (unordered, ordered):
-                runs[work.__name__].append(measured(work, bootstrap, topics, arguments.records))
-    for name, times in runs.items():
-        clock, cpu = (statistics.median(column) / arguments.records for column in zip(*times, strict=True))
-        print(f"{name:<22} {1 / clock:>10,.0f} records/s {cpu * 1e6:>8.2f} µs CPU a record")
+        bootstrap = arguments.bootstrap or stack.enter_context(HeadraceProcess(configs=CONFIGS)).bootstrap_servers
+        for name, (per_second, cpu_us) in medians(bootstrap, arguments.records).items():
+            print(f"{name:<22} {per_second:>10,.0f} records/s {cpu_us:>8.2f} µs CPU a record")
     for partitions in (2, 16):
         for name, cost_ns in decisions(partitions):
             print(f"{name:<22} {partitions:>3} inputs {cost_ns:>10,.0f} ns")

@@ -113,21 +113,22 @@ class OrderedConsumer:
         if self._in_hand is not None:
             self._processed[self._in_hand[0]] = self._in_hand[1]
             self._in_hand = None
+        if not self._before_look:
+            self._look_if_needed()
+        record = self._take()
+        return record if record is not None else self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> Message | None:
         deadline_s = None if timeout is None else time.monotonic() + timeout
-        while True:
-            if not self._before_look:
-                self._look_if_needed()
-            if (record := self._take()) is not None:
-                return record
-            self._look(0)
-            if (record := self._take()) is not None:
-                return record
+        self._look(0)
+        while (record := self._take()) is None:
             wait_s = self._wait_s()
             if deadline_s is not None:
                 wait_s = min(wait_s, deadline_s - time.monotonic())
                 if wait_s <= 0:
                     return None
             self._look(wait_s)
+        return record
 
     def __iter__(self) -> Iterator[Message]:
         return self
