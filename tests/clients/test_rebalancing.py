@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from aiokafka import AIOKafkaConsumer
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
+from headrace.admin import AdminClient
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic
-from tests.clients.test_java_clients import run_java
+from tests.clients.test_java_clients import PROGRAMS, run_java
 from tests.support import wait_until
 
 PARTITIONS = 6
@@ -64,8 +66,10 @@ class AioKafka(Member):
 
 
 class Librdkafka(Member):
+    configs = {"heartbeat_interval_ms": 300, "partition_assignment_strategy": "roundrobin"}
+
     def run(self) -> None:
-        configs = {"heartbeat_interval_ms": 300, "partition_assignment_strategy": "roundrobin"}
+        configs = self.configs
         with consumer(self.where, self.group_id, **configs) as source:
             source.subscribe([self.topic])
             while not self._leave.is_set():
@@ -73,15 +77,48 @@ class Librdkafka(Member):
                 self.owned = frozenset(one.partition for one in source.assignment())
 
 
+class NewLibrdkafka(Librdkafka):
+    """A member of the consumer protocol (KIP-848)."""
+
+    configs = {"group_protocol": "consumer"}
+
+
+class Java(Member):
+    """A process whose input ends when it is to leave."""
+
+    protocol = "consumer"
+    libs: Path
+
+    def run(self) -> None:
+        program = str(PROGRAMS / "GroupMember.java")
+        command = ["java", "-Xmx128m", "-cp", f"{self.libs}/*", program, self.where, self.topic, self.group_id]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen([*command, self.protocol], text=True, **pipes) as process:
+            threading.Thread(target=self._end, args=(process,), daemon=True).start()
+            assert process.stdout is not None
+            for line in process.stdout:
+                self.owned = frozenset(map(int, line.split()))
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        self._leave.wait()
+        assert process.stdin is not None
+        process.stdin.write("leave\n")
+        process.stdin.flush()
+
+
+class ClassicJava(Java):
+    protocol = "classic"
+
+
 def share(*members: Member) -> None:
-    """Wait until these members own all partitions, each as many."""
-    each = PARTITIONS // len(members)
+    """Wait until these members own all partitions, each as many, but for what cannot be divided."""
 
     def done() -> bool:
-        owned = [member.owned for member in members]
-        return all(len(one) == each for one in owned) and len(frozenset().union(*owned)) == PARTITIONS
+        sizes = [len(member.owned) for member in members]
+        everything = frozenset().union(*(member.owned for member in members))
+        return sum(sizes) == len(everything) == PARTITIONS and max(sizes) - min(sizes) <= 1
 
-    wait_until(done, PATIENCE_S, f"{len(members)} members to own {each} partitions each")
+    wait_until(done, PATIENCE_S, f"{len(members)} members to share {PARTITIONS} partitions")
 
 
 def test_clients_of_three_kinds_rebalance_among_each_other(
@@ -102,6 +139,49 @@ def test_clients_of_three_kinds_rebalance_among_each_other(
         share(three)
     finally:
         for member in (one, two, three):
+            if member.is_alive():
+                member.leave()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(KafkaPython, Java), (AioKafka, NewLibrdkafka), (Librdkafka, Java), (ClassicJava, NewLibrdkafka)],
+)
+def test_a_group_changes_its_protocol_and_back_with_any_client(
+    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str, old: type[Member], new: type[Member]
+) -> None:
+    """Clients that know the classic protocol only, beside one of the consumer protocol."""
+    Java.libs = kafka_libs
+    create_topic(bootstrap_servers, topic_name, partitions=PARTITIONS)
+
+    def group_type() -> str:
+        with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+            (found,) = (one for one in admin.list_all_groups().result().valid if one.group_id == group_id)
+        return found.type
+
+    members = [kind(bootstrap_servers, topic_name, group_id) for kind in (old, old, new, old)]
+    first, second, newcomer, last = members
+    try:
+        first.start()
+        second.start()
+        share(first, second)
+        newcomer.start()
+        share(first, second, newcomer)
+        assert group_type() == "consumer"
+        first.leave()
+        share(second, newcomer)
+        second.leave()
+        share(newcomer)
+        last.start()
+        share(newcomer, last)
+        assert group_type() == "consumer"
+        newcomer.leave()
+        share(last)
+        assert group_type() == "classic"
+    finally:
+        for member in members:
             if member.is_alive():
                 member.leave()
 
