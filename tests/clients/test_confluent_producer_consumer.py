@@ -302,3 +302,26 @@ def test_configs_take_effect_while_a_producer_runs(bootstrap_servers: str, topic
     set_configs(bootstrap_servers, ResourceType.TOPIC, topic_name, max_message_bytes="1000")
     with pytest.raises(KafkaException):
         produce(bootstrap_servers, topic_name, [b"x" * 3000])
+
+
+def test_the_newer_of_two_producers_with_one_transactional_id_wins(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    configs = {"bootstrap.servers": bootstrap_servers, "transactional.id": unique("transactions"), "log_level": 2}
+    older, newer = Producer(configs), Producer(configs)
+    older.init_transactions(PATIENCE_S)
+    older.begin_transaction()
+    older.produce(topic_name, b"of the older")
+    assert older.flush(PATIENCE_S) == 0
+    newer.init_transactions(PATIENCE_S)  # aborts what is open
+    newer.begin_transaction()
+    newer.produce(topic_name, b"of the newer")
+    with pytest.raises(KafkaException) as refused:
+        older.commit_transaction(PATIENCE_S)
+    error = refused.value.args[0]
+    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
+    newer.commit_transaction(PATIENCE_S)
+    with consumer(bootstrap_servers, group_id, isolation_level="read_committed") as source:
+        source.subscribe([topic_name])
+        assert [message.value() for message in take(source, 1)] == [b"of the newer"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from headrace.errors import ErrorCode
 from tests.conformance.classic import ClassicGroup, ClassicMember
 from tests.conformance.members import BRIEFLY_MS, Member
-from tests.conformance.world import OK, PATIENCE_S, Group, Topic, World
+from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Group, Topic, World
 from tests.peer import KafkaPeer
-from tests.support import HeadraceProcess, wait_until
+from tests.support import HeadraceProcess, unique, wait_until
 
 
 class Restarted:
@@ -109,3 +110,45 @@ def test_a_rebalance_that_a_restart_interrupts(broker: Restarted, cleanly: bool)
     old.send_join()
     assert (old.joined(), new.joined()) == (OK, OK)
     assert (old.generation, new.generation) == (2, 2)
+
+
+@pytest.mark.slow
+def test_ten_thousand_groups_with_one_offset_each(broker: Restarted) -> None:
+    """All are there, before and after; all at once, or one by one."""
+    world, prefix = broker.world, unique("many")
+    topic, count = world.topic(), 10_000
+    offsets = {f"{prefix}-{number}": number for number in range(count)}
+
+    def commit(wanted: Mapping[str, int]) -> set[str]:
+        """The groups whose coordinator was not there yet."""
+        sent = []
+        for group_id, offset in wanted.items():
+            partition = {
+                "partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""
+            }  # fmt: skip
+            sent.append(world.connection.send_message(
+                8, 9, group_id=group_id, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+                topics=[{"name": topic.name, "partitions": [partition]}],
+            ))  # fmt: skip
+        codes = [world.connection.receive_message(one).topics[0].partitions[0].error_code for one in sent]
+        assert {ErrorCode(code) for code in codes} <= {ErrorCode.NONE, *COORDINATOR_IS_COMING}
+        return {group_id for group_id, code in zip(wanted, codes, strict=True) if code}
+
+    def found() -> dict[str, int]:
+        asked = [
+            {"group_id": group_id, "topics": None, "member_id": None, "member_epoch": -1} for group_id in offsets
+        ]  # fmt: skip
+        groups = broker.world.ask(9, 9, groups=asked, require_stable=False).groups
+        return {one.group_id: one.topics[0].partitions[0].committed_offset for one in groups if one.topics}
+
+    ids = sorted(offsets)
+    for start in range(0, count, 500):  # as many as may wait in the sockets
+        late = ids[start : start + 500]
+        while late := sorted(commit({one: offsets[one] for one in late})):
+            pass
+    for cleanly in (None, False):
+        if cleanly is not None:
+            broker.again(cleanly=cleanly)
+        wait_until(lambda: found() == offsets, PATIENCE_S, "the offsets of all groups")
+        listed = broker.world.groups(states=["Empty"], types=["classic"])
+        assert {one for one in listed if one.startswith(prefix)} == offsets.keys()
