@@ -141,6 +141,49 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         member_id = data.draw(st.sampled_from(sorted(self.clients)))
         self.beat(member_id, lost=lost, names=names, full=full)
 
+    @precondition(lambda self: self.clients and self.group)
+    @rule(data=st.data(), gives_up=st.booleans())
+    def an_epoch_of_long_ago_is_fenced(self, data, gives_up):
+        """But for the one before the present, whose answer may have been lost, of who holds nothing that it lost."""
+        member_id = data.draw(st.sampled_from(sorted(self.clients)))
+        current = self.state.current.get(member_id)
+        if current is None or current.member_epoch < 3:
+            return
+        epoch = data.draw(st.integers(1, current.member_epoch - 1))
+        owned = {} if gives_up else self.owned(self.clients[member_id])
+        if epoch == current.previous_member_epoch:
+            lost = {(t, p) for t, numbers in self.clients[member_id].reads.items() for p in numbers}
+            lost -= {(t, p) for t, numbers in current.assigned.items() for p in numbers}
+            if gives_up or not lost:
+                return
+        reply = self.desk.consume(member_id, epoch, owned=owned, instance=INSTANCES.get(member_id))
+        assert isinstance(reply, Refusal)
+        assert reply.code == ErrorCode.FENCED_MEMBER_EPOCH
+        assert self.state.current[member_id] == current
+
+    @precondition(lambda self: self.clients and self.group)
+    @rule(restarts=st.booleans())
+    def who_gives_nothing_up_goes(self, restarts):
+        """It says that it is alive, but after its rebalance timeout it is out; a restart gives it as long again."""
+        asked = [one for one in sorted(self.clients) if self.shall_give_up(one)]
+        if not asked:
+            return
+        if restarts:
+            self.desk.pass_ms(REBALANCE_TIMEOUT_MS // 2)
+            self.desk.restart()
+        for _ in range(REBALANCE_TIMEOUT_MS // 1_000):
+            self.lose_the_fenced()
+            if not self.shall_give_up(asked[0]):
+                return  # its topic is gone, or it is
+            self.beat(asked[0])
+            self.desk.pass_ms(1_000)
+        self.lose_the_fenced()
+        assert not self.shall_give_up(asked[0]), "it is still waited for"
+
+    def shall_give_up(self, member_id):
+        current = self.state.current.get(member_id)
+        return member_id in self.clients and current is not None and current.state is MemberState.UNREVOKED_PARTITIONS
+
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
     def take_over(self, data):

@@ -30,6 +30,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.waiting = set()
         self.leaders = {}
         self.seen = 0
+        self.syncs = {}  # ticket → member and generation of those that may be answered well
+        self.before = ("", -1)  # state and generation one step ago
 
     @property
     def group(self):
@@ -68,43 +70,87 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 instance = member.group_instance_id
                 self.waiting.add(self.desk.join(member_id, instance=instance, rebalance_timeout_ms=20_000))
 
-    @rule(data=st.data())
-    def sync(self, data):
-        member_id, instance = self.pick(data)
-        generation_id = self.group.generation_id if self.group else 1
+    def ask_for_assignment(self, member_id, instance, off=0):
+        generation_id = (self.group.generation_id if self.group else 1) + off
         given = [(m, f"for {m} in {generation_id}".encode()) for m in self.known_ids()]
-        self.waiting.add(self.desk.sync(member_id, generation_id, given, instance=instance))
+        ticket = self.desk.sync(member_id, generation_id, given, instance=instance)
+        self.waiting.add(ticket)
+        if off:
+            assert self.desk.answer(ticket).code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+        elif instance is None:  # static members may get what was meant for the id that they had before
+            self.syncs[ticket] = f"for {member_id} in {generation_id}".encode()
+
+    @rule(data=st.data(), off=st.sampled_from([0, 0, 1, -1]))
+    def sync(self, data, off):
+        self.ask_for_assignment(*self.pick(data), off)
 
     @rule()
     def all_sync(self):
         for member_id in self.known_ids():
             member = self.group.roster.members[member_id]
             if member.sync_ticket is None:
-                given = [(m, f"for {m}".encode()) for m in self.known_ids()]
-                ticket = self.desk.sync(member_id, self.group.generation_id, given, instance=member.group_instance_id)
-                self.waiting.add(ticket)
+                self.ask_for_assignment(member_id, member.group_instance_id)
 
     @rule(data=st.data())
     def leave(self, data):
         self.desk.leave(self.pick(data))
 
-    @rule(data=st.data())
-    def heartbeat(self, data):
+    @rule(data=st.data(), off=st.sampled_from([0, 0, 1, -1]))
+    def heartbeat(self, data, off):
         member_id, instance = self.pick(data)
-        self.desk.heartbeat(member_id, self.group.generation_id if self.group else 1, instance=instance)
+        generation_id = self.group.generation_id if self.group else 1
+        code = self.desk.heartbeat(member_id, generation_id + off, instance=instance)
+        if member_id not in self.known_ids():
+            assert code == ErrorCode.UNKNOWN_MEMBER_ID
+        elif off:
+            assert code == ErrorCode.ILLEGAL_GENERATION
+        else:
+            preparing = self.group.state_name == "PreparingRebalance"
+            assert code == (ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE)
 
-    @rule(data=st.data(), offset=st.integers(0, 9), partition=st.integers(0, 2))
-    def commit(self, data, offset, partition):
+    @rule(data=st.data(), offset=st.integers(0, 9), partition=st.integers(0, 2), off=st.sampled_from([None, 0, 0, 1]))
+    def commit(self, data, offset, partition, off):
         member_id, instance = self.pick(data)
-        generation_id = self.group.generation_id if self.group else -1
-        outcome = self.desk.coordinator.commit(
-            "g",
-            MemberIdentity(member_id, instance),
-            data.draw(st.sampled_from([-1, generation_id])),
-            [Commit("t", None, partition, offset)],
-            self.desk.now_ms,
-        )
-        self.desk.submit(outcome)
+        generation_id = -1 if off is None or self.group is None else self.group.generation_id + off
+        state, known = self.group and self.group.state_name, member_id in self.known_ids()
+        (code,) = self.commit_one(member_id, instance, generation_id, offset, partition)
+        if state and known and off is not None:
+            expected = ErrorCode.REBALANCE_IN_PROGRESS if state == "CompletingRebalance" else ErrorCode.NONE
+            assert code == (ErrorCode.ILLEGAL_GENERATION if off else expected)
+        elif self.known_ids():
+            assert code != ErrorCode.NONE
+
+    def commit_one(self, member_id, instance, generation_id, offset=0, partition=0):
+        commits = [Commit("t", None, partition, offset)]
+        identity = MemberIdentity(member_id, instance)
+        return self.desk.submit(self.desk.coordinator.commit("g", identity, generation_id, commits, self.desk.now_ms))
+
+    @rule()
+    def who_has_the_instance_id_of_another_is_fenced(self):
+        for member in self.group.roster.all() if self.group else ():
+            if member.group_instance_id is not None:
+                instance, generation_id = member.group_instance_id, self.group.generation_id
+                fenced = ErrorCode.FENCED_INSTANCE_ID
+                assert self.desk.heartbeat("stranger", generation_id, instance=instance) == fenced
+                assert self.desk.answer(self.desk.sync("stranger", generation_id, instance=instance)).code == fenced
+                assert self.commit_one("stranger", instance, generation_id) == (fenced,)
+
+    @rule()
+    def who_is_alive_but_never_syncs_goes(self):
+        if self.group is None or self.group.state_name != "CompletingRebalance":
+            return
+        generation_id, late = self.group.generation_id, set(self.group.roster.unsynced)
+        for _ in range(20):
+            for member in self.group.roster.all():
+                self.desk.heartbeat(member.member_id, generation_id, instance=member.group_instance_id)
+            self.desk.pass_ms(1_000)
+        assert not late & set(self.known_ids())
+
+    @rule()
+    def nobody_is_left_after_a_long_silence(self):
+        self.desk.pass_ms(1_000_000)
+        assert not self.known_ids()
+        assert self.waiting <= self.desk.answers.keys()
 
     @rule(partition=st.integers(0, 2))
     def delete_offset(self, partition):
@@ -129,6 +175,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.desk.restart()
         self.waiting.clear()  # connections are gone
         self.leaders.clear()
+        self.before = ("", -1)
 
     @invariant()
     def replay_equals_live(self):
@@ -177,6 +224,18 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 assert {m.member_id for m in reply.members} >= {reply.member_id}
             if isinstance(reply, SyncReply) and reply.code == ErrorCode.NONE:
                 assert reply.protocol in ("range", "sticky")
+        for ticket in self.syncs.keys() & self.desk.answers.keys():
+            expected, reply = self.syncs.pop(ticket), self.desk.answers[ticket]
+            assert reply.code != ErrorCode.NONE or reply.assignment == expected
+
+    @invariant()
+    def each_generation_has_a_number_of_its_own(self):
+        now = (self.group.state_name, self.group.generation_id) if self.group else ("", -1)
+        (state, generation_id), self.before = self.before, now
+        if now[0]:
+            assert now[1] >= generation_id
+            if now[0] == "CompletingRebalance" and state != now[0]:
+                assert now[1] > generation_id
 
 
 LINES = st.sampled_from([0, 1, 2, 3, 3, 3])
