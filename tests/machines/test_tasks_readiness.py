@@ -79,6 +79,10 @@ def test_records_elsewhere_do_not_start_it_again():
             "Partition b-0 has current lag 0 and current time is 1000. Waiting for new data to be produced for "
             "configured idle time 30 (deadline is 1030).",
         ),
+        (
+            0, {"a-0": 1}, {"b-0": 0},
+            "Records are processed without waiting any longer for b-0 (deadline 1000); current time is 1000.",
+        ),
         (0, {}, {"a-0": 0, "b-0": 0}, "No partitions were buffered locally, so this task is not ready for processing."),
     ],
 )  # fmt: skip

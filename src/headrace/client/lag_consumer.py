@@ -122,18 +122,23 @@ class LagConsumer(Consumer):
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """As of ``confluent_kafka.Consumer``."""
-        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        while True:
-            remaining_s = -1 if deadline is None else max(0.0, deadline - time.monotonic())
-            message = super().poll(remaining_s)
-            if message is None:
-                return None
-            if self._take_note([message]):
-                return message
+        read = super().poll
+        messages = self._wait_for(lambda left_s: [m for m in (read(left_s),) if m is not None], timeout)
+        return messages[0] if messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As of ``confluent_kafka.Consumer``."""
-        return self._take_note(super().consume(num_messages, timeout))
+        read = super().consume
+        return self._wait_for(lambda left_s: read(num_messages, left_s), timeout)
+
+    def _wait_for(self, read: Callable[[float], list[Message]], timeout: float | None) -> list[Message]:
+        """What ``read`` gives the application within ``timeout``: having reached an end is nothing yet."""
+        endless = timeout is None or timeout < 0
+        deadline_s = time.monotonic() + (0 if timeout is None else timeout)
+        while messages := read(-1 if endless else max(0.0, deadline_s - time.monotonic())):
+            if shown := self._take_note(messages):
+                return shown
+        return []
 
     def consume_by_partition(self, num_messages: int, timeout: float) -> dict[PartitionName, list[Message]]:
         """What is at hand, by partition; waits up to ``timeout`` seconds only as long as there is nothing.

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from headrace.tasks import OrderedTask, Readiness, TaskMetrics
+from headrace.tasks import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
 
 from .lag_consumer import LagConsumer, PartitionName
 from .ordered_topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config
@@ -55,8 +55,9 @@ class OrderedConsumer:
     :param group_id: all its members must subscribe to the same topics
     :param max_task_idle_ms: -1: never wait, give what is at hand. 0: wait for records that the broker has. n: when a
         partition has been read to its end, wait also n milliseconds for what its producers may still send
-    :param conf: librdkafka's configuration properties. Unless given here, ``auto.offset.reset`` is ``earliest``,
-        ``fetch.wait.max.ms`` 100, ``fetch.queue.backoff.ms`` 5, ``queued.min.messages`` 10,000
+    :param conf: librdkafka's configuration properties, with its defaults (``isolation.level`` is ``read_committed``),
+        but ``auto.offset.reset`` is ``earliest``, ``fetch.wait.max.ms`` 100, ``fetch.queue.backoff.ms`` 5 and
+        ``queued.min.messages`` 10,000 unless given here
     :param max_buffered_records: of one partition. One that has more is paused, until half of them are processed
     :raises InvalidTopics: a topic is missing, or they are not co-partitioned
     :raises ValueError: an argument is wrong
@@ -239,7 +240,7 @@ class OrderedConsumer:
         self._pause_and_resume(found)
         now_ms = self._now_ms()
         for task in self._tasks.values():
-            if task.merge.empty_queues:
+            if task.merge.empty_queues and self._idle_ms != IDLING_DISABLED:
                 task.update_lags(
                     {
                         name: self._consumer.known_lag(name)
@@ -249,6 +250,8 @@ class OrderedConsumer:
                 )
                 if (text := task.to_log(now_ms)) is not None:
                     logger.info("%s", text)
+                elif task.decision is not None and task.decision.is_enforced:
+                    logger.debug("%s", task.decision)
         self._before_look, self._last_look_s = LOOK_RECORDS, time.monotonic()
 
     def _wait_s(self) -> float:

@@ -8,6 +8,15 @@ from __future__ import annotations
 from .ordered_merge import OrderedMerge
 from .ordered_task import OrderedTask, TaskMetrics
 from .partition_lag import PartitionLag
-from .readiness import Decision, Readiness, Reason
+from .readiness import IDLING_DISABLED, Decision, Readiness, Reason
 
-__all__ = ["Decision", "OrderedMerge", "OrderedTask", "PartitionLag", "Readiness", "Reason", "TaskMetrics"]
+__all__ = [
+    "IDLING_DISABLED",
+    "Decision",
+    "OrderedMerge",
+    "OrderedTask",
+    "PartitionLag",
+    "Readiness",
+    "Reason",
+    "TaskMetrics",
+]

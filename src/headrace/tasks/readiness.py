@@ -30,7 +30,7 @@ class Reason(Enum):
 
     DISABLED = "Idling is disabled."
     BUFFERED = "All partitions have records buffered."
-    ENFORCED = "Some partitions are waited for no longer."
+    ENFORCED = "Records are processed without waiting any longer for {enforced}; current time is {now_ms}."
     LAG_UNKNOWN = "Partition {partition} has fetched lag of -1\n\tWaiting to fetch data for {partition}"
     NOT_FETCHED = (
         "Partition {partition} has current lag {lag}, but no data is buffered locally. Waiting to buffer some records."
@@ -78,6 +78,7 @@ class Decision(Generic[P]):
             now_ms=self.now_ms,
             max_task_idle_ms=self.max_task_idle_ms,
             deadline_ms=self.deadline_ms,
+            enforced=", ".join(f"{p} (deadline {ms})" for p, ms in (self.enforced or {}).items()),
         )
 
 
