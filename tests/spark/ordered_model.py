@@ -27,6 +27,10 @@ class SimulatedLog:
         records = self.records[partition]
         return records[-1][0] + 1 if records else 0
 
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self._count("ends")
+        return {p: self.end(p) for p in partitions}
+
     def visible(self, partition: TopicPartition, start: int, end: int) -> list[tuple[int, int]]:
         return [(o, t) for o, t, seen in self.records[partition] if seen and start <= o < end]
 

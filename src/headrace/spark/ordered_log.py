@@ -38,7 +38,7 @@ _PARTITIONS_AT_ONCE = 10_000
 _FIRST_LOOK = 200
 """So many offsets are looked at for the first record that is visible; then all that there are."""
 _LOOK_BUFFER_BYTES = 4 * 1024 * 1024
-_TIMEOUT_MS = 30_000
+_TIMEOUT_MS = 10_000
 
 
 class BrokerLog:

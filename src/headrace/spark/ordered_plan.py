@@ -35,6 +35,9 @@ class Log(Protocol):
     transactions.
     """
 
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset after the last record that can be read; without partitions of which nobody tells."""
+
     def offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
         """The first offset of the whole log with that timestamp or a later one, visible or not; None without any."""
 
@@ -327,7 +330,9 @@ def _peaks(log: Log, inputs: Inputs) -> tuple[Inputs, dict[TopicPartition, tuple
     """
     filled = inputs.filled
     hints = log.peaks(filled)
-    likely = {p: (at, at + 1) for p, (_, at) in hints.items() if inputs.starts[p] <= at}
+    newer = [p for p, (_, at) in hints.items() if at >= inputs.ends[p]]
+    readable = {**inputs.ends, **(log.ends(newer) if newer else {})}
+    likely = {p: (at, at + 1) for p, (_, at) in hints.items() if inputs.starts[p] <= at < readable[p]}
     heads = log.heads(likely) if likely else {}
     found: dict[TopicPartition, tuple[int, bool]] = {}
     ends = {}

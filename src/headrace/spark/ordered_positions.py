@@ -62,16 +62,14 @@ def resolve(log: BrokerLog, bound: Bound, partitions: Sequence[TopicPartition], 
         return _at(log, _one_each("OffsetsByTimestamp", times, partitions))
     if bound.offsets is not None:
         wanted = _one_each("Offsets", bound.offsets, partitions)
-        edges = {p: _edge(log, IN_JSON[n], p) for p, n in wanted.items() if n in IN_JSON}
-        return {p: n for p, n in wanted.items() if n not in IN_JSON} | {p: n for p, n in edges.items() if n is not None}
+        at_ends = [p for p, n in wanted.items() if IN_JSON.get(n) == LATEST]
+        at_starts = [p for p, n in wanted.items() if IN_JSON.get(n) == EARLIEST]
+        said = {p: n for p, n in wanted.items() if n not in IN_JSON}
+        return said | log.ends(at_ends) | log.starts(at_starts)
     if bound.at == COMMITTED:
         assert group_id is not None
         return log.starts(partitions) | log.committed(group_id, partitions)
     return log.starts(partitions) if bound.at == EARLIEST else log.ends(partitions)
-
-
-def _edge(log: BrokerLog, which: str, partition: TopicPartition) -> int | None:
-    return (log.ends if which == LATEST else log.starts)([partition]).get(partition)
 
 
 def _at(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) -> Offsets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 
 from headrace.client import ApiMissing, ClientError, Cluster, RequestRefused
@@ -20,6 +21,9 @@ from .ordered_plan import Offsets, TopicPartition
 
 _log = logging.getLogger(__name__)
 
+_RETRY_S = 10.0
+"""A query is not held up more often than that by a coordinator that does not answer."""
+
 _HAS_MEMBERS = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -36,16 +40,18 @@ class GroupProgress:
         self._link = link
         self._group_id = group_id
         self._committed: Offsets = {}
+        self._not_before_s = 0.0
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """All before these offsets has been processed. What has been committed already is not sent again."""
         news = {p: offset for p, offset in offsets.items() if self._committed.get(p) != offset}
-        if not news:
+        if not news or time.monotonic() < self._not_before_s:
             return
         try:
             self._link.call(commit_offsets(self._link.cluster, self._group_id, news))
         except ClientError as error:
             _log.warning("%s", _advice(self._group_id, error))
+            self._not_before_s = time.monotonic() + _RETRY_S
         else:
             self._committed.update(news)
 
