@@ -163,10 +163,12 @@ def test_a_caught_up_topic_is_waited_for(start: Start, bootstrap_servers: str) -
     topics.produce(0, [10, 20, 30, 40])
     topics.produce(1, [15])
     batches = Batches()
-    query = start(topics, batches, maxTaskIdleMs=600_000)
+    committed = {"kafka.isolation.level": "read_committed"}
+    query = start(topics, batches, maxTaskIdleMs=600_000, **committed)
     try:
         wait_until(lambda: len(batches.values()) >= 2, 60, "what comes before the end of the second topic")
-        topics.produce(1, [25, 35])
+        topics.transaction(1, [25, 35])  # its marker's timestamp, of today, allows nothing
+        topics.transaction(1, [45], commit=False)
         wait_until(lambda: len(batches.values()) >= 6, 60, "what the second topic's records allow")
         waiting = wait_until(lambda: _waiting(query), 30, "a word about what is waited for")
     finally:
@@ -175,7 +177,7 @@ def test_a_caught_up_topic_is_waited_for(start: Start, bootstrap_servers: str) -
     assert "Waiting for new data to be produced for configured idle time 600000" in waiting
 
     # A restart waits anew; with no idle time, nothing is waited for.
-    query = start(topics, batches, maxTaskIdleMs=0)
+    query = start(topics, batches, maxTaskIdleMs=0, **committed)
     try:
         wait_until(lambda: len(batches.values()) >= 7, 60, "the rest")
         topics.produce(1, [36])
