@@ -270,3 +270,22 @@ def test_a_group_that_cannot_change_its_protocol(world: World, group_id: str) ->
         f"GROUP_ID_NOT_FOUND: Cannot upgrade classic group {group_id} to consumer group because the group does not use "
         "the consumer embedded protocol."
     )
+
+
+@pytest.mark.slow
+def test_a_thousand_members(world: World, group_id: str) -> None:
+    topic = world.topic(partitions=100)
+    members = [ConsumerMember(world, group_id) for _ in range(1_000)]
+    assert {member.heartbeat(topic, epoch=0).error for member in members} == {OK}
+
+    def shared() -> bool:
+        held = [number for member in members for number in member.follow().assignment.get(topic.name, [])]
+        assert len(held) == len(set(held))
+        return len(held) == 100 and describe(world, group_id).group_state == "Stable"
+
+    wait_until(shared, 2 * PATIENCE_S, "a hundred members to have one partition each")
+    assert max(sum(map(len, member.assignment.values())) for member in members) == 1
+    found = describe(world, group_id)
+    assert {member.member_id for member in found.members} == {member.id for member in members}
+    assert {member.leave().error for member in members[500:]} == {OK}
+    assert len(describe(world, group_id).members) == 500

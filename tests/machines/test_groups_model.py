@@ -139,7 +139,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def who_is_alive_but_never_syncs_goes(self):
         if self.group is None or self.group.state_name != "CompletingRebalance":
             return
-        generation_id, late = self.group.generation_id, set(self.group.roster.unsynced)
+        generation_id = self.group.generation_id
+        late = {member.member_id for member in self.group.roster.all() if member.sync_ticket is None}
         for _ in range(20):
             for member in self.group.roster.all():
                 self.desk.heartbeat(member.member_id, generation_id, instance=member.group_instance_id)
