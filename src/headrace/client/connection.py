@@ -15,11 +15,10 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, RequestRefused, error_name
+from .frames import Frames
 from .security import PLAINTEXT, Sasl, Security, conversation
 
 _INT = struct.Struct(">i")
-_READ_BUFFER_SIZE_BYTES = 4 * 1024 * 1024
-_MAX_FRAME_SIZE_BYTES = 1 << 30
 
 # api name -> (key, lowest, highest version that this client speaks)
 _SPOKEN = {
@@ -55,18 +54,15 @@ class Connection:
     come back, open another.
     """
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, client_id: str
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, frames: Frames, address: str, client_id: str) -> None:
+        self._frames = frames
         self._client_id = client_id
         self._correlation_id = 0
         self._waiting: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: ConnectionFailed | None = None
-        self._receiving = asyncio.create_task(self._receive(), name=f"headrace-receive-{address}")
         self.address = address
+        frames.begin(self._answered, self._hung_up)
 
     @classmethod
     async def open(
@@ -87,8 +83,8 @@ class Connection:
         tls = security.tls
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(
-                    host, port, limit=_READ_BUFFER_SIZE_BYTES, ssl=tls, server_hostname=host if tls else None
+                _, frames = await asyncio.get_running_loop().create_connection(
+                    Frames, host, port, ssl=tls, server_hostname=host if tls else None
                 )
         except TimeoutError:
             raise ConnectionFailed(f"no broker answers at {address}: timed out after {timeout_ms} ms") from None
@@ -99,7 +95,7 @@ class Connection:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConnectionFailed(f"no broker answers at {address}: {reason or 'it hung up when TLS began'}") from None
-        connection = cls(reader, writer, address, client_id)
+        connection = cls(frames, address, client_id)
         try:
             await connection._negotiate(timeout_ms)
             if security.sasl is not None:
@@ -147,10 +143,9 @@ class Connection:
         correlation_id = self._correlation_id
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = (payload, answer)
-        self._writer.write(_encode(payload, correlation_id, self._client_id))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._writer.drain()
+                await self._frames.send(_encode(payload, correlation_id, self._client_id))
                 return await answer
         except TimeoutError:
             self._fail(f"the broker at {self.address} did not answer {_name(payload)} within {timeout_ms} ms")
@@ -166,11 +161,7 @@ class Connection:
     async def close(self) -> None:
         """Hang up. Requests still waiting fail."""
         self._fail(f"the connection to {self.address} was closed")
-        self._receiving.cancel()
-        try:
-            await self._writer.wait_closed()
-        except OSError:
-            pass
+        await self._frames.wait_closed()
 
     async def _negotiate(self, timeout_ms: int) -> None:
         module = import_module("kio.schema.api_versions.v3.request")
@@ -205,26 +196,22 @@ class Connection:
             except StopIteration:
                 return
 
-    async def _receive(self) -> None:
+    def _answered(self, frame: memoryview) -> None:
         try:
-            while True:
-                (size_bytes,) = _INT.unpack(await self._reader.readexactly(_INT.size))
-                if not _INT.size <= size_bytes <= _MAX_FRAME_SIZE_BYTES:
-                    return self._fail(f"{self.address} sent a frame of {size_bytes} bytes")
-                frame = await self._reader.readexactly(size_bytes)
-                payload, answer = self._waiting.pop(_INT.unpack_from(frame)[0])
-                if not answer.done():
-                    answer.set_result(_decode(payload, frame))
-        except (OSError, asyncio.IncompleteReadError):
-            self._fail(f"the broker at {self.address} closed the connection")
+            payload, answer = self._waiting.pop(_INT.unpack_from(frame)[0])
+            if not answer.done():
+                answer.set_result(_decode(payload, frame))
         except Exception as error:
             self._fail(f"{self.address} sent an answer that cannot be read: {error!r}")
+
+    def _hung_up(self, reason: str | None) -> None:
+        self._fail(f"{self.address} {reason}" if reason else f"the broker at {self.address} closed the connection")
 
     def _fail(self, reason: str) -> None:
         if self._failure is not None:
             return
         self._failure = ConnectionFailed(reason)
-        self._writer.close()
+        self._frames.hang_up()
         for _, answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self._failure)
@@ -248,7 +235,7 @@ def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:
     return bytes(frame)
 
 
-def _decode(payload: Any, frame: bytes) -> Any:
+def _decode(payload: Any, frame: memoryview) -> Any:
     response_type = load_response_schema(payload.__api_key__, payload.__version__)
     _, header_size = entity_reader(response_type.__header_schema__)(frame, 0)
     response, _ = entity_reader(response_type)(frame, header_size)

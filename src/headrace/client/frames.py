@@ -1,0 +1,111 @@
+"""A socket's bytes cut into the frames of Kafka's protocol; larger ones are received straight into their own memory."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+_SIZE = struct.Struct(">i")
+_MAX_FRAME_SIZE_BYTES = 1 << 30
+_SCRATCH_BYTES = 64 * 1024
+
+
+class Frames(asyncio.BufferedProtocol):
+    """The protocol of one connection: hands over frames, sends bytes, and tells when it is over.
+
+    :param take: gets each frame, without its size; the memory is the taker's to keep
+    :param over: called once, with the reason or None, when the other side has hung up or sent what is no frame
+    """
+
+    def __init__(self) -> None:
+        self._take: Callable[[memoryview], None] = lambda frame: None
+        self._over: Callable[[str | None], None] = lambda reason: None
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._scratch_filled = 0
+        self._frame: memoryview | None = None
+        """The frame that is being received, when it does not fit into the scratch."""
+        self._frame_filled = 0
+
+    def begin(self, take: Callable[[memoryview], None], over: Callable[[str | None], None]) -> None:
+        """Say who gets the frames; before anything is asked of the broker."""
+        self._take, self._over = take, over
+
+    async def send(self, data: bytes) -> None:
+        """Send, and wait while the other side is slow to read.
+
+        :raises ConnectionError: the connection is closed
+        """
+        if self._transport is None or self._closed.is_set():
+            raise ConnectionResetError("it is closed")
+        self._transport.write(data)
+        await self._writable.wait()
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    async def wait_closed(self) -> None:
+        """Until the connection is closed."""
+        await self._closed.wait()
+
+    # -- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed.set()
+        self._writable.set()
+        self._over(None)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return self._frame[self._frame_filled :]
+        return memoryview(self._scratch)[self._scratch_filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._frame is not None:
+            self._frame_filled += nbytes
+            if self._frame_filled == len(self._frame):
+                frame, self._frame = self._frame, None
+                self._take(frame.toreadonly())
+            return
+        self._scratch_filled += nbytes
+        self._cut()
+
+    def _cut(self) -> None:
+        at = 0
+        received = memoryview(self._scratch)[: self._scratch_filled]
+        while len(received) - at >= _SIZE.size:
+            (size_bytes,) = _SIZE.unpack_from(received, at)
+            if not _SIZE.size <= size_bytes <= _MAX_FRAME_SIZE_BYTES:
+                self._over(f"sent a frame of {size_bytes} bytes")
+                self.hang_up()
+                return
+            start, end = at + _SIZE.size, at + _SIZE.size + size_bytes
+            if end > len(received):
+                if end - at <= _SCRATCH_BYTES:
+                    break
+                self._frame = memoryview(bytearray(size_bytes))
+                self._frame_filled = len(received) - start
+                self._frame[: self._frame_filled] = received[start:]
+                at = len(received)
+                break
+            self._take(memoryview(bytes(received[start:end])))
+            at = end
+        rest = bytes(received[at:])
+        self._scratch[: len(rest)] = rest
+        self._scratch_filled = len(rest)

@@ -1,0 +1,57 @@
+"""Frames are cut out of a stream, however it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.client.frames import Frames
+
+SIZES = st.one_of(st.integers(4, 60), st.integers(60_000, 70_000), st.integers(65_528, 65_536), st.just(300_000))
+
+
+def feed(frames: Frames, data: bytes, steps: list[int]) -> None:
+    """Let `data` arrive in pieces of these sizes, over and over, as far as buffers allow."""
+    at = number = 0
+    while at < len(data):
+        buffer = frames.get_buffer(-1)
+        assert len(buffer)
+        piece = data[at : at + min(steps[number % len(steps)], len(buffer))]
+        buffer[: len(piece)] = piece
+        frames.buffer_updated(len(piece))
+        at += len(piece)
+        number += 1
+
+
+@settings(deadline=None)
+@given(st.lists(SIZES, min_size=1, max_size=6), st.lists(st.integers(1, 100_000), min_size=1, max_size=5))
+def test_frames_come_out_as_they_were_sent(sizes: list[int], steps: list[int]) -> None:
+    if sum(sizes) > 1000:
+        steps = [max(step, 1000) for step in steps]
+    sent = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
+    got: list[memoryview] = []
+
+    async def receive() -> None:
+        frames = Frames()
+        frames.begin(got.append, lambda reason: pytest.fail(f"over: {reason}"))
+        feed(frames, b"".join(len(frame).to_bytes(4, "big") + frame for frame in sent), steps)
+
+    asyncio.run(receive())
+    assert [bytes(frame) for frame in got] == sent
+    assert all(frame.readonly for frame in got)
+
+
+@pytest.mark.parametrize("size", [-1, 3, 2**31 - 1])
+def test_what_is_no_frame_is_told(size: int) -> None:
+    reasons: list[str | None] = []
+
+    async def receive() -> None:
+        frames = Frames()
+        frames.begin(lambda frame: pytest.fail("a frame"), reasons.append)
+        feed(frames, size.to_bytes(4, "big", signed=True) + b"HTTP", [8])
+
+    asyncio.run(receive())
+    assert reasons == [f"sent a frame of {size} bytes"]
