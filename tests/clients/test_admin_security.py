@@ -77,17 +77,17 @@ def test_a_broker_that_nobody_vouches_for_is_not_spoken_to(secure_kafka: SecureK
     assert _listing(secure_kafka.sasl_tls, **ann, ssl_ca_location=str(secure_kafka.folder / "ca.pem")) is None
 
 
-def test_records_are_read_over_tls_with_a_login(kafka: SecureKafka, topic_name: str) -> None:
-    create_topic(kafka.peer.bootstrap_servers, topic_name)
-    produce(kafka.peer.bootstrap_servers, topic_name, [b"one", b"two"])
+def test_records_are_read_over_tls_with_a_login(secure_kafka: SecureKafka, topic_name: str) -> None:
+    create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
+    produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"one", b"two"])
     settings = {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "ann",
         "sasl.password": "s3cret",
-        "ssl.ca.location": str(kafka.folder / "ca.pem"),
+        "ssl.ca.location": str(secure_kafka.folder / "ca.pem"),
     }
-    (rows,) = read(KafkaOptions(kafka.sasl_tls, settings), [OffsetRange(topic_name, 0, 0, 2)])
+    (rows,) = read(KafkaOptions(secure_kafka.sasl_tls, settings), [OffsetRange(topic_name, 0, 0, 2)])
     assert rows.column("value").to_pylist() == [b"one", b"two"]
 
 
