@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
+from bench import spark_share as spark_share_source
 from bench.measurements import Scale
+from bench.spark_application import spark_application
 from tests.support import HeadraceProcess
 
 
@@ -17,12 +19,21 @@ class Cost:
     """One row.
 
     :param below: what it must stay under
+    :param above: what it must reach
     """
 
     name: str
     unit: str
     value: float
     below: float | None = None
+    above: float | None = None
+
+    @property
+    def is_good(self) -> bool | None:
+        """Whether it is as wanted; None where nothing is."""
+        if self.below is None and self.above is None:
+            return None
+        return (self.below is None or self.value < self.below) and (self.above is None or self.value >= self.above)
 
 
 def share_partition_requests(scale: Scale) -> list[Cost]:
@@ -82,11 +93,38 @@ def ordered_inputs(scale: Scale) -> list[Cost]:
     ]
 
 
+def spark_share(scale: Scale) -> list[Cost]:
+    """`bench/spark_share.py`: kafka-share on Spark."""
+    two, one = (spark_application(spark_share_source.__name__, scale.spark_records, cores) for cores in (2, 1))
+    what = f"kafka-share, {spark_share_source.PARTITIONS} partitions, 1 KiB records"
+    return [
+        Cost(f"{what}, local[2]", "records/s", two["share"], above=30_000),
+        Cost(
+            "the same beside a plain source in micro-batches of the same size",
+            "×",
+            two["share"] / two["plain"],
+            above=0.6,
+        ),
+        Cost("the same beside a plain source in micro-batches ten times as large", "×", two["share"] / two["large"]),
+        Cost(f"{what}, local[1]", "records/s", one["share"]),
+        Cost("kafka-share, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
+        Cost(
+            f"kafka-share, memory of the reader in the driver, backlog {scale.spark_records // 4:,}",
+            "MiB",
+            two["few_mib"],
+        ),
+        Cost(
+            f"kafka-share, memory of the reader in the driver, backlog {scale.spark_records:,}", "MiB", two["many_mib"]
+        ),
+    ]
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
     "offset-fetch": offset_fetch,
     "ordered-consumer": ordered_inputs,
     "fetch-sessions": idle_polls,
+    "spark-share": spark_share,
 }
 """By the name for --only."""

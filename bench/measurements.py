@@ -46,11 +46,12 @@ class Scale:
     commits: int = offset_commits.COMMITS
     transactions: int = 5_000
     members: int = rebalances.MEMBERS
+    spark_records: int = 640_000
 
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that everything works; the numbers mean little."""
-        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5)
+        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5, 200_000)
 
 
 @dataclass(frozen=True, slots=True)

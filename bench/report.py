@@ -59,7 +59,8 @@ def _number(value: float) -> str:
 
 
 def _cost_row(cost: Cost) -> list[str]:
-    wanted = "" if cost.below is None else f"< {cost.below:g}"
+    bounds = (("< ", cost.below), ("≥ ", cost.above))
+    wanted = ", ".join(f"{sign}{bound:,g}" for sign, bound in bounds if bound is not None)
     return [cost.name, cost.unit, _number(cost.value), wanted]
 
 
@@ -69,7 +70,7 @@ def show_costs(costs: Sequence[Cost]) -> None:
     for column in table.columns[2:]:
         column.justify = "right"
     for cost in costs:
-        style = "" if cost.below is None else "green" if cost.value < cost.below else "red"
+        style = {None: "", True: "green", False: "red"}[cost.is_good]
         name, unit, value, wanted = _cost_row(cost)
         table.add_row(name, unit, f"[{style}]{value}[/]" if style else value, wanted)
     Console().print(table)

@@ -1,0 +1,185 @@
+"""``kafka-share`` on Spark beside a plain source that only tracks offsets.
+
+    python -m bench.spark_share RECORDS CORES [HOST:PORT]
+
+All sources read the same topic (16 partitions, 1 KiB records) with the same executor code into the sink ``noop``, in
+turns, in one Spark application on ``local[CORES]``. A query drains the topic; its first micro-batches, in which Python
+workers start, are not counted. Prints medians as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from bench.spark_application import drained, idle_trigger_ms, reader_mib, session, start
+from headrace.client import AcquiredRange
+from headrace.spark.executor import SharePartition, read, split
+from headrace.spark.options import ShareOptions
+from headrace.spark.share_source import ShareDataSource
+from tests.support import HeadraceProcess, unique
+
+PARTITIONS = 16
+RECORD_BYTES = 1024
+PRODUCER_BATCH = 500
+"""Records; a divisor of the locks, because whole batches are acquired."""
+LOCKS = 2000
+"""Kafka's default of group.share.partition.max.record.locks, which bounds a micro-batch."""
+ROUNDS = 3
+WARM_UP_BATCHES = 3
+IDLE_TRIGGERS = 10
+
+
+class PlainSource(DataSource):
+    """What a source costs that only remembers offsets: the same options, columns and executor code."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-plain"
+
+    def schema(self) -> str:
+        return ShareDataSource(self.options).schema()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return PlainReader(ShareOptions.parse(self.options, source=True))
+
+
+class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are ``{"0": n, "1": n, …}`` of the one topic."""
+
+    def __init__(self, options: ShareOptions) -> None:
+        self._options = options
+        (self._topic,) = options.subscription.topics
+        self._ends: dict[str, int] = {}
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        async def ask() -> dict[tuple[str, int], int]:
+            cluster = self._options.kafka.cluster()
+            try:
+                return await cluster.end_offsets([self._topic])
+            finally:
+                await cluster.close()
+
+        self._ends = {str(partition): end for (_, partition), end in asyncio.run(ask()).items()}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        each = (self._options.max_records_per_trigger or 1 << 60) // len(self._ends)
+        return {p: min(end, start.get(p, 0) + each) for p, end in self._ends.items()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[SharePartition]:
+        ranges = [
+            AcquiredRange(self._topic, int(p), start.get(p, 0), last - 1, 1)
+            for p, last in end.items()
+            if last > start.get(p, 0)
+        ]
+        return split(ranges, self._options.records_per_task)
+
+    def read(self, partition: SharePartition) -> Iterator[pa.RecordBatch]:
+        return read(partition, self._options.kafka, headers=self._options.include_headers)
+
+
+def fill(bootstrap_servers: str, records: int) -> str:
+    """A topic with that many records."""
+    name = unique("bench-spark")
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
+    config = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": PRODUCER_BATCH}
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **config})
+    value = os.urandom(RECORD_BYTES)
+    for number in range(records):
+        producer.produce(name, value, partition=number // PRODUCER_BATCH % PARTITIONS)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+    return name
+
+
+class Comparison:
+    """The queries of one application over one cluster."""
+
+    def __init__(self, spark: SparkSession, bootstrap_servers: str, folder: Path) -> None:
+        self._spark, self._servers, self._folder = spark, bootstrap_servers, folder
+        spark.dataSource.register(PlainSource)
+
+    def _options(self, topic: str, group_id: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self._servers,
+            "kafka.group.id": group_id,
+            "subscribe": topic,
+            "auto.offset.reset": "earliest",
+        }
+
+    def share(self, topic: str) -> tuple[float, float]:
+        """records/s, and the most memory in MiB that its reader held."""
+        most = 0.0
+
+        def watch() -> None:
+            nonlocal most
+            most = max(most, reader_mib())
+
+        options = self._options(topic, unique("bench"))
+        query = start(self._spark, "kafka-share", self._folder / unique("share"), options, availableNow=True)
+        return drained(query, WARM_UP_BATCHES, watch)[0], most
+
+    def plain(self, topic: str, locks: int, warm_up: int) -> float:
+        """records/s"""
+        options = {**self._options(topic, "unused"), "maxRecordsPerTrigger": str(locks * PARTITIONS)}
+        query = start(self._spark, "bench-plain", self._folder / unique("plain"), options, availableNow=True)
+        return drained(query, warm_up)[0]
+
+    def idle_ms(self, topic: str) -> float:
+        """What a trigger takes that finds nothing."""
+        options = {**self._options(topic, unique("bench")), "auto.offset.reset": "latest"}
+        query = start(self._spark, "kafka-share", self._folder / unique("idle"), options, processingTime="0 seconds")
+        return idle_trigger_ms(query, IDLE_TRIGGERS)
+
+
+def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float]:
+    """Medians by name."""
+    few, many = fill(bootstrap_servers, records // 4), fill(bootstrap_servers, records)
+    spark = session(cores)
+    rounds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = Comparison(spark, bootstrap_servers, Path(folder))
+        _, few_mib = comparison.share(few)
+        many_mib = 0.0
+        for _ in range(ROUNDS):
+            share, mib = comparison.share(many)
+            many_mib = max(many_mib, mib)
+            rounds.setdefault("share", []).append(share)
+            rounds.setdefault("plain", []).append(comparison.plain(many, LOCKS, WARM_UP_BATCHES))
+            rounds.setdefault("large", []).append(comparison.plain(many, 10 * LOCKS, 0))
+        idle_ms = comparison.idle_ms(many)
+        spark.stop()
+    print(rounds, file=sys.stderr)
+    medians = {name: statistics.median(values) for name, values in rounds.items()}
+    return {**medians, "idle_ms": idle_ms, "few_mib": few_mib, "many_mib": many_mib}
+
+
+def main(records: str, cores: str, bootstrap_servers: str = "") -> None:
+    if bootstrap_servers:
+        print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
+        return
+    with tempfile.TemporaryDirectory() as directory, HeadraceProcess(Path(directory) / "data", {}) as broker:
+        print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
