@@ -35,7 +35,7 @@ CLIENT_ID = "headrace-spark"
 
 _log = logging.getLogger(__name__)
 
-_IDLE_WAIT_MS = 500
+_IDLE_WAIT_MS = 250
 _RENEW_INTERVAL_S = 0.25
 # How soon a new topic that matches the pattern is found.
 _MATCH_INTERVAL_S = 3.0
