@@ -349,7 +349,7 @@ class Broker(Machines):
 
     def arm(self) -> None:
         """Have :meth:`_expire` called when the next deadline of any machine has come."""
-        deadlines = [machine.next_deadline_ms() for machine in self.with_deadlines()]
+        deadlines = [machine.next_deadline_ms() for machine in self.timed]
         deadline_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if deadline_ms == self._deadline_ms:
             return
@@ -365,7 +365,7 @@ class Broker(Machines):
         self._deadline_ms = self._deadline = None
         now_ms = self.now_ms()
         try:
-            for coordinator in self.coordinators():
+            for coordinator in self.coordinators:
                 for key, outcome in coordinator.expire(now_ms):
                     self.submit(coordinator, key, outcome)
             if self.is_made("transactions"):

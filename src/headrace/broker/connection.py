@@ -171,7 +171,14 @@ class Connection(asyncio.BufferedProtocol):
         requests = self._requests
         while requests and self.task is None and self._writable and self.transport is not None:
             self._request(requests.popleft())
-        self._send()
+        if self._answers:
+            self._send()
+        if requests or self._paused:
+            self._regulate()
+
+    def _regulate(self) -> None:
+        """Receive no more while too much waits."""
+        requests = self._requests
         paused = len(requests) > MAX_QUEUED_REQUESTS or sum(map(len, requests)) > MAX_QUEUED_BYTES
         if paused != self._paused and self.transport is not None:
             self._paused = paused

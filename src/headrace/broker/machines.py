@@ -6,7 +6,6 @@ exist yet has nothing to remember. What has an internal topic is loaded at start
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -46,13 +45,20 @@ class Machines:
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
+        self.coordinators: list[Coordinator[Any]] = []
+        """Those that have been needed, in the order in which they are loaded."""
+        self.timed: list[HasDeadline] = []
+        """Of what has been needed, whatever acts when a time has come."""
 
     @property
     def _broker(self) -> Broker:
         return cast("Broker", self)
 
     def _make(self, name: str, machine: M) -> M:
-        self._made[name] = machine
+        made = self._made
+        made[name] = machine
+        self.coordinators = [getattr(made[one], "coordinator", made[one]) for one in _BY_TOPIC.values() if one in made]
+        self.timed = [*self.coordinators, *(made[one] for one in ("share", "transactions") if one in made)]
         return machine
 
     # What there is ---------------------------------------------------------------------------------------------------
@@ -105,20 +111,6 @@ class Machines:
         """Whether the machine of that name has been needed."""
         return name in self._made
 
-    def coordinators(self) -> Iterator[Coordinator[Any]]:
-        """Those that have been needed."""
-        for name in _BY_TOPIC.values():
-            made = self._made.get(name)
-            if made is not None:
-                yield getattr(made, "coordinator", made)
-
-    def with_deadlines(self) -> Iterator[HasDeadline]:
-        """Of what has been needed, whatever acts when a time has come."""
-        yield from self.coordinators()
-        for name in ("share", "transactions"):
-            if name in self._made:
-                yield self._made[name]
-
     def load(self) -> None:
         """Bring each machine that has an internal topic to where it was.
 
@@ -127,5 +119,5 @@ class Machines:
         for topic, name in _BY_TOPIC.items():
             if topic in self._broker.catalog.topics:
                 getattr(self, name)
-        for coordinator in self.coordinators():
+        for coordinator in self.coordinators:
             internal_logs.load(self._broker, coordinator)

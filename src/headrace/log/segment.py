@@ -289,7 +289,8 @@ class Segment:
         Those are segment.bytes; segment.ms, counted in the records' own time, or since the file was made for records
         that have none; full indexes (segment.index.bytes); and offsets too far from the base to be indexed.
         """
-        self.open()
+        if self.fd < 0:
+            self.open()
         if not self.size_bytes:
             return False
         first_timestamp = self.first_timestamp
