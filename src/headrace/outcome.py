@@ -42,9 +42,8 @@ NOWHERE = Position(-1, -1)
 """Of a record that was replayed and never written, as in tests of a machine alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[RecordT, Reply]):
-    """Decided, not yet done.
+class Outcome(NamedTuple, Generic[RecordT, Reply]):
+    """Decided, not yet done. A named tuple, since there is one for each command.
 
     :param reply: the answer to the caller; None together with a ticket handed in means "parked: a later outcome
         completes it"

@@ -23,7 +23,7 @@ from headrace.log.batch import (
     seal,
 )
 from headrace.log.compression import compress
-from headrace.log.varints import put_bytes, put_varint
+from headrace.log.varints import encoded, sized
 
 T0 = 1_700_000_000_000
 
@@ -45,14 +45,9 @@ def a_batch(
         base_timestamp, attributes = horizon_ms, attributes | DELETE_HORIZON_BIT
     body = bytearray()
     for offset_delta, timestamp in times:
-        record = bytearray(b"\0")
-        put_varint(record, timestamp - base_timestamp)
-        put_varint(record, offset_delta)
-        put_bytes(record, None)
-        put_bytes(record, value)
-        put_varint(record, 0)
-        put_varint(body, len(record))
-        body += record
+        delta = timestamp - base_timestamp
+        record = [b"\0", encoded(delta), encoded(offset_delta), *sized(None), *sized(value), encoded(0)]
+        body += b"".join(sized(b"".join(record)))
     payload = compress(codec, bytes(body))
     latest = max((timestamp for _, timestamp in times), default=-1)
     header = BatchHeader(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.deadlines import Deadlines
@@ -88,7 +87,7 @@ class ConsumerGroups:
         timers = GroupDeadlines(self._timers, group_id)
         for member in classic.roster.all():
             timers.set(SESSION, member.member_id, now_ms + member.session_timeout_ms)
-        return replace(outcome, records=(*converted, *outcome.records), completions=completions)
+        return outcome._replace(records=(*converted, *outcome.records), completions=completions)
 
     def _leave(
         self, group_id: str, request: ConsumerHeartbeat, settings: ConsumerSettings, now_ms: int

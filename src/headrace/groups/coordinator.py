@@ -8,7 +8,7 @@ group of another type and is refused; what it means to a group of the right type
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.deadlines import Deadlines
@@ -115,7 +115,7 @@ class GroupCoordinator(GroupOffsets):
         assert isinstance(group, ClassicGroup)
         outcome = group.join(request, ticket, settings, now_ms)
         self._forget_if_vacant(group)
-        return replace(outcome, records=(*tombstones, *outcome.records)) if tombstones else outcome
+        return outcome._replace(records=(*tombstones, *outcome.records)) if tombstones else outcome
 
     def _check_join(self, group_id: str, request: JoinRequest, settings: ClassicSettings) -> ErrorCode:
         if not group_id:

@@ -6,7 +6,6 @@ What is committed is kept by :class:`~headrace.groups.offsets.CommittedOffsets`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from headrace.errors import ErrorCode
@@ -73,7 +72,7 @@ class GroupOffsets:
         let_in = [commit for commit, refused in zip(commits, codes, strict=True) if not refused]
         outcome = self.offsets.commit(group_id, let_in, retention_ms, now_ms, max_metadata_chars)
         answers = iter(outcome.reply)
-        return replace(outcome, reply=tuple(refused or next(answers) for refused in codes))
+        return outcome._replace(reply=tuple(refused or next(answers) for refused in codes))
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether a member may ask for its group's offsets. Only consumer groups mind who asks."""
