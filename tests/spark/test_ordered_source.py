@@ -174,6 +174,7 @@ def test_a_caught_up_topic_is_waited_for(start: Start, bootstrap_servers: str) -
     finally:
         query.stop()
     assert batches.values() == [10, 15, 20, 25, 30, 35]
+    assert waiting.startswith(f"Partition {topics.names[1]}-0 has current lag 0")
     assert "Waiting for new data to be produced for configured idle time 600000" in waiting
 
     # A restart waits anew; with no idle time, nothing is waited for.

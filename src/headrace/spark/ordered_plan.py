@@ -98,17 +98,19 @@ class Pacing:
     """
 
     max_task_idle_ms: int
-    decisions: dict[int, Decision[TopicPartition]] = field(default_factory=dict)
-    """The last one of each task."""
-    _rules: dict[int, Readiness[TopicPartition]] = field(default_factory=dict)
+    decisions: dict[int, Decision[str]] = field(default_factory=dict)
+    """The last one of each task; partitions by name, as in "flights-0"."""
+    _rules: dict[int, tuple[Sequence[TopicPartition], Readiness[str]]] = field(default_factory=dict)
 
-    def decide(self, task: int, inputs: Inputs, now_ms: int) -> Decision[TopicPartition]:
+    def decide(self, task: int, inputs: Inputs, now_ms: int) -> Decision[str]:
         """Whether the task may take a record. What a broker has counts as buffered: it is there to be read."""
-        rule = self._rules.get(task)
-        if rule is None or rule.partitions != inputs.partitions:
-            rule = self._rules[task] = Readiness(inputs.partitions, self.max_task_idle_ms)
-        buffered = {partition: inputs.available(partition) for partition in inputs.partitions}
-        lags = {partition: 0 if partition in inputs.ends else None for partition in inputs.partitions}
+        partitions, rule = self._rules.get(task, ((), None))
+        if rule is None or partitions != inputs.partitions:
+            rule = Readiness([f"{topic}-{number}" for topic, number in inputs.partitions], self.max_task_idle_ms)
+            self._rules[task] = (inputs.partitions, rule)
+        buffered = dict(zip(rule.partitions, map(inputs.available, inputs.partitions), strict=True))
+        known = (0 if partition in inputs.ends else None for partition in inputs.partitions)
+        lags = dict(zip(rule.partitions, known, strict=True))
         decision = self.decisions[task] = rule.decide(buffered, lags, now_ms)
         return decision
 
