@@ -3,7 +3,7 @@
 #   make setup            .venv with everything installed from pyproject.toml
 #   make check            lint, types, layering, machine tests: under a minute, no JVM
 #   make test             everything that CI runs
-#   make demo [ROWS=n]    the main job: flights through a share group into Parquet
+#   make demo [ROWS=n]    the reference pipeline: flights and weather joined in order, worked as a queue
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
 #   make soak             faults with new seeds, all rounds: SOAK_MINUTES=5 of simulation, 20 kills
 #   make conformance-kafka   the same suites of behaviour and clients against a real Apache Kafka
@@ -41,13 +41,13 @@ jars:
 	@tests/peer/kafka jars > /dev/null
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff check src tests bench examples
 	$(BIN)/mypy
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 
 check: lint
 	$(PYTEST) -q -m "not java and not spark and not slow and not kafka" tests \
-	  $(foreach suite,clients conformance demo faults peer simulation spark,--ignore=tests/$(suite))
+	  $(foreach suite,clients conformance faults peer simulation spark,--ignore=tests/$(suite))
 
 test: lint jars
 	$(PYTEST) tests
@@ -57,7 +57,7 @@ soak: $(STAMP)
 	HEADRACE_TEST_KILLS=$(SOAK_KILLS) $(PYTEST) -rP tests/faults
 
 demo: $(STAMP) java
-	$(BIN)/python -m headrace.demo $(if $(ROWS),--rows $(ROWS))
+	$(BIN)/python -m examples.departures $(if $(ROWS),--rows $(ROWS))
 
 bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)

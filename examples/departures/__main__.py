@@ -1,0 +1,233 @@
+"""``python -m examples.departures [--rows N] [--out DIR]``: what ``make demo`` runs."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import headrace
+
+from . import data, desk, enrich, report
+from .backlog import Backlog, BacklogWatch
+from .data import AIRPORTS, PipelineError
+from .session import deferred_interrupts, spark_session, wait_until
+
+_PLOT = "backlog.png"
+_PARQUET = "departures.parquet"
+_SPARK_LOG = "spark.log"
+_DEPARTURES_PARTITIONS = 8
+# Enough to see the backlog fall.
+_BATCHES = 20
+_LEAST_BATCH_RECORDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The topics and groups of one run."""
+
+    weather: str
+    flights: str
+    departures: str
+    enrich: str
+    desk: str
+
+    @classmethod
+    def ending_in(cls, suffix: str) -> Names:
+        """The usual names, made new by a suffix."""
+        return cls(*(name + suffix for name in ("weather", "flights", "departures", "weather-desk", "flight-desk")))
+
+
+def main() -> int:
+    """Run the pipeline. Returns its exit status: 0, 1 when something failed or does not add up, 130 after Ctrl-C."""
+    arguments = _arguments()
+    out: Path = arguments.out
+    console = Console()
+    signal.signal(signal.SIGTERM, _interrupt)
+    unfinished = out.with_name(f"{out.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        with _broker(arguments.bootstrap) as (bootstrap_servers, suffix):
+            _run(bootstrap_servers, Names.ending_in(suffix), arguments.rows, unfinished, console)
+        _put(unfinished, out)
+    except PipelineError as error:
+        console.print(f"[red]the pipeline failed:[/] {error}", highlight=False)
+        log = unfinished / _SPARK_LOG
+        if log.exists():
+            console.print(f"Spark's log: {log.rename(out.with_name(f'{out.name}.{_SPARK_LOG}'))}")
+        return 1
+    except KeyboardInterrupt:
+        console.print("[yellow]interrupted:[/] nothing was kept")
+        return 130
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    console.print(f"plot     {out / _PLOT}\nParquet  {out / _PARQUET}\nlog      {out / _SPARK_LOG}", highlight=False)
+    return 0
+
+
+def _run(bootstrap_servers: str, names: Names, rows: int | None, folder: Path, console: Console) -> None:
+    flights = data.flights(rows)
+    weather = data.weather(flights["time"].iloc[-1])
+    with _progress(console) as progress:
+        for topic, frame in ((names.weather, weather), (names.flights, flights)):
+            data.create_topic(bootstrap_servers, topic, len(AIRPORTS))
+            data.produce_with_progress(bootstrap_servers, topic, data.records(frame), progress)
+        data.create_topic(bootstrap_servers, names.departures, _DEPARTURES_PARTITIONS)
+        starting = progress.add_task("starting Spark", total=1)
+        with spark_session(folder / _SPARK_LOG) as spark:
+            progress.update(starting, completed=1)
+            totals, watch = _queries(spark, bootstrap_servers, names, len(flights), len(weather), folder, progress)
+    outcome = report.Result(
+        produced=len(flights),
+        observations=len(weather),
+        accepted=totals["accepted"],
+        rejected=totals["rejected"],
+        redelivered=totals["redelivered"],
+        samples=watch.samples,
+        groups={names.enrich: "weather and flights, in order", names.desk: "departures, as a queue"},
+    )
+    table = report.read(folder / _PARQUET)
+    report.show(console, outcome, table)
+    report.plot(folder / _PLOT, outcome)
+    report.check(outcome, table, flights, weather)
+    console.print(f"[green]✓[/] {len(table):,} departures, each as a batch join with pandas has it", highlight=False)
+
+
+def _queries(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    names: Names,
+    flights: int,
+    observations: int,
+    folder: Path,
+    progress: Progress,
+) -> tuple[Counter[str], BacklogWatch]:
+    """Run the three queries until every departure has been dealt with; what the desk did, and the backlog meanwhile."""
+    totals: Counter[str] = Counter()
+    watch = BacklogWatch()
+    inputs = flights + observations
+    bars = {
+        names.enrich: (progress.add_task("joining in order", total=inputs), inputs),
+        names.desk: (progress.add_task("working the queue", total=flights), flights),
+    }
+    per_batch = max(_LEAST_BATCH_RECORDS, inputs // _BATCHES)
+
+    def add(batch: desk.BatchResult) -> None:
+        totals.update(
+            accepted=batch.acknowledged.accepted,
+            rejected=batch.acknowledged.rejected,
+            redelivered=batch.redelivered,
+        )
+        progress.update(bars[names.desk][0], completed=totals["accepted"] + totals["rejected"])
+
+    def show(backlog: Backlog) -> None:
+        if names.enrich in backlog:
+            bar, total = bars[names.enrich]
+            progress.update(bar, completed=total - backlog[names.enrich])
+
+    with deferred_interrupts() as interrupted, ExitStack() as running:
+        backlog = watch.start(
+            spark, bootstrap_servers, [names.enrich, names.desk], folder / "checkpoint" / "backlog", show
+        )
+        running.callback(backlog.stop)
+        working = desk.start(
+            spark,
+            bootstrap_servers,
+            names.departures,
+            names.desk,
+            folder / _PARQUET,
+            folder / "checkpoint" / "desk",
+            add,
+            per_batch,
+        )
+        running.callback(working.stop)
+        joining = enrich.start(
+            spark,
+            bootstrap_servers,
+            (names.weather, names.flights),
+            names.enrich,
+            names.departures,
+            folder / "checkpoint" / "enrich",
+            per_batch,
+        )
+        running.callback(joining.stop)
+        queries = (joining, working, backlog)
+        wait_until(lambda: not joining.isActive and joining.exception() is None, queries, interrupted)
+        wait_until(lambda: totals["accepted"] + totals["rejected"] >= flights, queries, interrupted)
+        wait_until(lambda: watch.is_drained(names.enrich, names.desk), queries, interrupted)
+    return totals, watch
+
+
+@contextmanager
+def _broker(bootstrap_servers: str | None) -> Iterator[tuple[str, str]]:
+    """(bootstrap servers, what to end names with so that they are new) of an embedded broker, or of a given cluster."""
+    if bootstrap_servers is not None:
+        yield bootstrap_servers, f"-{time.time_ns() // 1_000_000:x}"
+        return
+    with headrace.Broker() as broker:
+        yield broker.bootstrap_servers, ""
+
+
+def _put(unfinished: Path, out: Path) -> None:
+    """Make what was written the result, in place of an earlier one."""
+    shutil.rmtree(unfinished / "checkpoint", ignore_errors=True)
+    earlier = out.with_name(f"{out.name}.earlier")
+    shutil.rmtree(earlier, ignore_errors=True)
+    if out.exists():
+        out.rename(earlier)
+    unfinished.rename(out)
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description:<18}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.departures",
+        description="336,776 real flights, joined in timestamp order with the weather known when each departed, and "
+        "worked as a queue on Spark: counts, a table, a plot of the backlog, and a check against pandas.",
+    )
+    parser.add_argument("--rows", type=_count, metavar="N", help="only the first N flights (default: all)")
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default: out/demo")
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help="an Apache Kafka 4.2+ or headrace to use (default: one started for this)",
+    )
+    return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A Spark session whose noise goes to a file, and waiting for queries so that Ctrl-C ends all of it cleanly."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from .data import PipelineError
+
+_LOOK_EVERY_S = 0.2
+
+
+@contextmanager
+def spark_session(log: Path) -> Iterator[SparkSession]:
+    """A local Spark session whose own output goes to the file ``log``.
+
+    :raises PipelineError: Spark does not start
+    """
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs whatever a foreachBatch function raises
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with log.open("ab") as file, _stderr_to(file.fileno()):
+        try:
+            session = (
+                SparkSession.builder.master("local[*]")
+                .appName("departures")
+                .config("spark.ui.enabled", "false")
+                .config("spark.ui.showConsoleProgress", "false")
+                .config("spark.driver.bindAddress", "127.0.0.1")
+                .config("spark.driver.host", "127.0.0.1")
+                .config("spark.sql.shuffle.partitions", "3")
+                .config("spark.sql.session.timeZone", "UTC")
+                .getOrCreate()
+            )
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0]
+            raise PipelineError(f"Spark does not start (it needs Java 17): {reason}; see {log}") from None
+        session.sparkContext.setLogLevel("WARN")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    """What is started meanwhile inherits it: here the JVM."""
+    kept = os.dup(2)
+    sys.stderr.flush()
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM set the event: raised inside a call to the JVM they would break the connection to it."""
+    interrupted = threading.Event()
+    kept = {number: signal.signal(number, lambda *_: interrupted.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupted
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def wait_until(done: Callable[[], bool], queries: Sequence[StreamingQuery], interrupted: threading.Event) -> None:
+    """Wait while the queries run.
+
+    :raises PipelineError: one of them failed
+    :raises KeyboardInterrupt: the user wants no more
+    """
+    while not done():
+        if interrupted.wait(_LOOK_EVERY_S):
+            raise KeyboardInterrupt
+        for query in queries:
+            error = query.exception()
+            if error is not None:
+                lines = str(error).splitlines()
+                reason = next((line for line in lines if "Error: " in line), lines[0])
+                raise PipelineError(f"the query '{query.name}' failed: {reason.strip()}")
