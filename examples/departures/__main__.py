@@ -117,12 +117,10 @@ def _queries(
 ) -> tuple[Counter[str], BacklogWatch]:
     """Run the three queries until every departure has been dealt with; what the desk did, and the backlog meanwhile."""
     totals: Counter[str] = Counter()
-    watch = BacklogWatch()
     inputs = flights + observations
-    bars = {
-        names.enrich: (progress.add_task("joining in order", total=inputs), inputs),
-        names.desk: (progress.add_task("working the queue", total=flights), flights),
-    }
+    watch = BacklogWatch({names.enrich: inputs, names.desk: 0})
+    joined = progress.add_task("joining in order", total=inputs)
+    worked = progress.add_task("working the queue", total=flights)
     per_batch = max(_LEAST_BATCH_RECORDS, inputs // _BATCHES)
 
     def add(batch: desk.BatchResult) -> None:
@@ -131,12 +129,10 @@ def _queries(
             rejected=batch.acknowledged.rejected,
             redelivered=batch.redelivered,
         )
-        progress.update(bars[names.desk][0], completed=totals["accepted"] + totals["rejected"])
+        progress.update(worked, completed=totals["accepted"] + totals["rejected"])
 
     def show(backlog: Backlog) -> None:
-        if names.enrich in backlog:
-            bar, total = bars[names.enrich]
-            progress.update(bar, completed=total - backlog[names.enrich])
+        progress.update(joined, completed=inputs - backlog[names.enrich])
 
     with deferred_interrupts() as interrupted, ExitStack() as running:
         backlog = watch.start(

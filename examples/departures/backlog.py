@@ -17,11 +17,12 @@ Backlog = Mapping[str, int]
 class BacklogWatch:
     """Keeps what each snapshot said.
 
+    :param initial: the backlog before the groups are there
     :ivar samples: seconds since the start, and the backlog then
     """
 
-    def __init__(self) -> None:
-        self.samples: list[tuple[float, Backlog]] = []
+    def __init__(self, initial: Backlog) -> None:
+        self.samples: list[tuple[float, Backlog]] = [(0.0, initial)]
         self._started_s = time.monotonic()
 
     def start(
@@ -43,7 +44,7 @@ class BacklogWatch:
 
         def look(snapshot: DataFrame, batch_id: int) -> None:
             rows = snapshot.groupBy("group_id").agg(F.sum("lag").alias("lag")).collect()
-            backlog = {row.group_id: row.lag for row in rows if row.lag is not None}
+            backlog = {**self.samples[-1][1], **{row.group_id: row.lag for row in rows if row.lag is not None}}
             self.samples.append((time.monotonic() - self._started_s, backlog))
             show(backlog)
 
@@ -57,5 +58,4 @@ class BacklogWatch:
 
     def is_drained(self, *group_ids: str) -> bool:
         """Whether the last snapshot saw nothing left for these groups."""
-        last = self.samples[-1][1] if self.samples else {}
-        return all(last.get(group_id) == 0 for group_id in group_ids)
+        return not any(self.samples[-1][1][group_id] for group_id in group_ids)

@@ -82,9 +82,9 @@ def check(result: Result, table: pd.DataFrame, flights: pd.DataFrame, weather: p
 
 def show(console: Console, result: Result, table: pd.DataFrame) -> None:
     """The tables."""
-    by_carrier = Table(title="Delay by carrier, flights that departed", title_justify="left")
-    by_carrier.add_column("carrier")
-    for column in ("flights", "departure, min", "arrival, min", "in rain, min"):
+    by_carrier = Table(title="Mean delay in minutes by carrier, flights that departed", title_justify="left")
+    by_carrier.add_column("carrier", no_wrap=True)
+    for column in ("flights", "departure", "arrival", "departure in rain"):
         by_carrier.add_column(column, justify="right")
     wet = table.assign(in_rain=table["dep_delay"].where(table["precip"] > 0))
     means = wet.groupby("carrier")[["dep_delay", "arr_delay", "in_rain"]].mean()
@@ -120,8 +120,8 @@ def plot(path: Path, result: Result) -> None:
 
     figure, axes = pyplot.subplots(figsize=(9, 5), dpi=150, layout="constrained")
     for (group, what), colour in zip(result.groups.items(), _COLOURS, strict=True):
-        seen = [(at_s, backlog[group]) for at_s, backlog in result.samples if group in backlog]
-        times_s, lags = zip(*seen, strict=True)
+        times_s = [at_s for at_s, _ in result.samples]
+        lags = [backlog[group] for _, backlog in result.samples]
         axes.plot(times_s, lags, color=colour, linewidth=2, label=f"{group}: {what}")
         axes.fill_between(times_s, lags, color=colour, alpha=0.12, linewidth=0)
     took_s = result.samples[-1][0]
@@ -144,6 +144,6 @@ def plot(path: Path, result: Result) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(colors=_INK, length=0)
-    axes.legend(frameon=False, fontsize=9, loc="upper right")
+    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
     figure.savefig(path)
     pyplot.close(figure)
