@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench import fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
 from bench import spark_share as spark_share_source
+from bench import spark_lag as spark_lag_source
 from bench.measurements import Scale
 from bench.spark_application import spark_application
 from tests.support import HeadraceProcess
@@ -119,6 +120,18 @@ def spark_share(scale: Scale) -> list[Cost]:
     ]
 
 
+def spark_lag(scale: Scale) -> list[Cost]:
+    """`bench/spark_lag.py`: a snapshot of all groups on Spark."""
+    two, one = (spark_application(spark_lag_source.__name__, scale.lag_groups, cores) for cores in (2, 1))
+    what = f"kafka-lag, {scale.lag_groups:,} groups × {spark_lag_source.PARTITIONS} partitions"
+    return [
+        Cost(f"{what}, with time lag, local[2]", "s", two["time_lag_s"], below=5),
+        Cost("the same, local[1]", "s", one["time_lag_s"]),
+        Cost(f"{what}, without time lag, local[2]", "s", two["lag_s"]),
+        Cost("the same, local[1]", "s", one["lag_s"]),
+    ]
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
@@ -126,5 +139,6 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "ordered-consumer": ordered_inputs,
     "fetch-sessions": idle_polls,
     "spark-share": spark_share,
+    "spark-lag": spark_lag,
 }
 """By the name for --only."""

@@ -47,11 +47,12 @@ class Scale:
     transactions: int = 5_000
     members: int = rebalances.MEMBERS
     spark_records: int = 640_000
+    lag_groups: int = 1_000
 
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that everything works; the numbers mean little."""
-        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5, 200_000)
+        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5, 200_000, 20)
 
 
 @dataclass(frozen=True, slots=True)

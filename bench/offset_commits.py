@@ -12,7 +12,7 @@ from __future__ import annotations
 import selectors
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -37,11 +37,11 @@ def create(bootstrap: str, partitions: int) -> Iterator[str]:
     client.delete_topics([name])[name].result(300)
 
 
-def commit(connection: Connection, group_id: str, topic: str, partitions: int = 1) -> None:
-    """Commit offset 1 in the first partitions of a topic, again while the coordinator is coming up."""
+def commit(connection: Connection, group_id: str, topic: str, positions: Sequence[int] = (1,)) -> None:
+    """Commit an offset in each of the first partitions of a topic, again while the coordinator is coming up."""
     offsets = [
-        {"partition_index": index, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
-        for index in range(partitions)
+        {"partition_index": index, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+        for index, offset in enumerate(positions)
     ]
     while True:
         answer = connection.ask(
@@ -106,7 +106,7 @@ def fetch_ms(bootstrap: str, topic: str, partitions: int = PARTITIONS, fetches: 
     """Milliseconds from an OffsetFetch of a whole group to the last byte of its answer: the median."""
     with connections(bootstrap, 1) as (connection,):
         group_id = unique("bench")
-        commit(connection, group_id, topic, partitions)
+        commit(connection, group_id, topic, [1] * partitions)
         group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
         answer = connection.ask(OFFSET_FETCH, VERSION, groups=[group], require_stable=True)
         assert sum(len(one.partitions) for one in answer.groups[0].topics) == partitions
