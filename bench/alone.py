@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
-from bench import spark_share as spark_share_source
 from bench import spark_lag as spark_lag_source
+from bench import spark_share as spark_share_source
 from bench.measurements import Scale
 from bench.spark_application import spark_application
 from tests.support import HeadraceProcess
