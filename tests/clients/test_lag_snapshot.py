@@ -27,7 +27,7 @@ from headrace.client import (
 from headrace.client.lag_rows import LagQuery, LagRow
 from headrace.client.lag_snapshot import lag_snapshot, wanted_groups
 from headrace.errors import ErrorCode
-from tests.clients.confluent import PATIENCE_S, consumer, create_topic, share_from_earliest, take
+from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_from_earliest, take
 from tests.support import unique, wait_until
 
 HOUR_MS = 3_600_000
@@ -249,6 +249,40 @@ def test_nobody_is_ahead_of_the_end_while_all_go_on(bootstrap_servers: str, lags
         assert row.committed_offset is not None and row.end_offset is not None and row.last_stable_offset is not None
         assert row.committed_offset <= row.last_stable_offset <= row.end_offset
         assert row.lag == row.end_offset - row.committed_offset
+
+
+def test_the_numbers_of_a_share_group_agree_while_it_works(bootstrap_servers: str, lags: Lags, group_id: str) -> None:
+    name = create_topic(bootstrap_servers, unique("topic"))
+    share_from_earliest(bootstrap_servers, group_id)
+    produce(bootstrap_servers, name, [b"x"] * 300)
+
+    async def work() -> list[LagRow]:
+        rows = []
+        async with ShareConsumer(bootstrap_servers, group_id, [name]) as source:
+            assert await source.wait_for_assignment(int(PATIENCE_S * 1000))
+            snapshots = [asyncio.create_task(asyncio.to_thread(lags, group_id))]
+            done = 0
+            while done < 300:
+                for one in (await source.acquire(max_records=20, max_wait_ms=100)).ranges:
+                    for offset in range(one.first_offset, one.last_offset + 1):
+                        kind = AcknowledgeType.ACCEPT if offset % 3 else AcknowledgeType.REJECT
+                        await source.acknowledge([Acknowledgement(name, 0, offset, offset, kind)])
+                        done += 1
+                if snapshots[-1].done():
+                    rows += (await snapshots[-1]).values()
+                    snapshots.append(asyncio.create_task(asyncio.to_thread(lags, group_id)))
+            rows += (await snapshots[-1]).values()
+            rows += (await asyncio.to_thread(lags, group_id)).values()
+        return rows
+
+    rows = asyncio.run(work())
+    assert len(rows) >= 2 and (rows[-1].lag, rows[-1].time_lag_ms) == (0, 0)
+    for row in rows:
+        if row.start_offset is not None:
+            assert row.end_offset == 300 and row.delivery_complete_count is not None and row.lag is not None
+            assert row.lag == 300 - row.start_offset - row.delivery_complete_count >= 0
+    told = [row.lag for row in rows if row.lag is not None]
+    assert told == sorted(told, reverse=True)
 
 
 def test_an_open_transaction_holds_back_the_lag_of_readers_of_committed_records(
