@@ -40,6 +40,7 @@ class PartitionSearch:
 
     :param positions: where consumers stand
     :param end_offset: nothing from there on is looked at
+    :ivar held_back: the last answer was empty, as of a broker that sends whole batches only
     :ivar found: position → timestamp of its record; None where no record from there on counts. What is missing at the
         end is unknown
     """
@@ -50,6 +51,7 @@ class PartitionSearch:
         self.found: dict[int, int | None] = {}
         self.offset = self._pending[0] if self._pending else end_offset
         self.max_bytes = min(FIRST_BYTES * max(1, len(self._pending)), MOST_BYTES // _GROWTH)
+        self.held_back = False
         self._idle = 0
         self._stop_at_end()
 
@@ -74,6 +76,7 @@ class PartitionSearch:
 
         :param aborted: the aborted transactions in it, when only committed records count
         """
+        self.held_back = not data
         before, open_before = self.offset, len(self._pending)
         wanted_bytes = self._look(data, aborted)
         resolved = open_before - len(self._pending)

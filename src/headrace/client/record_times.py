@@ -12,7 +12,7 @@ from headrace.errors import ErrorCode
 from .errors import ClientError, error_name
 from .list_offsets import EARLIEST
 from .partition_leaders import PartitionLeaders
-from .record_search import PartitionSearch
+from .record_search import MOST_BYTES, PartitionSearch
 from .share_session import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ missing is unknown."""
 _ANSWER_BYTES = 16 * 1024 * 1024
 """What one request asks for at most, over all partitions."""
 _PARTITIONS_AT_ONCE = 2_000
+_WITH_ROOM = 2
+"""What is asked for of other partitions: so many times the batches that one has sent."""
 
 
 async def record_times(
@@ -45,77 +47,95 @@ async def record_times(
     :param read_committed: records of aborted transactions do not count
     """
     searches = {one: PartitionSearch(wanted, end_offsets[one]) for one, wanted in positions.items()}
-
-    async def search(node_id: int, partitions: Collection[TopicPartition]) -> None:
-        under_way = {one: searches[one] for one in partitions if not searches[one].done}
-        try:
-            while under_way:
-                beyond = await _fetch(cluster, leaders, node_id, under_way, read_committed)
-                if beyond:  # their logs begin later
-                    starts = await leaders.offsets(beyond, EARLIEST)
-                    for one in beyond:
-                        under_way[one].start_at(starts.get(one, -1))
-                # what did not get its share of the last answer comes first in the next
-                under_way = {one: search for one, search in under_way.items() if not search.done}
-        except ClientError as error:
-            leaders.problems[str(error)] = None
-
-    led = leaders.by_broker(searches)
-    await asyncio.gather(*(search(node_id, partitions) for node_id, partitions in led.items()))
+    brokers = [
+        _Broker(cluster, leaders, node_id, read_committed).search({one: searches[one] for one in partitions})
+        for node_id, partitions in leaders.by_broker(searches).items()
+    ]
+    await asyncio.gather(*brokers)
     return {one: search.found for one, search in searches.items()}
 
 
-async def _fetch(
-    cluster: Cluster,
-    leaders: PartitionLeaders,
-    node_id: int,
-    under_way: dict[TopicPartition, PartitionSearch],
-    read_committed: bool,
-) -> list[TopicPartition]:
-    """One request; returns the partitions whose log does not reach back that far."""
-    connection = await cluster.connection(node_id, "fetch")
-    messages = connection.messages("fetch")
-    asked: dict[str, list[Any]] = {}
-    room = _ANSWER_BYTES
-    chosen: list[TopicPartition] = []
-    for one, search in under_way.items():
-        if chosen and (search.max_bytes > room or len(chosen) == _PARTITIONS_AT_ONCE):
-            break
-        chosen.append(one)
-        room -= search.max_bytes
-        asked.setdefault(one[0], []).append(
-            messages.FetchPartition(partition=one[1], fetch_offset=search.offset, partition_max_bytes=search.max_bytes)
+class _Broker:
+    """The searches in the partitions that one broker leads."""
+
+    def __init__(self, cluster: Cluster, leaders: PartitionLeaders, node_id: int, read_committed: bool) -> None:
+        self._cluster = cluster
+        self._leaders = leaders
+        self._node_id = node_id
+        self._read_committed = read_committed
+        self._least_bytes = 0
+        """What is asked for at least: the size of batches, once the broker has turned out to send only whole ones."""
+
+    async def search(self, searches: Mapping[TopicPartition, PartitionSearch]) -> None:
+        """Go on until everything is found, or given up."""
+        under_way = {one: search for one, search in searches.items() if not search.done}
+        try:
+            while under_way:
+                chosen = self._choose(under_way)
+                beyond = await self._fetch(chosen)
+                if beyond:  # their logs begin later
+                    starts = await self._leaders.offsets(beyond, EARLIEST)
+                    for one in beyond:
+                        under_way[one].start_at(starts.get(one, -1))
+                for one, search in chosen.items():
+                    if search.done:  # what is not comes first again: a broker sends at least the first batch whole
+                        del under_way[one]
+        except ClientError as error:
+            self._leaders.problems[str(error)] = None
+
+    def _choose(self, under_way: Mapping[TopicPartition, PartitionSearch]) -> dict[TopicPartition, PartitionSearch]:
+        """The first of them, as many as one answer has room for."""
+        chosen: dict[TopicPartition, PartitionSearch] = {}
+        room = _ANSWER_BYTES
+        for one, search in under_way.items():
+            search.max_bytes = max(search.max_bytes, self._least_bytes)
+            if chosen and (search.max_bytes > room or len(chosen) == _PARTITIONS_AT_ONCE):
+                break
+            chosen[one] = search
+            room -= search.max_bytes
+        return chosen
+
+    async def _fetch(self, searches: Mapping[TopicPartition, PartitionSearch]) -> list[TopicPartition]:
+        """One request about all of them; returns the partitions whose log does not reach back that far."""
+        connection = await self._cluster.connection(self._node_id, "fetch")
+        request = self._request(connection.messages("fetch"), searches)
+        response = await connection.request(request, timeout_ms=self._cluster.timeout_ms)
+        beyond = []
+        unanswered = dict(searches)
+        for topic in response.responses:
+            for p in topic.partitions:
+                one = (topic.topic, p.partition_index)
+                search = unanswered.pop(one)
+                if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    beyond.append(one)
+                elif p.error_code:
+                    self._leaders.problems[f"reading {one[0]}-{one[1]}: {error_name(p.error_code)}"] = None
+                    search.give_up()
+                else:
+                    self._feed(search, p)
+        for search in unanswered.values():
+            search.give_up()
+        return beyond
+
+    def _feed(self, search: PartitionSearch, answer: Any) -> None:
+        data = answer.records or b""
+        if data and search.held_back and search.max_bytes <= MOST_BYTES:
+            self._least_bytes = max(self._least_bytes, min(search.max_bytes, _WITH_ROOM * len(data)))
+        search.feed(data, [(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()])
+
+    def _request(self, messages: Any, searches: Mapping[TopicPartition, PartitionSearch]) -> Any:
+        asked: dict[str, list[Any]] = {}
+        for (topic, partition), search in searches.items():
+            asked.setdefault(topic, []).append(
+                messages.FetchPartition(
+                    partition=partition, fetch_offset=search.offset, partition_max_bytes=search.max_bytes
+                )
+            )
+        return messages.FetchRequest(
+            max_wait=timedelta(0),
+            min_bytes=0,
+            max_bytes=max(_ANSWER_BYTES, sum(search.max_bytes for search in searches.values())),
+            isolation_level=int(self._read_committed),
+            topics=tuple(messages.FetchTopic(topic=name, partitions=tuple(ps)) for name, ps in asked.items()),
+            forgotten_topics_data=(),
         )
-    request = messages.FetchRequest(
-        replica_id=-1,
-        max_wait=timedelta(0),
-        min_bytes=0,
-        max_bytes=max(_ANSWER_BYTES, _ANSWER_BYTES - room),
-        isolation_level=int(read_committed),
-        session_id=0,
-        session_epoch=-1,
-        topics=tuple(messages.FetchTopic(topic=name, partitions=tuple(ps)) for name, ps in asked.items()),
-        forgotten_topics_data=(),
-        rack_id="",
-    )
-    response = await connection.request(request, timeout_ms=cluster.timeout_ms)
-    beyond = []
-    answered = set()
-    for topic in response.responses:
-        for p in topic.partitions:
-            one = (topic.topic, p.partition_index)
-            answered.add(one)
-            search = under_way[one]
-            if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                beyond.append(one)
-            elif p.error_code:
-                leaders.problems[f"reading {one[0]}-{one[1]}: {error_name(p.error_code)}"] = None
-                search.give_up()
-            else:
-                aborted = [(t.producer_id, t.first_offset) for t in p.aborted_transactions or ()]
-                search.feed(p.records or b"", aborted)
-    for one in chosen:
-        if one not in answered:
-            under_way[one].give_up()
-        under_way[one] = under_way.pop(one)  # behind those that have not had their turn
-    return beyond
