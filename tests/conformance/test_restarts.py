@@ -23,11 +23,12 @@ class Restarted:
 
     def again(self, *, cleanly: bool) -> World:
         """Stop the broker, cleanly or with SIGKILL, and start it again."""
-        self.world.close()
         if cleanly:
+            self.world.close()
             self.server.stop()
         else:
-            self.server.kill()
+            self.server.kill()  # before connections close: what was held in them would be released
+            self.world.close()
         self.server.start()
         self.world = World(self.server.bootstrap_servers, self.target)
         self.world.warm_up()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import JoinReply, MemberIdentity, SyncReply
@@ -41,7 +41,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         return sorted(self.group.roster.members) if self.group else []
 
     def pick(self, data):
-        ids = [*self.known_ids(), "stranger"]
+        ids = [*self.known_ids(), *self.known_ids(), "stranger"]
         member_id = data.draw(st.sampled_from(ids))
         member = self.group.roster.members.get(member_id) if self.group else None
         return member_id, member.group_instance_id if member else None
@@ -56,6 +56,22 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         answer = self.desk.answer(ticket)
         if answer and answer.code == ErrorCode.MEMBER_ID_REQUIRED:
             self.waiting.add(self.desk.join(answer.member_id, protocols=protocols, rebalance_timeout_ms=20_000))
+
+    def gather(self, count, synced):
+        """Several members come, and join once more until all are in one generation."""
+        for _ in range(count):
+            self.join_anew(("range", "sticky"), None, 8, 0)
+        self.all_join()
+        if synced:
+            self.all_sync()
+
+    @initialize(count=st.integers(0, 3), synced=st.booleans())
+    def begin(self, count, synced):
+        self.gather(count, synced)
+
+    @rule(count=st.integers(1, 2), synced=st.booleans())
+    def more_come(self, count, synced):
+        self.gather(count, synced)
 
     @rule(protocols=PROTOCOLS, data=st.data())
     def join_again(self, protocols, data):

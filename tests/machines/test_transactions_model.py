@@ -86,11 +86,18 @@ class TransactionMachine(RuleBasedStateMachine):
         known, value = self.known[record.transactional_id], record.value
         if value is None:
             assert known.decided is None, "forgotten before it was complete"
+            before = self.coordinator.transactions[record.transactional_id]
+            assert before.state in (State.EMPTY, *COMPLETE), "forgotten while it was open"
             self.known[record.transactional_id] = Known()
             return
         assert value.producer_epoch >= known.epochs.get(value.producer_id, 0), "an epoch goes back"
         known.epochs[value.producer_id] = value.producer_epoch
         assert 0 <= value.producer_epoch <= MAX_EPOCH
+        before = self.coordinator.transactions.get(record.transactional_id)
+        if before is not None and before.producer_id != value.producer_id:
+            assert value.producer_epoch == 0, "a new producer id begins with an epoch that is not 0"
+        if before is not None and before.state == value.state == State.ONGOING:
+            assert value.start_ms == before.start_ms, "it begins anew"
         if value.state in DECIDED:
             assert known.decided in (None, DECIDED[value.state]), "a decision changes"
             known.decided = DECIDED[value.state]
@@ -120,7 +127,9 @@ class TransactionMachine(RuleBasedStateMachine):
             decide = self.coordinator
             if transactional_id in decide.prepared:
                 return machine.CONCURRENT_TRANSACTIONS
-            aborted = self.submit(decide.abort_for_new_producer(transactional_id, TIMEOUT_MS, expected, self.now_ms))
+            outcome = decide.abort_for_new_producer(transactional_id, TIMEOUT_MS, expected, self.now_ms)
+            assert all(one.value.state == State.PREPARE_ABORT for one in outcome.records), "what is open is not aborted"
+            aborted = self.submit(outcome)
             if isinstance(aborted, Refusal) or transactional_id in decide.prepared:
                 return machine.CONCURRENT_TRANSACTIONS
             told = self.submit(
@@ -162,8 +171,10 @@ class TransactionMachine(RuleBasedStateMachine):
             assert before.state not in DECIDED, "something joins a decided transaction"
             assert (before.producer_id, before.producer_epoch) == client.producer, "a zombie joins"
             self.only_one(client)
-            for one in partitions:
-                assert self.coordinator.takes_part(client.transactional_id, client.producer, one) is None
+            taking_part = set(before.partitions) | partitions if before.state == State.ONGOING else partitions
+            for one in PARTITIONS:
+                refusal = self.coordinator.takes_part(client.transactional_id, client.producer, one)
+                assert (refusal is None) == (one in taking_part), "another partition takes part than was added"
 
     @rule(data=st.data(), commit=st.booleans(), version=CLIENT_VERSIONS, lost=st.booleans())
     def end(self, data: st.DataObject, commit: bool, version: int, lost: bool) -> None:
@@ -178,6 +189,8 @@ class TransactionMachine(RuleBasedStateMachine):
                 self.coordinator.end(transactional_id, producer, commit, self.now_ms, version, self.allocate)
             )
             if isinstance(told, Producer):
+                if before is not None and (before.producer_id, before.producer_epoch) == producer and version == 2:
+                    assert not commit or before.state == State.ONGOING or lost, "nothing was committed"
                 state = self.coordinator.transactions[transactional_id].state
                 decided = DECIDED.get(state, COMPLETE.get(state))
                 assert decided == commit, f"told that it ended with commit={commit}, and it is {state.name}"
