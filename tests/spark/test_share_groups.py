@@ -14,8 +14,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.conftest import Batches, Queue
-from tests.support import unique, wait_until
+from tests.spark.conftest import Batches, Queue, make_queue
+from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -97,3 +97,22 @@ def test_a_group_of_another_type_is_refused_on_load(spark: SparkSession, queue: 
             spark.readStream.format("kafka-share").options(**flights.options()).load()
     finally:
         consumer.close()
+
+
+@pytest.mark.slow
+def test_a_query_outlives_a_restart_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
+    with HeadraceProcess(tmp_path / "data", COMMON_CONFIGS) as broker:
+        flights = make_queue(broker.bootstrap_servers, 50)
+        batches = Batches()
+        frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
+        query = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "c")).start()
+        try:
+            wait_until(lambda: reported(query).get("accepted") == 50, 60, "the first records to be accepted")
+            broker.stop()
+            broker.start()
+            flights.produce(50, start=50)
+            wait_until(lambda: reported(query).get("accepted") == 100, 60, "the others")
+        finally:
+            query.stop()
+
+    assert batches.values() == list(range(100))

@@ -37,6 +37,10 @@ _log = logging.getLogger(__name__)
 
 _IDLE_WAIT_MS = 250
 _RENEW_INTERVAL_S = 0.25
+# Records come along with their locks, and are dropped: little at a time costs less than half of the CPU time of 50 MiB.
+_ACQUIRE_BYTES = 8 * 1024 * 1024
+# Of so many partitions the progress tells the lag of each; of more, the sum for each topic.
+_LAGS_IN_PROGRESS = 1000
 # How soon a new topic that matches the pattern is found.
 _MATCH_INTERVAL_S = 3.0
 _ASSIGNMENT_TIMEOUT_MS = 30_000
@@ -111,15 +115,17 @@ class ShareSession:
         self._run(self._acknowledge(ranges, self._options.default_outcome))
 
     def lag(self) -> dict[str, dict[str, int]]:
-        """Topic -> partition -> records not yet dealt with, where known."""
+        """Topic -> partition -> records not yet dealt with, where known; of very many partitions, topic -> "sum"."""
         try:
             lags = self._run(self._consumer.cluster.share_lag(self._options.group_id, self._topics))
         except ClientError:
             return {}
+        known = [(lag.topic, str(lag.partition), lag.lag) for lag in lags if lag.lag is not None]
         by_topic: dict[str, dict[str, int]] = {}
-        for lag in lags:
-            if lag.lag is not None:
-                by_topic.setdefault(lag.topic, {})[str(lag.partition)] = lag.lag
+        for topic, partition, behind in known:
+            of_topic = by_topic.setdefault(topic, {})
+            name = partition if len(known) <= _LAGS_IN_PROGRESS else "sum"
+            of_topic[name] = of_topic.get(name, 0) + behind
         return by_topic
 
     def close(self) -> None:
@@ -208,7 +214,11 @@ class ShareSession:
         self._complete = True
         while room > 0:
             acquired = await self._consumer.acquire(
-                max_records=room, max_wait_ms=0 if ranges else _IDLE_WAIT_MS, mode=mode, keep_data=False
+                max_records=room,
+                max_wait_ms=0 if ranges else _IDLE_WAIT_MS,
+                max_bytes=_ACQUIRE_BYTES,
+                mode=mode,
+                keep_data=False,
             )
             self._complete = acquired.complete
             if not acquired.ranges:

@@ -32,6 +32,8 @@ from .subscribed import subscribed_topics
 
 _CHECK_TIMEOUT_MS = 10_000
 _LAG_INTERVAL_S = 1.0
+# Asking for the lag of many partitions takes no more than this part of the time.
+_LAG_PAUSES = 20
 
 
 class ShareDataSource(DataSource):
@@ -105,7 +107,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._offset: dict[str, Any] | None = None
         self._number = 0
         self._lag: dict[str, Any] = {}
-        self._lag_at_s = 0.0
+        self._next_lag_s = 0.0
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
@@ -156,9 +158,11 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """For ``StreamingQuery.lastProgress``: the group's lag per topic and partition, and what this query did."""
         if self._session is None:
             return None
-        if time.monotonic() - self._lag_at_s > _LAG_INTERVAL_S:
+        began_s = time.monotonic()
+        if began_s >= self._next_lag_s:
             self._lag = self._session.lag()
-            self._lag_at_s = time.monotonic()
+            took_s = time.monotonic() - began_s
+            self._next_lag_s = began_s + max(_LAG_INTERVAL_S, _LAG_PAUSES * took_s)
         return {"lag": self._lag, **asdict(self._session.counts)}
 
     def stop(self) -> None:
