@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Outcome
@@ -119,7 +126,14 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), comes_back=st.booleans(), lost=st.booleans())
     def init(self, data: st.DataObject, comes_back: bool, lost: bool) -> None:
-        client = self.who(data)
+        self.come(self.who(data), comes_back, lost)
+
+    @initialize()
+    def begin(self) -> None:
+        for client in self.clients[::2]:
+            self.come(client, False, False)
+
+    def come(self, client: Client, comes_back: bool, lost: bool) -> None:
         expected = client.producer if comes_back else NO_PRODUCER
         transactional_id = client.transactional_id
 
