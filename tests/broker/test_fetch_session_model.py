@@ -88,6 +88,8 @@ class SessionAndFull(RuleBasedStateMachine):
         assert bool(response.session_id) == bool(self.offsets) or not self.session_id
         self.session_id = response.session_id
         self.epoch = self.epoch + 1 if self.session_id else 0
+        for key in self.forgotten:  # before the session has been told so, it knows what was known
+            self.known.pop(key, None)
         self.changed, self.forgotten = set(), set()
         assert told.keys() <= self.offsets.keys()
         self.known |= {key: known for key, (known, _) in told.items()}
@@ -107,7 +109,6 @@ class SessionAndFull(RuleBasedStateMachine):
     def forget(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.offsets)))
         del self.offsets[key]
-        self.known.pop(key, None)
         self.changed.discard(key)
         self.forgotten.add(key)
 
