@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench import fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
 from bench import spark_lag as spark_lag_source
+from bench import spark_ordered as spark_ordered_source
 from bench import spark_share as spark_share_source
 from bench.measurements import Scale
 from bench.spark_application import spark_application
@@ -132,6 +133,23 @@ def spark_lag(scale: Scale) -> list[Cost]:
     ]
 
 
+def spark_ordered(scale: Scale) -> list[Cost]:
+    """`bench/spark_ordered.py`: kafka-ordered on Spark."""
+    records = 4 * scale.spark_records
+    two, one = (spark_application(spark_ordered_source.__name__, records, cores) for cores in (2, 1))
+    what = "kafka-ordered, two topics of 100 B records"
+    memory = "kafka-ordered, memory of the reader in the driver, backlog"
+    return [
+        Cost(f"{what}, local[2]", "records/s", two["ordered"], above=100_000),
+        Cost("the same beside reading them in no order", "×", two["ordered"] / two["unordered"], above=0.7),
+        Cost(f"{what}, local[1]", "records/s", one["ordered"]),
+        Cost("the same on local[1] beside reading them in no order", "×", one["ordered"] / one["unordered"]),
+        Cost("kafka-ordered, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
+        Cost(f"{memory} {records // 4:,}", "MiB", two["few_mib"]),
+        Cost(f"{memory} {records:,}", "MiB", two["many_mib"]),
+    ]
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
@@ -140,5 +158,6 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "fetch-sessions": idle_polls,
     "spark-share": spark_share,
     "spark-lag": spark_lag,
+    "spark-ordered": spark_ordered,
 }
 """By the name for --only."""

@@ -83,11 +83,12 @@ def idle_trigger_ms(query: StreamingQuery, triggers: int) -> float:
 
 
 def reader_mib() -> float:
-    """Resident memory of the process of a ``kafka-share`` reader below this one, which listens for outcomes."""
+    """Resident memory of the process of a stream's reader below this one; of the largest where there are several."""
+    sizes = [0.0]
     for process in psutil.Process().children(recursive=True):
         try:
-            if "python" in process.name() and any(c.status == psutil.CONN_LISTEN for c in process.net_connections()):
-                return float(process.memory_info().rss) / MIB
+            if any("python_streaming_source_runner" in argument for argument in process.cmdline()):
+                sizes.append(float(process.memory_info().rss) / MIB)
         except psutil.Error:
             continue
-    return 0.0
+    return max(sizes)

@@ -1,0 +1,137 @@
+"""``kafka-ordered`` on Spark beside the same source without the order.
+
+    python -m bench.spark_ordered RECORDS CORES [HOST:PORT]
+
+Two topics of four partitions each, records of 100 B whose timestamps interleave, read by the same executor code into
+the sink ``noop``, in turns, in one Spark application on ``local[CORES]``. A query reads what is there in batches of
+about an eighth; the first of them, in which Python workers start, are not counted. Prints medians as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from bench.spark_application import drained, idle_trigger_ms, reader_mib, session, start
+from headrace.spark.ordered_executor import OrderedPartition, read_unordered
+from headrace.spark.ordered_source import OrderedDataSource, OrderedStreamReader
+from tests.support import HeadraceProcess, unique
+
+TOPICS = 2
+PARTITIONS = 4
+RECORD_BYTES = 100
+ROUNDS = 3
+BATCHES = 8
+WARM_UP_BATCHES = 2
+IDLE_TRIGGERS = 10
+_FIRST_MS = 1_700_000_000_000
+
+
+class UnorderedSource(OrderedDataSource):
+    """The same plan and the same reading, without the merge."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-unordered"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return UnorderedReader(self._parse(True))
+
+
+class UnorderedReader(OrderedStreamReader):
+    """Yields records as they are fetched."""
+
+    def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
+        return read_unordered(partition.value, self._options.kafka, self._options.reading)
+
+
+def fill(bootstrap_servers: str, records: int) -> str:
+    """Topics with that many records together, as ``subscribe`` names them. Two records a millisecond, of one each."""
+    names = [unique("bench-ordered") for _ in range(TOPICS)]
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for created in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
+        created.result(60)
+    config = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **config})
+    value = os.urandom(RECORD_BYTES)
+    for number in range(records):
+        place, name = number // TOPICS, names[number % TOPICS]
+        producer.produce(name, value, partition=place % PARTITIONS, timestamp=_FIRST_MS + place)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+    return ",".join(names)
+
+
+class Comparison:
+    """The queries of one application over one cluster."""
+
+    def __init__(self, spark: SparkSession, bootstrap_servers: str, folder: Path) -> None:
+        self._spark, self._servers, self._folder = spark, bootstrap_servers, folder
+        spark.dataSource.register(UnorderedSource)
+
+    def read(self, source: str, topics: str, records: int) -> tuple[float, float]:
+        """records/s, and the most memory in MiB that the reader in the driver held."""
+        most = 0.0
+
+        def watch() -> None:
+            nonlocal most
+            most = max(most, reader_mib())
+
+        options = {**self._options(topics, "earliest"), "maxOffsetsPerTrigger": str(records // BATCHES)}
+        query = start(self._spark, source, self._folder / unique(source), options, availableNow=True)
+        return drained(query, WARM_UP_BATCHES, watch)[0], most
+
+    def idle_ms(self, topics: str) -> float:
+        """What a trigger takes that finds nothing."""
+        options = self._options(topics, "latest")
+        query = start(self._spark, "kafka-ordered", self._folder / unique("idle"), options, processingTime="0 seconds")
+        return idle_trigger_ms(query, IDLE_TRIGGERS)
+
+    def _options(self, topics: str, starting: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._servers, "subscribe": topics, "startingOffsets": starting}
+
+
+def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float]:
+    """Medians by name."""
+    few, many = fill(bootstrap_servers, records // 4), fill(bootstrap_servers, records)
+    spark = session(cores)
+    rounds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = Comparison(spark, bootstrap_servers, Path(folder))
+        _, few_mib = comparison.read("kafka-ordered", few, records // 4)
+        many_mib = 0.0
+        for _ in range(ROUNDS):
+            ordered, mib = comparison.read("kafka-ordered", many, records)
+            many_mib = max(many_mib, mib)
+            rounds.setdefault("ordered", []).append(ordered)
+            rounds.setdefault("unordered", []).append(comparison.read(UnorderedSource.name(), many, records)[0])
+        idle_ms = comparison.idle_ms(many)
+        spark.stop()
+    print(rounds, file=sys.stderr)
+    medians = {name: statistics.median(values) for name, values in rounds.items()}
+    return {**medians, "idle_ms": idle_ms, "few_mib": few_mib, "many_mib": many_mib}
+
+
+def main(records: str, cores: str, bootstrap_servers: str = "") -> None:
+    if bootstrap_servers:
+        print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
+        return
+    with tempfile.TemporaryDirectory() as directory, HeadraceProcess(Path(directory) / "data", {}) as broker:
+        print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
