@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.admin import AdminClient
 from headrace.cli.main import main
+from headrace.spark import lag_source
+from headrace.spark.lag_options import LagOptions
 from headrace.spark.log_reader import OffsetRange, read
 from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
@@ -89,6 +91,30 @@ def test_records_are_read_over_tls_with_a_login(secure_kafka: SecureKafka, topic
     }
     (rows,) = read(KafkaOptions(secure_kafka.sasl_tls, settings), [OffsetRange(topic_name, 0, 0, 2)])
     assert rows.column("value").to_pylist() == [b"one", b"two"]
+
+
+def test_lag_is_told_over_tls_with_a_login(secure_kafka: SecureKafka, topic_name: str, group_id: str) -> None:
+    create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
+    produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"one", b"two"])
+    with AdminClient({"bootstrap.servers": secure_kafka.peer.bootstrap_servers}) as admin:
+        start = [TopicPartition(topic_name, 0, 1)]
+        for future in admin.alter_share_group_offsets(group_id, start).values():
+            future.result(PATIENCE_S)
+    options = LagOptions.parse(
+        {
+            "kafka.bootstrap.servers": secure_kafka.sasl_tls,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": "ann",
+            "kafka.sasl.password": "s3cret",
+            "kafka.ssl.ca.location": str(secure_kafka.folder / "ca.pem"),
+            "groups": group_id,
+        }
+    )
+    (task,) = lag_source.plan(options)
+    (rows,) = lag_source.read(options, task)
+    assert rows.column("lag").to_pylist() == [1]
+    assert rows.column("time_lag_ms").to_pylist()[0] > 0
 
 
 @pytest.fixture

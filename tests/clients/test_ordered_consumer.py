@@ -366,14 +366,16 @@ def test_a_broker_that_is_not_there(monkeypatch):
 
 
 def test_ctrl_c_ends_it_while_it_waits(bootstrap_servers, topics, group_id):
-    program = "\n".join((
-        "from headrace.client import OrderedConsumer",
-        f"conf = {{'bootstrap.servers': {bootstrap_servers!r}}}",
-        f"with OrderedConsumer({topics!r}, {group_id!r}, conf=conf) as consumer:",
-        "    consumer.poll(1)",
-        "    print('waiting', flush=True)",
-        "    for record in consumer: pass",
-    ))
+    program = "\n".join(
+        (
+            "from headrace.client import OrderedConsumer",
+            f"conf = {{'bootstrap.servers': {bootstrap_servers!r}}}",
+            f"with OrderedConsumer({topics!r}, {group_id!r}, conf=conf) as consumer:",
+            "    consumer.poll(1)",
+            "    print('waiting', flush=True)",
+            "    for record in consumer: pass",
+        )
+    )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"waiting\n"
