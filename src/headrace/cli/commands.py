@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "groups": "list the groups of all types",
     "lag show": "show how far the groups of all types are",
     "console-share-consumer": "show the records of a topic as a member of a share group",
+    "lag history": "show how groups got on: rates, lag, stalls, and the consumers they need",
     "perf produce": "measure how fast records are written",
     "perf share-consume": "measure how fast a share group reads",
 }

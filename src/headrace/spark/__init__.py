@@ -1,7 +1,8 @@
 """PySpark data sources over Kafka's groups.
 
 ``kafka-share`` drains topics as a queue, through a share group; ``kafka-ordered`` reads several topics as one, in the
-order of their records' timestamps; ``kafka-lag`` tells how far groups are.
+order of their records' timestamps; ``kafka-lag`` tells how far groups are, and ``kafka-group-history`` what
+happened in them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .acknowledge import Acknowledged, acknowledge
+from .group_history import history
+from .history_source import GroupHistorySource
 from .lag_source import LagDataSource
 from .option_parsing import SourceError
 from .ordered_source import OrderedDataSource
@@ -19,20 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Acknowledged",
+    "GroupHistorySource",
     "LagDataSource",
     "OrderedDataSource",
     "ShareDataSource",
     "SourceError",
     "acknowledge",
+    "history",
     "register",
 ]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``kafka-share``, ``kafka-ordered`` and ``kafka-lag`` known to ``spark`` as formats.
+    """Make ``kafka-share``, ``kafka-ordered``, ``kafka-lag`` and ``kafka-group-history`` known to ``spark`` as formats.
 
     Needed only where Spark does not find it by itself: it looks for packages named ``pyspark_*`` where its driver's
     Python workers run.
     """
-    for source in (ShareDataSource, OrderedDataSource, LagDataSource):
+    for source in (ShareDataSource, OrderedDataSource, LagDataSource, GroupHistorySource):
         spark.dataSource.register(source)

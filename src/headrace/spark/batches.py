@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from headrace.log.batch import (
     marker_in,
 )
 
-Bytes: TypeAlias = bytes | memoryview
-Numbers: TypeAlias = Any
-"""A numpy array of 64-bit integers."""
+from .byte_fields import Bytes, Numbers
 
 _HEAD = np.dtype(
     [

@@ -27,7 +27,8 @@ from headrace.log.batch import (
     opened,
 )
 
-from .batches import Batches, Bytes, Numbers, Wanted
+from .batches import Batches, Wanted
+from .byte_fields import BadField, Bytes, Numbers, gather, text, varints
 
 SPARK_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -40,7 +41,6 @@ _OPENED_BYTES = 32 * 1024 * 1024
 _MOST_BODY_BYTES = 2**31 - 1
 _MANY_BATCHES = 100
 """From so many batches on, taking a step in all of them at once is faster than a loop over their records (measured)."""
-_MOST_VARINT_BITS = 63
 _MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -110,7 +110,7 @@ def decode(
             records = _decode(body, starts, ends, heads[at], wanted, headers)
             if len(records):
                 yield records
-    except (IndexError, OverflowError, pa.ArrowInvalid) as error:
+    except (BadField, IndexError, OverflowError, pa.ArrowInvalid) as error:
         raise CorruptBatch(f"records that cannot be read: {error}") from error
 
 
@@ -142,15 +142,15 @@ def _decode(body: Bytes, starts: Numbers, ends: Numbers, heads: Any, wanted: Wan
     data = np.frombuffer(body, np.uint8)
     counts = heads["record_count"].astype(np.int64)
     places = _places(body, data, starts, ends, counts)
-    length, at = _varints(data, places)
+    length, at = varints(data, places)
     record_ends = at + length
-    timestamp_delta, at = _varints(data, at + 1)
-    offset_delta, at = _varints(data, at)
-    key_length, key_starts = _varints(data, at)
+    timestamp_delta, at = varints(data, at + 1)
+    offset_delta, at = varints(data, at)
+    key_length, key_starts = varints(data, at)
     key_ends = key_starts + np.maximum(key_length, 0)
-    value_length, value_starts = _varints(data, key_ends)
+    value_length, value_starts = varints(data, key_ends)
     value_ends = value_starts + np.maximum(value_length, 0)
-    header_counts, header_starts = _varints(data, value_ends)
+    header_counts, header_starts = varints(data, value_ends)
     plain = header_counts == 0
     if (header_starts > record_ends).any() or (header_starts[plain] != record_ends[plain]).any():
         raise CorruptBatch("a record is not as long as it says")
@@ -170,7 +170,7 @@ def _decode(body: Bytes, starts: Numbers, ends: Numbers, heads: Any, wanted: Wan
             offset, timestamp_ms, timestamp_type = offset[keep], timestamp_ms[keep], timestamp_type[keep]
             bounds, key_length, value_length = bounds[keep], key_length[keep], value_length[keep]
             header_counts, header_starts, record_ends = header_counts[keep], header_starts[keep], record_ends[keep]
-    key, value = _gather(body, bounds, key_length, value_length)
+    key, value = gather(body, bounds, key_length, value_length)
     columns = _headers(body, data, header_counts, header_starts, record_ends) if headers else None
     return Records(offset, timestamp_ms, timestamp_type, key, value, columns)
 
@@ -189,7 +189,7 @@ def _places_in_step(data: Any, starts: Numbers, ends: Numbers, counts: Numbers) 
     at, step = starts, 0
     while len(at):
         places[slots + step] = at
-        length, at = _varints(data, at)
+        length, at = varints(data, at)
         at = at + length
         step += 1
         going = counts > step
@@ -224,48 +224,6 @@ def _places_one_by_one(body: Bytes, starts: list[int], ends: list[int], counts: 
     return np.array(places, np.int64)
 
 
-def _varints(data: Any, at: Numbers) -> tuple[Numbers, Numbers]:
-    """The zigzag varints at the given places, and the places behind them."""
-    value = data.take(at).astype(np.int64)
-    after = at + 1
-    longer = np.flatnonzero(value > 0x7F)
-    if len(longer):
-        value[longer] &= 0x7F
-        shift = 7
-        while len(longer):
-            if shift > _MOST_VARINT_BITS:
-                raise CorruptBatch("a varint is longer than ten bytes")
-            more = data.take(after[longer]).astype(np.int64)
-            after[longer] += 1
-            value[longer] |= (more & 0x7F) << shift
-            longer = longer[more > 0x7F]
-            shift += 7
-    # The shift must not draw in the sign: bit 63 belongs to the number.
-    return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), after
-
-
-def _gather(body: Bytes, bounds: Numbers, *lengths: Numbers) -> list[Any]:
-    """Arrow's binary columns for pieces of ``body``: each piece copied once, null where its length is negative.
-
-    :param bounds: a row per record: start and end of each of its pieces, ascending throughout
-    :param lengths: of each piece
-    """
-    count, width = bounds.shape
-    if not count:
-        return [pa.array([], pa.binary()) for _ in lengths]
-    flat = np.ascontiguousarray(bounds, np.int32).reshape(-1)
-    # What lies between the pieces is a piece too, so that all of the body is one array, of which to take some.
-    whole = pa.Array.from_buffers(pa.binary(), len(flat) - 1, [None, pa.py_buffer(flat), pa.py_buffer(body)])
-    columns = []
-    for piece, length in enumerate(lengths):
-        indexes, missing = np.arange(2 * piece, len(flat), width, dtype=np.int32), length < 0
-        if missing.all():
-            columns.append(pa.nulls(count, pa.binary()))
-        else:
-            columns.append(whole.take(pa.array(indexes, mask=missing if missing.any() else None)))
-    return columns
-
-
 def _headers(body: Bytes, data: Any, counts: Numbers, starts: Numbers, ends: Numbers) -> Any:
     total = int(np.maximum(counts, 0).sum())
     if not total:
@@ -278,8 +236,8 @@ def _headers(body: Bytes, data: Any, counts: Numbers, starts: Numbers, ends: Num
     rows, at, step = np.flatnonzero(counts > 0), starts[counts > 0], 0
     while len(rows):
         slots = offsets[rows] + step
-        key_length, key_starts = _varints(data, at)
-        value_length, value_starts = _varints(data, key_starts + np.maximum(key_length, 0))
+        key_length, key_starts = varints(data, at)
+        value_length, value_starts = varints(data, key_starts + np.maximum(key_length, 0))
         at = value_starts + np.maximum(value_length, 0)
         bounds[slots] = np.stack((key_starts, key_starts + np.maximum(key_length, 0), value_starts, at), axis=1)
         value_lengths[slots] = value_length
@@ -288,14 +246,7 @@ def _headers(body: Bytes, data: Any, counts: Numbers, starts: Numbers, ends: Num
         if (at > ends[rows]).any() or (at[~going] != ends[rows[~going]]).any():
             raise CorruptBatch("a record's headers are not as long as the record says")
         rows, at = rows[going], at[going]
-    keys, values = _gather(body, bounds, np.zeros(total, np.int64), value_lengths)
-    items = pa.StructArray.from_arrays([_text(keys), values], fields=list(HEADERS_TYPE.value_type))
+    keys, values = gather(body, bounds, np.zeros(total, np.int64), value_lengths)
+    items = pa.StructArray.from_arrays([text(keys), values], fields=list(HEADERS_TYPE.value_type))
     nulls = pa.array(counts == 0)
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items, mask=nulls).cast(HEADERS_TYPE)
-
-
-def _text(keys: Any) -> Any:
-    try:
-        return keys.cast(pa.string())
-    except pa.ArrowInvalid:  # not UTF-8: as Java's clients read it
-        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

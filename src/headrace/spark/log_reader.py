@@ -24,7 +24,7 @@ from headrace.client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.log.batch import CorruptBatch
 
 from .batches import Wanted
-from .columns import HEADERS_TYPE, decode
+from .columns import HEADERS_TYPE, Records, decode
 from .fetching import Fetching, Piece, ReadError, Reading
 from .option_parsing import KafkaOptions, SourceError
 
@@ -138,28 +138,36 @@ class LogReader:
         """
         return self._next((topic, partition))
 
+    def records(self) -> Iterator[tuple[tuple[str, int], Records]]:
+        """Topic, partition and records as they come: the same without the columns that only Spark wants."""
+        while (piece := self._take(None)) is not None:
+            for records in self._decode(piece):
+                yield piece.key, records
+
     def _next(self, key: tuple[str, int] | None) -> Any | None:
         while True:
             batch = next(self._decoded.get(key, iter(())), None)
             if batch is not None:
                 return batch
-            try:
-                piece = self._link.call(self._fetching.take(key))
-            except ClientError as error:
-                raise ReadError(str(error)) from None
+            piece = self._take(key)
             if piece is None:
                 return None
-            self._decoded[key] = self._decode(piece)
+            self._decoded[key] = (records.spark_batch(*piece.key) for records in self._decode(piece))
 
-    def _decode(self, piece: Piece) -> Iterator[Any]:
+    def _take(self, key: tuple[str, int] | None) -> Piece | None:
+        try:
+            return self._link.call(self._fetching.take(key))
+        except ClientError as error:
+            raise ReadError(str(error)) from None
+
+    def _decode(self, piece: Piece) -> Iterator[Records]:
         topic, partition = piece.key
         batches = piece.batches
         try:
             if self._options.check_crc:
                 batches.check_crc()
             chosen, wanted = batches.with_data(piece.aborted), self._wanted[piece.key].not_before(piece.start)
-            for records in decode(batches, chosen, wanted, headers=self._options.headers):
-                yield records.spark_batch(topic, partition)
+            yield from decode(batches, chosen, wanted, headers=self._options.headers)
         except CorruptBatch as error:
             raise ReadError(f"{topic}-{partition} has records that cannot be read: {error}") from error
 

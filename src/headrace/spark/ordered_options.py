@@ -97,9 +97,7 @@ class OrderedOptions:
             raise SourceError("set the option kafka.group.id: startingOffsets=committed begins where that group is")
         isolation = kafka.librdkafka.get("isolation.level", "read_uncommitted")
         if isolation not in ("read_committed", "read_uncommitted"):
-            raise SourceError(
-                f"option kafka.isolation.level is '{isolation}': say read_committed or read_uncommitted"
-            )
+            raise SourceError(f"option kafka.isolation.level is '{isolation}': say read_committed or read_uncommitted")
         age = kafka.librdkafka.get("metadata.max.age.ms", "")
         return cls(
             kafka=kafka,

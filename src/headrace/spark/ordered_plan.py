@@ -174,9 +174,7 @@ def limited(log: Log, tasks: Mapping[int, Inputs], max_offsets: int) -> dict[int
     total = sum(map(len, tasks.values()))
     if total <= max_offsets:
         return dict(tasks)
-    budgets = {
-        task: max(1, max_offsets * len(inputs) // total) for task, inputs in tasks.items() if len(inputs)
-    }
+    budgets = {task: max(1, max_offsets * len(inputs) // total) for task, inputs in tasks.items() if len(inputs)}
     searches = {}
     filled = {task: inputs.filled for task, inputs in tasks.items() if task in budgets}
     everything = {p: (tasks[t].starts[p], tasks[t].ends[p]) for t, partitions in filled.items() for p in partitions}

@@ -326,9 +326,7 @@ def _refuse_unknown(wanted: Sequence[TopicPartition], *known: Mapping[TopicParti
     missing = [p for p in wanted if any(p not in one for one in known)]
     if missing:
         topic, partition = missing[0]
-        raise SourceError(
-            f"the leader of {topic}-{partition} does not answer: see to its broker, then start again"
-        )
+        raise SourceError(f"the leader of {topic}-{partition} does not answer: see to its broker, then start again")
 
 
 def _to_json(offsets: Mapping[TopicPartition, int], order: Sequence[str] | Mapping[str, int] = ()) -> JsonOffsets:

@@ -1,0 +1,154 @@
+"""The arithmetic of progress, against what a loop over points finds."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.spark.advice import (
+    GONE,
+    NO_PROGRESS,
+    SILENT,
+    Advice,
+    Bounds,
+    Stall,
+    advise,
+    busy,
+    eta_s,
+    lag_of,
+    rates,
+    recent,
+    stalls,
+    time_lags,
+)
+
+NAN = math.nan
+POINT = st.tuples(st.none() | st.integers(0, 6), st.integers(0, 8), st.integers(0, 2))
+
+
+def row(*values: float) -> np.ndarray:
+    return np.array([values], np.float64)
+
+
+def test_rates_are_unknown_where_an_offset_is_or_went_back() -> None:
+    found = rates(row(NAN, 10, 30, 5, 5), 10.0)[0].tolist()
+    assert found[2] == 2.0
+    assert found[4] == 0.0
+    assert [math.isnan(found[i]) for i in (0, 1, 3)] == [True] * 3
+
+
+def test_lag_is_never_negative() -> None:
+    assert lag_of(row(3, 12), row(10, 10)).tolist() == [[7, 0]]
+
+
+@given(st.integers(1, 1000), st.integers(2, 30), st.integers(0, 40))
+def test_time_lag_of_even_production(per_step: int, points: int, position: int) -> None:
+    end = row(*(per_step * i for i in range(points)))
+    at = position % points
+    held = np.full((1, points), float(at * per_step))
+    expected = [max(0, i - at) * 5.0 for i in range(points)]
+    assert time_lags(held, end, 5.0)[0].tolist() == pytest.approx(expected)
+
+
+def test_time_lag_counts_from_the_last_moment_before_the_record_came() -> None:
+    end = row(5, 5, 5, 6, 6)  # record 5 came between the third and the fourth point
+    assert time_lags(row(5, 5, 5, 5, 5), end, 1.0)[0].tolist() == [0, 0, 0, 1, 2]
+    assert np.isnan(time_lags(row(NAN, 1), row(NAN, NAN), 1.0)).all()
+
+
+@given(st.lists(st.lists(POINT, min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 4))
+def test_stalls_are_what_a_loop_finds(rows: list[list[tuple[int | None, int, int]]], least: int) -> None:
+    position = np.array([[NAN if p is None else float(p) for p, _, _ in points] for points in rows])
+    end = np.array([[float(e) for _, e, _ in points] for points in rows])
+    commits = np.array([[float(c) for _, _, c in points] for points in rows])
+    expected = set()
+    for index, points in enumerate(rows):
+        stood = [False]
+        for (p, e, _), (q, f, _) in pairwise(points):
+            stood.append(p is not None and p == q and f > p and f - p >= max(0, e - p))
+        for first in range(1, 6):
+            for last in range(first, 6):
+                alone = not stood[first - 1] and (last == 5 or not stood[last + 1])
+                if all(stood[first : last + 1]) and alone and last - first + 1 >= least:
+                    committed = any(count for *_, count in points[first : last + 1])
+                    expected.add(Stall(index, NO_PROGRESS if committed else SILENT, first - 1, last))
+        had, since = False, None
+        for at, (p, _, _) in enumerate([*points, (0, 0, 0)]):
+            if p is None and had and since is None:
+                since = at
+            if p is not None:
+                if since is not None:
+                    expected.add(Stall(index, GONE, since, at - 1))
+                had, since = True, None
+    assert set(stalls(position, end, commits, least)) == expected
+
+
+def test_only_the_last_quarter_counts_as_recent() -> None:
+    assert recent(np.array([100.0] * 6 + [2, NAN])) == 2
+    assert recent(np.array([NAN])) == 0
+
+
+def test_a_group_is_busy_while_there_is_something_to_read() -> None:
+    rate = np.array([NAN, 50.0, 10.0, 60.0, 5.0])
+    lag = np.array([0.0, 30.0, 0.0, 40.0, 0.0])
+    assert busy(rate, lag) == pytest.approx(np.quantile([10.0, 5.0], 0.9))
+    assert busy(rate, lag * 0) == 0
+
+
+def test_eta() -> None:
+    assert eta_s(0, 0, 10) == 0
+    assert eta_s(100, 30, 10) == 5
+    assert eta_s(100, 10, 10) is None
+
+
+@given(
+    lag=st.floats(0, 1e9),
+    produced=st.floats(0, 1e5),
+    busy_per_s=st.floats(0.1, 1e5),
+    consumers=st.integers(0, 50),
+    partitions=st.integers(1, 100),
+    target=st.floats(1, 1e5),
+    least=st.integers(1, 10),
+    room=st.none() | st.integers(0, 50),
+    share=st.booleans(),
+)
+def test_advice_is_the_smallest_number_that_reaches_the_target_within_limits(
+    lag: float, produced: float, busy_per_s: float, consumers: int, partitions: int, target: float, least: int,
+    room: int | None, share: bool,
+) -> None:  # fmt: skip
+    bounds = Bounds(least, None if room is None else least + room)
+    advice = advise(
+        lag=lag, produced_per_s=produced, busy_per_s=busy_per_s, consumers=consumers, partitions=partitions,
+        target_drain_s=target, bounds=bounds, share=share,
+    )  # fmt: skip
+    each = busy_per_s / max(1, consumers)
+    assert advice.consumers is not None
+    assert advice.wanted is not None
+    assert advice.consumers >= least
+    if bounds.most is not None:
+        assert advice.consumers <= bounds.most
+    if not share:
+        assert advice.consumers <= max(partitions, least)
+    needed = produced + lag / target
+    assert advice.wanted * each >= needed * (1 - 1e-6) - 1e-6 * each
+    assert (advice.wanted - 1) * each < needed * (1 + 1e-6) + 1e-6 * each or advice.wanted <= 0
+    if advice.limited_by is None:
+        assert advice.consumers == advice.wanted
+    elif advice.limited_by == "min":
+        assert advice.wanted < advice.consumers == least
+    else:
+        assert advice.wanted > advice.consumers
+    assert advice.drain_s == eta_s(lag, advice.consumers * each, produced)
+
+
+def test_nothing_to_go_by_and_nothing_to_do() -> None:
+    ask = {"consumers": 3, "partitions": 4, "target_drain_s": 60.0, "bounds": Bounds(2), "share": False}
+    assert advise(lag=10, produced_per_s=0, busy_per_s=0, **ask) == Advice(None)
+    assert advise(lag=0, produced_per_s=0, busy_per_s=0, **ask) == Advice(2, 0.0)
+    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **ask) == Advice(4, 0.0, "partitions", 10)
+    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **(ask | {"share": True})) == Advice(10, 0.0, None, 10)

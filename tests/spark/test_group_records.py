@@ -1,0 +1,258 @@
+"""Records of the internal topics as columns, against decoding them one by one."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace import serial
+from headrace.groups import record_schemas
+from headrace.groups.records import (
+    AssignmentEpoch,
+    ClassicMember,
+    CommittedOffset,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupTargetAssignmentMetadata,
+    ConsumerMember,
+    Generation,
+    GroupEpoch,
+    GroupMetadata,
+    OffsetCommit,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
+    ShareMember,
+)
+from headrace.share import records as share_records
+from headrace.spark.columns import Records
+from headrace.spark.group_records import (
+    COMMIT,
+    COMMIT_DELETED,
+    GROUP,
+    GROUP_DELETED,
+    MEMBER,
+    MEMBER_LEFT,
+    OFFSETS_TOPIC,
+    SHARE_STATE,
+    SHARE_STATE_DELETED,
+    SHARE_STATE_TOPIC,
+    UNREADABLE,
+    events,
+)
+from headrace.spark.history_source import split
+from headrace.spark.log_reader import OffsetRange
+
+Pair = tuple[bytes, bytes | None]
+TOPIC_ID = UUID(int=2**127 + 5)
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=30)
+NUMBERS = st.integers(0, 2**31 - 1)
+OFFSETS = st.integers(0, 2**62)
+
+COMMITTED = st.builds(
+    CommittedOffset,
+    OFFSETS,
+    st.integers(-1, 100),
+    st.text(max_size=300),
+    st.integers(-1, 2**40),
+    st.sampled_from((-1, -1, 2**41)),
+    st.sampled_from((None, TOPIC_ID)),
+)
+MEMBERS = st.builds(ClassicMember, NAMES, st.none() | NAMES, NAMES, NAMES, NUMBERS, NUMBERS, st.binary(), st.binary())
+GENERATIONS = st.builds(
+    Generation, NAMES, NUMBERS, st.none() | NAMES, st.none() | NAMES, OFFSETS, st.lists(MEMBERS, max_size=3).map(tuple)
+)
+CONSUMERS = st.builds(
+    ConsumerMember,
+    st.none() | NAMES,
+    st.none(),
+    NAMES,
+    NAMES,
+    st.just(("a",)),
+    st.just(""),
+    NUMBERS,
+    st.none(),
+    st.none(),
+)
+GROUP_RECORDS = st.one_of(
+    st.builds(OffsetCommit, NAMES, NAMES, NUMBERS, st.none() | COMMITTED),
+    st.builds(GroupMetadata, NAMES, st.none() | GENERATIONS),
+    st.builds(ConsumerGroupMetadata, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)),
+    st.builds(ShareGroupMetadata, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)),
+    st.builds(ConsumerGroupMemberMetadata, NAMES, NAMES, st.none() | CONSUMERS),
+    st.builds(ShareGroupMemberMetadata, NAMES, NAMES, st.none() | st.just(ShareMember(None, "c", "h", ("a",)))),
+    st.builds(ConsumerGroupTargetAssignmentMetadata, NAMES, st.none() | st.just(AssignmentEpoch(3, 0))),
+)
+SHARE_KEYS = st.builds(share_records.SharePartitionKey, NAMES, st.just(TOPIC_ID), NUMBERS)
+BATCHES = st.lists(
+    st.builds(share_records.StateBatch, st.just(1), OFFSETS.map(lambda n: n + 1), st.just(2), st.just(1))
+)
+SHARE_RECORDS = st.one_of(
+    st.builds(
+        share_records.ShareSnapshot, SHARE_KEYS, NUMBERS, NUMBERS, NUMBERS, st.integers(-1, 2**62), OFFSETS, OFFSETS,
+        BATCHES.map(tuple), st.integers(-1, 2**31 - 1),
+    ),
+    st.builds(
+        share_records.ShareUpdate, SHARE_KEYS, NUMBERS, NUMBERS, st.integers(-1, 2**62), BATCHES.map(tuple),
+        st.integers(-1, 2**31 - 1),
+    ),
+    st.builds(share_records.ShareTombstone, SHARE_KEYS),
+)  # fmt: skip
+
+
+def rows(pairs: Sequence[Pair], topic: str) -> list[dict[str, Any]]:
+    count = len(pairs)
+    keys, values = (pa.array(column, pa.binary()) for column in zip(*pairs, strict=True))
+    numbers = np.arange(count, dtype=np.int64)
+    found: list[dict[str, Any]] = events(
+        Records(numbers + 7, numbers + 1000, numbers * 0, keys, values), topic, 3
+    ).to_pylist()
+    for row in found:
+        assert (row["log_topic"], row["log_partition"]) == (topic, 3)
+        assert round(row["timestamp"].timestamp() * 1000) == 1000 + row["log_offset"] - 7
+    return found
+
+
+def known(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row says, without what every row has."""
+    common = ("timestamp", "log_topic", "log_partition", "log_offset", "record_type", "version")
+    return {name: value for name, value in row.items() if value is not None and name not in common}
+
+
+def expected(record: Any) -> dict[str, Any] | None:
+    """What a record of ``__consumer_offsets`` says of progress."""
+    said: dict[str, Any] = {"group_id": record.group_id}
+    value = record.value
+    match record:
+        case OffsetCommit():
+            said |= {"event": COMMIT, "topic": record.topic, "partition": record.partition}
+            if value is not None:
+                said |= {"offset": value.offset}
+                if value.leader_epoch >= 0 and value.expire_timestamp_ms < 0:
+                    said["leader_epoch"] = value.leader_epoch
+                if value.commit_timestamp_ms >= 0:
+                    said["commit_timestamp"] = value.commit_timestamp_ms
+            return said | ({} if value is not None else {"event": COMMIT_DELETED})
+        case GroupMetadata():
+            said |= {"event": GROUP, "group_type": "classic"}
+            if value is not None:
+                said |= {"epoch": value.generation_id, "members": len(value.members)}
+        case ConsumerGroupMetadata() | ShareGroupMetadata():
+            kind = "share" if isinstance(record, ShareGroupMetadata) else "consumer"
+            said |= {"event": GROUP, "group_type": kind} | ({} if value is None else {"epoch": value.epoch})
+        case ConsumerGroupMemberMetadata() | ShareGroupMemberMetadata():
+            kind = "share" if isinstance(record, ShareGroupMemberMetadata) else "consumer"
+            said |= {"event": MEMBER, "group_type": kind, "member_id": record.member_id}
+        case _:
+            return None
+    gone = {GROUP: GROUP_DELETED, MEMBER: MEMBER_LEFT}[said["event"]]
+    return said if value is not None else said | {"event": gone}
+
+
+def in_ms(said: dict[str, Any]) -> dict[str, Any]:
+    if "commit_timestamp" in said:
+        said["commit_timestamp"] = round(said["commit_timestamp"].timestamp() * 1000)
+    return said
+
+
+@given(st.lists(GROUP_RECORDS, min_size=1, max_size=20))
+@settings(deadline=None)
+def test_what_happened_in_groups(records: list[Any]) -> None:
+    found = [in_ms(known(row)) for row in rows([record_schemas.encode(record) for record in records], OFFSETS_TOPIC)]
+    assert found == [said for record in records if (said := expected(record)) is not None]
+
+
+@given(st.lists(SHARE_RECORDS, min_size=1, max_size=20))
+@settings(deadline=None)
+def test_what_happened_in_share_partitions(records: list[Any]) -> None:
+    found = [known(row) for row in rows([share_records.encode(record) for record in records], SHARE_STATE_TOPIC)]
+    for record, row in zip(records, found, strict=True):
+        said = {"group_id": record.key.group_id, "topic_id": TOPIC_ID.bytes, "partition": record.key.partition}
+        said |= {"group_type": "share", "event": SHARE_STATE}
+        if isinstance(record, share_records.ShareTombstone):
+            said["event"] = SHARE_STATE_DELETED
+        else:
+            said["leader_epoch"] = record.leader_epoch
+            if record.start_offset >= 0:
+                said["offset"] = record.start_offset
+            if record.delivery_complete_count >= 0:
+                said["delivery_complete_count"] = record.delivery_complete_count
+        assert row == said
+
+
+def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
+    key = record_schemas.encode(OffsetCommit("g", "t", 2, None))[0]
+    head, middle = struct.pack(">q", 42), serial.string("note")
+    values = [
+        serial.i16(0) + head + middle + serial.i64(99),
+        serial.i16(1) + head + middle + serial.i64(99) + serial.i64(100),
+        serial.i16(2) + head + middle + serial.i64(99),
+        serial.i16(3) + head + serial.i32(5) + middle + serial.i64(99),
+        serial.i16(4) + head + serial.i32(5) + serial.compact_string("note") + serial.i64(99) + serial.NO_TAGS,
+    ]
+    found = rows([(key, value) for value in values], OFFSETS_TOPIC)
+    assert [(row["event"], row["version"], row["offset"], row["leader_epoch"]) for row in found] == [
+        (COMMIT, version, 42, 5 if version >= 3 else None) for version in range(5)
+    ]
+    old_type = b"\0\0" + key[2:]
+    assert rows([(old_type, values[0])], OFFSETS_TOPIC)[0]["offset"] == 42
+
+
+def test_the_members_of_old_generations_are_counted() -> None:
+    key = record_schemas.encode(GroupMetadata("g", None))[0]
+    start = serial.string("consumer") + serial.i32(7) + serial.string(None) + serial.string(None)
+    values = [
+        serial.i16(0) + start + serial.array([b""] * 2),
+        serial.i16(1) + start + serial.array([b""] * 3),
+        serial.i16(2) + start + serial.i64(9) + serial.array([b""] * 4),
+        serial.i16(4) + serial.compact_string("consumer") + serial.i32(7) + b"\0\0" + serial.i64(9) + b"\6",
+    ]
+    found = rows([(key, value) for value in values], OFFSETS_TOPIC)
+    assert [(row["event"], row["members"], row["epoch"]) for row in found] == [(GROUP, n, 7) for n in (2, 3, 4, 5)]
+
+
+def test_what_is_not_known_is_counted() -> None:
+    commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
+    newer = (commit[0], serial.i16(9) + commit[1][2:])
+    other_type = (serial.i16(77) + commit[0][2:], commit[1])
+    found = rows([commit, newer, other_type, (b"", b""), commit], OFFSETS_TOPIC)
+    assert [row["event"] for row in found] == [COMMIT, UNREADABLE, UNREADABLE, UNREADABLE, COMMIT]
+    assert found[1]["version"] == 9
+    assert found[4]["offset"] == 1
+
+
+@given(
+    st.lists(
+        st.one_of(GROUP_RECORDS.map(record_schemas.encode), st.tuples(st.binary(), st.none() | st.binary())), min_size=1
+    ),
+    st.data(),
+)
+@settings(deadline=None)
+def test_damaged_records_do_not_harm_their_neighbours(pairs: list[Pair], data: Any) -> None:
+    good = record_schemas.encode(OffsetCommit("good", "topic", 2, CommittedOffset(11, 3, "x", 1)))
+    cut = [
+        (key[: data.draw(st.integers(0, len(key)))], value and value[: data.draw(st.integers(0, len(value)))])
+        for key, value in pairs
+    ]
+    for topic in (OFFSETS_TOPIC, SHARE_STATE_TOPIC):
+        found = rows([good, *cut, good], topic)
+        if topic == OFFSETS_TOPIC:
+            for row in (found[0], found[-1]):
+                assert (row["event"], row["group_id"], row["topic"], row["offset"]) == (COMMIT, "good", "topic", 11)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 40)), max_size=6), st.integers(1, 30))
+def test_tasks_have_all_ranges_between_them(bounds: list[tuple[int, int, int]], size: int) -> None:
+    ranges = [OffsetRange(OFFSETS_TOPIC, index, start, start + count) for index, start, count in bounds]
+    work = split(ranges, size)
+    counts = [sum(part.end - part.start for part in parts) for parts in work]
+    assert all(count == size for count in counts[:-1])
+    assert all(0 < count <= size for count in counts)
+    wanted = [(r.partition, offset) for r in ranges for offset in range(r.start, r.end)]
+    assert [(r.partition, offset) for parts in work for r in parts for offset in range(r.start, r.end)] == wanted
