@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -19,33 +17,24 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headrace.client import Cluster, PartitionLag
-from headrace.spark import register
-from tests.support import ROOT, unique
+from tests.spark.application import SHORT_LIVED, application
+from tests.support import unique
 
 QUERY_TIMEOUT_S = 120
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that does not live long enough for its best compiler to pay: half the CPU time."""
 
 T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("headrace-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.streaming.noDataProgressEventInterval", "500")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
+    session = application(
+        2,
+        {
+            **SHORT_LIVED,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.noDataProgressEventInterval": "500",
+        },
     )
-    register(session)
     yield session
     session.stop()
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark.application import kill_driver, start_driver
 from tests.spark.conftest import Batches, Queue
-from tests.support import ROOT, wait_until
+from tests.support import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -24,18 +20,13 @@ BATCH = 50
 
 DRIVER = """
 import sys, time
-from pyspark.sql import SparkSession
-from headrace.spark import ShareDataSource, acknowledge
+from headrace.spark import ShareDataSource
 from headrace.spark.share_source import ShareStreamReader
-from tests.spark.conftest import SHORT_LIVED
+from tests.spark.application import SHORT_LIVED, application
 from tests.spark.test_killed_driver import merge
 
 reached, phase, checkpoint, table = sys.argv[1:5]
-spark = (
-    SparkSession.builder.master("local[1]").config("spark.driver.extraJavaOptions", SHORT_LIVED)
-    .config("spark.ui.enabled", "false").config("spark.log.level", "OFF").config("spark.sql.shuffle.partitions", "1")
-    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
-)
+spark = application(1, {**SHORT_LIVED, "spark.sql.shuffle.partitions": "1"})
 
 def here(name):
     if name == phase:
@@ -75,50 +66,22 @@ frame.writeStream.foreachBatch(work).option("checkpointLocation", checkpoint).st
 def merge(batch: DataFrame, table: str) -> None:
     """Add to a Parquet table what it does not have yet, by topic, partition and offset."""
     key = ["topic", "partition", "offset"]
-    if Path(table).exists():
-        batch = batch.join(batch.sparkSession.read.parquet(table).select(*key), key, "left_anti")
-    batch.select(*key, "value", "deliveryCount").write.mode("append").parquet(table)
-
-
-def kill_everyone(driver: subprocess.Popen[str]) -> None:
-    """The driver, its JVM and all Python workers, at once: nobody gets to say goodbye."""
-    everyone = [process.pid for process in psutil.process_iter() if _session(process.pid) == driver.pid]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in everyone:
-            os.kill(pid, number)
-    driver.wait()
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
+    rows = batch.select(*key, "value", "deliveryCount")
+    Path(table).mkdir(exist_ok=True)  # a driver that was killed may have left a table without files
+    there = rows.sparkSession.read.schema(rows.schema).parquet(table)
+    rows.join(there, key, "left_anti").write.mode("append").parquet(table)
 
 
 def run_until(phase: str, folder: Path, table: str, options: dict[str, str]) -> None:
     """Run a query up to that phase of its first micro-batch, and kill it there."""
     reached = folder / phase.replace(" ", "-")
-    driver = subprocess.Popen(
-        [
-            sys.executable, "-c", DRIVER, str(reached), phase, str(folder / "checkpoint"), table,
-            *(f"{name}={value}" for name, value in options.items()),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        },
-    )  # fmt: skip
+    given = (f"{name}={value}" for name, value in options.items())
+    driver = start_driver(DRIVER, str(reached), phase, str(folder / "checkpoint"), table, *given)
     try:
         wait_until(lambda: reached.exists() or driver.poll() is not None, 120, f"a micro-batch to be {phase}")
     finally:
-        kill_everyone(driver)
-    assert reached.exists(), driver.stderr.read() if driver.stderr else ""
+        kill_driver(driver)
+    assert reached.exists(), f"the driver ended with {driver.returncode}"
 
 
 def test_a_killed_driver_loses_nothing_and_a_keyed_table_has_each_record_once(

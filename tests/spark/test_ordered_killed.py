@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark.application import kill_driver, start_driver
 from tests.spark.conftest import finish
 from tests.spark.ordered_topics import Topics
-from tests.support import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DRIVER = """
 import json, sys, time
-from pyspark.sql import SparkSession
-from headrace.spark import register
+from tests.spark.application import SHORT_LIVED, application
 
-spark = (
-    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
-)
-register(spark)
+spark = application(1, SHORT_LIVED)
 
 def work(batch, batch_id):
     rows = [(row.topic, row.partition, row.offset) for row in batch.collect()]
@@ -56,14 +48,8 @@ def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
             topics.produce(topic, [1000 + 10 * i + chance.randrange(25) for i in range(100)], partition)
     options = topics.options(maxOffsetsPerTrigger=100)
     checkpoint = str(tmp_path / "checkpoint")
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, checkpoint, *(f"{name}={value}" for name, value in options.items())],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,  # so that the JVM and its workers die with it
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")},
-    )
+    given = (f"{name}={value}" for name, value in options.items())
+    driver = start_driver(DRIVER, checkpoint, *given, output=subprocess.PIPE)
     seen: dict[int, list[tuple[str, int, int]]] = {}
     try:
         assert driver.stdout is not None
@@ -74,8 +60,7 @@ def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
             if 1 in seen:
                 break
     finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+        kill_driver(driver)
     topics.produce(0, [1001, 1002])  # what comes now does not change what was planned
 
     again: dict[int, list[tuple[str, int, int]]] = {}

@@ -1,0 +1,71 @@
+"""Spark applications on this machine: in this process, or as drivers of their own that can be killed whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import IO
+
+import psutil
+from pyspark.sql import SparkSession
+
+from headrace.spark import register
+from tests.support import ROOT
+
+SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For a JVM that does not live long enough for its best compiler to pay: half the CPU time."""
+
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "OFF",
+}
+
+
+def python_environment() -> dict[str, str]:
+    """The environment in which Spark's Python workers find this checkout."""
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+
+
+def application(cores: int, configs: Mapping[str, str]) -> SparkSession:
+    """A session on `local[cores]` that knows headrace's sources."""
+    os.environ.update(python_environment())
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("headrace")
+    for name, value in {**_QUIET, **configs}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
+
+
+def start_driver(program: str, *arguments: str, output: IO[str] | int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    """Run a Python program that has a session of its own; it complains where the tests do."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=output,
+        text=True,
+        start_new_session=True,  # by which `kill_driver` finds the JVM and the Python workers
+        env=python_environment(),
+    )
+
+
+def kill_driver(driver: subprocess.Popen[str]) -> None:
+    """kill -9 for the driver, its JVM and all Python workers, at once: nobody gets to say goodbye."""
+    everyone = [process.pid for process in psutil.process_iter() if _session_of(process.pid) == driver.pid]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in everyone:
+            os.kill(pid, number)
+    driver.wait()
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
