@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headrace.spark import register
-from tests.support import ROOT
+from tests.spark.application import application
 
 MIB = 1 << 20
 
@@ -32,21 +30,12 @@ def spark_application(module: str, *arguments: object) -> dict[str, float]:
 
 def session(cores: int) -> SparkSession:
     """A Spark application on ``local[cores]`` that finds this checkout, and tells of every trigger."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    spark = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "100000")
-        .config("spark.sql.streaming.noDataProgressEventInterval", "0")
-        .getOrCreate()
-    )
-    register(spark)
-    return spark
+    configs = {
+        "spark.log.level": "ERROR",
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        "spark.sql.streaming.noDataProgressEventInterval": "0",
+    }
+    return application(cores, configs)
 
 
 def start(
