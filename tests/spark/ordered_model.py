@@ -36,6 +36,7 @@ class SimulatedLog:
 
     def offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         self._count("offsets_at")
+        assert all(at >= 0 for at in timestamps_ms.values()), "negative timestamps ask for something else"
         return {p: next((o for o, t, _ in self.records[p] if t >= at), None) for p, at in timestamps_ms.items()}
 
     def peaks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec, TopicMetadata
 from pyspark.sql import Row
 
 from headrace.tasks import OrderedMerge
-from tests.support import unique
+from tests.support import unique, wait_until
 
 Place = tuple[str, int, int]
 """(topic, partition, offset)"""
+_NONE = TopicMetadata()
 Offsets = Mapping[str, Mapping[str, int]]
 
 
@@ -40,6 +41,8 @@ class Topics:
     def add(self, name: str) -> None:
         for created in self.admin.create_topics([NewTopic(name, self.partitions, 1)]).values():
             created.result(30)
+        # Kafka answers before all of it knows the topic.
+        wait_until(lambda: len(self.admin.list_topics(timeout=10).topics.get(name, _NONE).partitions), 30, name)
 
     def widen(self, name: str, partitions: int) -> None:
         for done in self.admin.create_partitions([NewPartitions(name, partitions)]).values():
@@ -52,13 +55,23 @@ class Topics:
         assert producer.flush(30) == 0
 
     def transaction(self, topic: int, timestamps: Iterable[int], partition: int = 0, *, commit: bool = True) -> None:
-        """The same in a transaction."""
+        """The same in a transaction; its marker has been written when this returns."""
+        place = TopicPartition(self.names[topic], partition)
+        before = self.end(place)
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "transactional.id": unique("producer")})
         producer.init_transactions(30)
         producer.begin_transaction()
         _send(producer, self.names[topic], timestamps, partition)
         assert producer.flush(30) == 0
+        count = self.end(place) - before
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+        wait_until(lambda: self.end(place, committed=True) == before + count + 1, 30, "the end of a transaction")
+
+    def end(self, place: TopicPartition, *, committed: bool = False) -> int:
+        """The end of a partition, or its last stable offset."""
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        listed = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+        return int(listed[place].result(30).offset)
 
     def options(self, **more: Any) -> dict[str, str]:
         """`maxTaskIdleMs=5`, `kafka__group__id="g"`."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.tasks import Decision, Readiness
+from headrace.tasks.ordered_merge import NO_TIMESTAMP
 
 TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, int]
@@ -284,10 +285,14 @@ def _cuts(
     :param most: give up when more than so many offsets lie before
     :returns: (offset, None); or what was reached when given up, with the largest timestamp seen until there
     """
-    hints = log.offsets_at(timestamps_ms)
-    found: dict[TopicPartition, tuple[int, int | None]] = {}
+    asked = {partition: bound_ms for partition, bound_ms in timestamps_ms.items() if bound_ms > NO_TIMESTAMP}
+    hints = log.offsets_at(asked) if asked else {}
+    # Nothing lies before the lowest of all timestamps, which to a broker would mean something else.
+    found: dict[TopicPartition, tuple[int, int | None]] = {
+        partition: (inputs.starts[partition], None) for partition in timestamps_ms if partition not in asked
+    }
     unsure: dict[TopicPartition, tuple[int, int]] = {}
-    for partition in timestamps_ms:
+    for partition in asked:
         start, end = inputs.starts[partition], inputs.ends[partition]
         at = min(max(start, _hint(hints, partition, inputs)), end)
         if at == end:
@@ -310,13 +315,13 @@ def _cuts(
 def _first_from(
     log: Log, partition: TopicPartition, bounds: tuple[int, int], timestamp_ms: int, limit: int | None
 ) -> tuple[int, int | None]:
-    largest_ms = -1
+    largest_ms = NO_TIMESTAMP
     for offsets, timestamps in log.walk(partition, *bounds):
         later = (timestamps >= timestamp_ms).nonzero()[0]
         if len(later):
             return int(offsets[later[0]]), None
         inside = timestamps if limit is None or largest_ms < 0 else timestamps[offsets < limit]
-        largest_ms = max(largest_ms, int(inside.max(initial=-1)))
+        largest_ms = max(largest_ms, int(inside.max(initial=NO_TIMESTAMP)))
         if limit is not None and len(offsets) and int(offsets[-1]) >= limit:
             return limit, largest_ms
     return bounds[1], None
@@ -348,7 +353,7 @@ def _peaks(log: Log, inputs: Inputs) -> tuple[Inputs, dict[TopicPartition, tuple
 
 def _largest(log: Log, partition: TopicPartition, start: int, end: int) -> tuple[int, bool]:
     first_ms: int | None = None
-    largest_ms, seen = -1, 0
+    largest_ms, seen = NO_TIMESTAMP, 0
     for _, timestamps in log.walk(partition, start, end):
         if not len(timestamps):
             continue

@@ -1,0 +1,97 @@
+"""Planning against a broker, and reading what was planned: what Spark does with `kafka-ordered`, without a JVM."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from headrace.spark.log_reader import OffsetRange
+from headrace.spark.ordered_executor import TaskWork, read
+from headrace.spark.ordered_log import BrokerLog
+from headrace.spark.ordered_options import OrderedOptions
+from headrace.spark.ordered_plan import Inputs, Offsets, Pacing, plan
+from headrace.spark.ordered_positions import all_partitions, tasks_of
+from tests.spark.ordered_topics import Place, Topics
+
+
+def read_all(planned: dict[int, Inputs], options: OrderedOptions) -> list[Place]:
+    """What the tasks yield, one after the other."""
+    found: list[Place] = []
+    for task, inputs in planned.items():
+        ranges = tuple(OffsetRange(*p, inputs.starts[p], inputs.reached[p]) for p in inputs.partitions)
+        for batch in read(TaskWork(task, 0, ranges), options.kafka, options.reading):
+            columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+            found += zip(*columns, strict=True)
+    return found
+
+
+def as_spark(offsets: Offsets) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("max_task_idle_ms", [0, 1000])
+def test_what_is_planned_and_read_is_the_merge_in_pieces(
+    bootstrap_servers: str, isolation: str, max_task_idle_ms: int
+) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    committed = isolation == "read_committed"
+    topics = Topics.create(bootstrap_servers, 3, partitions=2)
+    given = topics.options(kafka__isolation__level=isolation, maxTaskIdleMs=max_task_idle_ms)
+    options = OrderedOptions.parse(given, streaming=True)
+    log, pacing = BrokerLog(options), Pacing(max_task_idle_ms)
+    position = dict.fromkeys(all_partitions(log.topics()), 0)
+    now_ms, clock, read_so_far = 0, 1000, []
+    for _ in range(4):
+        for topic in range(3):
+            for partition in topics.numbers:
+                stamps = [clock + 3 * i - chance.choice([0, 0, 40]) for i in range(chance.randrange(50))]
+                if chance.random() < 0.4:
+                    topics.transaction(topic, stamps or [clock], partition, commit=chance.random() < 0.6)
+                else:
+                    topics.produce(topic, stamps, partition)
+        clock += 100
+        available, before = log.ends(list(position)), dict(position)
+        taken: dict[int, list[Place]] = {task: [] for task in tasks_of(log.topics())}
+        while position != available:
+            tasks = {
+                task: Inputs(own, {p: position[p] for p in own}, {p: available[p] for p in own})
+                for task, own in tasks_of(log.topics()).items()
+            }
+            planned = plan(log, pacing, tasks, now_ms, chance.choice([None, 20, 60]))
+            for task in tasks:
+                taken[task] += read_all({task: planned[task]}, options)
+            reached = {p: offset for inputs in planned.values() for p, offset in inputs.reached.items()}
+            if reached == position:
+                now_ms += max_task_idle_ms  # all that is left waits for somebody
+            position = reached
+        pieces = [place for rows in taken.values() for place in rows]
+        assert pieces == topics.merged(as_spark(before), as_spark(available), committed)
+        read_so_far += pieces
+    assert len(set(read_so_far)) == len(read_so_far)
+
+
+def test_what_a_broker_knows_of_records(bootstrap_servers: str) -> None:
+    topics = Topics.create(bootstrap_servers, 2)
+    topics.produce(0, [10, 30, 20])
+    topics.transaction(0, [40], commit=False)
+    log = BrokerLog(OrderedOptions.parse(topics.options(kafka__isolation__level="read_committed"), streaming=True))
+    first, empty = ((name, 0) for name in topics.names)
+    assert log.topics() == dict.fromkeys(topics.names, 1)
+    assert log.starts([first, empty]) == {first: 0, empty: 0}
+    assert log.ends([first, empty]) == {first: 5, empty: 0}
+    assert log.offsets_at({first: 15, empty: 15}) == {first: 1, empty: None}
+    assert log.offsets_at({first: 2}) == {first: 0}
+    assert log.heads({first: (1, 5)}) == {first: (1, 30)}
+    assert log.heads({first: (3, 5)}) == {}  # an aborted record and its marker
+    walked = [(o, t) for offsets, times in log.walk(first, 1, 5) for o, t in zip(offsets, times, strict=True)]
+    assert walked == [(1, 30), (2, 20)]
+    peak_ms, offset = log.peaks([first, empty])[first]
+    assert offset == 4  # the marker, which has the time of its writing
+    assert peak_ms > 10**12
