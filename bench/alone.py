@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
+from bench import columnar_reader, fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
+from bench import spark_history as spark_history_source
 from bench import spark_lag as spark_lag_source
 from bench import spark_ordered as spark_ordered_source
 from bench import spark_share as spark_share_source
@@ -150,14 +151,39 @@ def spark_ordered(scale: Scale) -> list[Cost]:
     ]
 
 
+def spark_history(scale: Scale) -> list[Cost]:
+    """`bench/spark_history.py`: the internal topics on Spark."""
+    records = scale.spark_records * 3 // 2
+    two, one = (spark_application(spark_history_source.__name__, records, cores) for cores in (2, 1))
+    what, memory = "kafka-group-history, one record to a batch", "kafka-group-history, memory of the whole application"
+    return [
+        Cost(f"{what}, local[2]", "records/s", two["records_per_s"], above=300_000),
+        Cost("the same for each second of CPU, JVM and all", "records/s", two["records_per_cpu_s"]),
+        Cost(f"{what}, local[1]", "records/s", one["records_per_s"]),
+        Cost(f"{memory}, {records // 4:,} records", "MiB", two["few_mib"]),
+        Cost(f"{memory}, {records:,} records", "MiB", two["many_mib"]),
+    ]
+
+
+def columnar(scale: Scale) -> list[Cost]:
+    """`bench/columnar_reader.py`: what tasks on Spark read with."""
+    costs = []
+    for record_bytes, records in columnar_reader.RECORDS.items():
+        rates = columnar_reader.measure(min(records, scale.spark_records), record_bytes)
+        costs += [Cost(f"{name}, {record_bytes} B", "records/CPU s", rate) for name, rate in rates.items()]
+    return costs
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
     "offset-fetch": offset_fetch,
     "ordered-consumer": ordered_inputs,
     "fetch-sessions": idle_polls,
+    "columnar-reader": columnar,
     "spark-share": spark_share,
     "spark-lag": spark_lag,
     "spark-ordered": spark_ordered,
+    "spark-history": spark_history,
 }
 """By the name for --only."""

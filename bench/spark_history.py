@@ -1,40 +1,42 @@
-"""How fast the internal topics are decoded on Spark, on one core and on two.
+"""How fast the internal topics are decoded on Spark, and what the application holds meanwhile.
 
-    python -m bench.spark_history             1,000,000 commits of 1,000 partitions in 50 groups
-    python -m bench.spark_history 200000
+    python -m bench.spark_history                 1,000,000 commits of 1,000 partitions in 50 groups, on local[2]
+    python -m bench.spark_history 200000 1        200,000 of them, on local[1]
 
 Each commit is a batch of its own, as coordinators write them. The rows of ``kafka-group-history`` go to Spark's noop
-sink. The JVM has a heap of 512 MiB for driver and executors together, less than the decoded rows take: what passes does
-not hold them.
+sink. The JVM has a heap of 512 MiB for driver and executors together. The last line is a JSON object of numbers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from statistics import median
 
 import psutil
+from pyspark.sql import SparkSession
 
+from bench.spark_application import MIB, session
 from headrace.broker.broker import Broker
 from headrace.broker.config import Config
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Outcome
-from headrace.spark.group_history import history
+from headrace.spark import history
 from tests.support import HeadraceProcess
 
 COMMITS = 1_000_000
 PARTITIONS, GROUPS = 1_000, 50
 ROUNDS = 3
-WANTED_PER_S = 300_000
 _UNCOMPACTED = {"log.cleaner.enable": "false"}
-_HEAP = "512m"
+_HEAP = "--driver-memory 512m pyspark-shell"
 _IN_A_ROW = 100
+_SAMPLE_S = 0.2
 
 
 async def fill(data_dir: Path, commits: int) -> None:
@@ -50,54 +52,64 @@ async def fill(data_dir: Path, commits: int) -> None:
     broker.close()
 
 
-def decode(bootstrap_servers: str, cores: int) -> None:
-    """In a process of its own: print the seconds and the CPU seconds of each round, the first of which warms up."""
-    from pyspark.sql import SparkSession
+class Application:
+    """The processes of a Spark application: this one, the JVM, its Python workers."""
 
-    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.driver.memory", _HEAP)
-    for name, value in {"spark.ui.enabled": "false", "spark.log.level": "OFF"}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    rows = history(spark, bootstrap_servers)
-    for _ in range(ROUNDS + 1):
-        begun_s, cpu_s = time.perf_counter(), _cpu_s()
-        rows.write.format("noop").mode("overwrite").save()
-        print(f"took {time.perf_counter() - begun_s} {_cpu_s() - cpu_s}", flush=True)
-    spark.stop()
+    def __init__(self) -> None:
+        self.most_mib = 0.0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                sizes = [process.memory_info().rss for process in self._processes()]
+            except psutil.Error:
+                continue
+            self.most_mib = max(self.most_mib, sum(sizes) / MIB)
+            time.sleep(_SAMPLE_S)
+
+    @staticmethod
+    def _processes() -> list[psutil.Process]:
+        this = psutil.Process()
+        return [this, *this.children(recursive=True)]
+
+    def cpu_s(self) -> float:
+        """User and system time of all of them."""
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
 
 
-def _cpu_s() -> float:
-    """Of this process, Spark's JVM and its Python workers."""
-    process = psutil.Process()
-    return sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)])
+def decode(spark: SparkSession, broker: HeadraceProcess) -> None:
+    """Read the whole history, and keep nothing of it."""
+    history(spark, broker.bootstrap_servers).write.format("noop").mode("overwrite").save()
 
 
-def measure(commits: int = COMMITS) -> dict[int, tuple[float, float]]:
-    """Records per second, and per second of CPU, by cores; the medians of some rounds."""
-    rates = {}
+def measure(commits: int, cores: int) -> dict[str, float]:
+    """Records per second, and per second of CPU; the application's most MiB with a quarter of them, and with all."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = _HEAP
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        asyncio.run(fill(Path(folder) / "data", commits))
-        with HeadraceProcess(Path(folder) / "data", _UNCOMPACTED) as broker:
-            for cores in (1, 2):
-                command = [
-                    sys.executable,
-                    "-m",
-                    "bench.spark_history",
-                    "--decode",
-                    broker.bootstrap_servers,
-                    str(cores),
-                ]
-                environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-                done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-                took = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("took ")][1:]
-                wall, cpu = (median(map(float, column)) for column in zip(*took, strict=True))
-                rates[cores] = commits / wall, commits / cpu
-    return rates
+        data_dir = Path(folder) / "data"
+        asyncio.run(fill(data_dir, commits // 4))
+        spark, application = session(cores), Application()
+        with HeadraceProcess(data_dir, _UNCOMPACTED) as broker:
+            decode(spark, broker)
+        few_mib = application.most_mib
+        asyncio.run(fill(data_dir, commits - commits // 4))
+        took: list[tuple[float, float]] = []
+        with HeadraceProcess(data_dir, _UNCOMPACTED) as broker:
+            for _ in range(ROUNDS):
+                begun_s, cpu_s = time.perf_counter(), application.cpu_s()
+                decode(spark, broker)
+                took.append((time.perf_counter() - begun_s, application.cpu_s() - cpu_s))
+        spark.stop()
+    wall_s, cpu_s = (median(column) for column in zip(*took, strict=True))
+    return {
+        "records_per_s": commits / wall_s,
+        "records_per_cpu_s": commits / cpu_s,
+        "few_mib": few_mib,
+        "many_mib": application.most_mib,
+    }
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--decode"]:
-        decode(sys.argv[2], int(sys.argv[3]))
-    else:
-        for cores, (rate, of_cpu) in measure(int(sys.argv[1]) if sys.argv[1:] else COMMITS).items():
-            print(f"local[{cores}]: {rate:10,.0f} internal records per second, {of_cpu:10,.0f} per second of CPU")
+    given = [int(argument) for argument in sys.argv[1:]]
+    print(json.dumps(measure(given[0] if given else COMMITS, given[1] if given[1:] else 2)))

@@ -66,14 +66,16 @@ class _Work(InputPartition):
 
 
 def split(ranges: Sequence[OffsetRange], records_per_task: int) -> list[list[OffsetRange]]:
-    """Ranges by task: ``records_per_task`` offsets each but the last, of a part of a partition or of several."""
+    """Ranges by task: about as many offsets each, at most ``records_per_task``; partitions are cut and put together."""
+    total = sum(max(0, part.end - part.start) for part in ranges)
+    size = -(-total // max(1, -(-total // records_per_task)))
     work: list[list[OffsetRange]] = []
     room = 0
     for topic, partition, start, end in ranges:
         while start < end:
             if not room:
                 work.append([])
-                room = records_per_task
+                room = size
             until = min(end, start + room)
             work[-1].append(OffsetRange(topic, partition, start, until))
             room -= until - start
