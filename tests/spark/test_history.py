@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from headrace.cli.main import main
 from headrace.spark import history_report
-from headrace.spark.advice import GONE, NO_PROGRESS, SILENT, Bounds
+from headrace.spark.advice import GONE, NO_PROGRESS, SILENT, Advice, Bounds
 from headrace.spark.group_history import Period
 from headrace.spark.group_records import COMMIT, COMMIT_DELETED, GROUP_DELETED, SHARE_STATE
 from headrace.spark.history_run import Report, Target, run
@@ -244,6 +244,7 @@ def test_the_report(written: Written, story: Story, period: Period) -> None:
     )
     assert groups["gone"].lag is None
     assert groups["gone"].gone
+    assert groups["gone"].advice == Advice(None)
     assert groups["stuck"].eta_s is None
     assert 1 <= (groups["steady"].advice.consumers or 0) <= 2, "it has two partitions"
     assert report.unreadable == 0

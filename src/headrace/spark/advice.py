@@ -17,7 +17,8 @@ Series = Any
 """A numpy array of float64: rows × points in time."""
 
 NO_PROGRESS = "commits without progress"
-"""Commits went on, or share state was written, but the position stood still although there was something to read."""
+"""Commits went on, or share state was written, also in the second half of that time; but the position stood still
+although there was something to read."""
 SILENT = "nothing committed"
 """Nothing was committed although there was something to read, and the lag did not shrink."""
 GONE = "position gone"
@@ -86,7 +87,8 @@ def stalls(position: Series, end: Series, commits: Series, least_steps: int) -> 
     with np.errstate(invalid="ignore"):
         still[:, 1:] = (position[:, 1:] == position[:, :-1]) & (lag[:, 1:] > 0) & (lag[:, 1:] >= lag[:, :-1])
     for row, first, last in _runs(still, least_steps):
-        yield Stall(row, NO_PROGRESS if commits[row, first : last + 1].any() else SILENT, first - 1, last)
+        late = commits[row, (first + last + 1) // 2 : last + 1]  # one last commit, and then silence, is silence
+        yield Stall(row, NO_PROGRESS if late.any() else SILENT, first - 1, last)
     known = ~np.isnan(position)
     had = np.logical_or.accumulate(known, axis=1)
     for row, first, last in _runs(had & ~known, 1):

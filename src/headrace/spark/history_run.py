@@ -262,16 +262,18 @@ def _stalls(stalled: DataFrame) -> Mapping[str, Sequence[GroupStall]]:
 
 def _group(row: Mapping[str, Any], target: Target, stalls: Sequence[GroupStall], plots: Plots | None) -> GroupHistory:
     number = {name: row[name] or 0.0 for name in _NUMBERS}
-    advice = advise(
-        lag=number["lag"],
-        produced_per_s=number["produced_per_s"],
-        busy_per_s=number["busy_per_s"],
-        consumers=row["members"] or row["members_before"] or 1,
-        partitions=row["partitions"] or 0,
-        target_drain_s=target.drain_s,
-        bounds=target.bounds,
-        share=row["group_type"] == "share",
-    )
+    advice = Advice(None)
+    if row["lag"] is not None:
+        advice = advise(
+            lag=row["lag"],
+            produced_per_s=number["produced_per_s"],
+            busy_per_s=number["busy_per_s"],
+            consumers=row["members"] or row["members_before"] or 1,
+            partitions=row["partitions"] or 0,
+            target_drain_s=target.drain_s,
+            bounds=target.bounds,
+            share=row["group_type"] == "share",
+        )
     return GroupHistory(
         row["group_id"],
         row["group_type"],
