@@ -6,7 +6,7 @@
 #   make demo [ROWS=n]    the reference pipeline: flights and weather joined in order, worked as a queue
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
 #   make soak             faults with new seeds, all rounds: SOAK_MINUTES=5 of simulation, 20 kills
-#   make conformance-kafka   the same suites of behaviour and clients against a real Apache Kafka
+#   make conformance-kafka   the same suites of behaviour, clients and Spark against a real Apache Kafka
 #   make clean            remove what the targets made, but not .venv
 
 SHELL := /bin/bash
@@ -64,7 +64,7 @@ bench: $(STAMP) jars
 
 conformance-kafka: $(STAMP) jars
 	$(PYTEST) tests/conformance tests/clients tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
-	  tests/wire/test_bad_input.py --target kafka
+	  tests/wire/test_bad_input.py tests/spark tests/examples --target kafka
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

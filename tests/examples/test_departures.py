@@ -52,8 +52,11 @@ def test_a_difference_is_found(inputs: tuple[pd.DataFrame, pd.DataFrame]) -> Non
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_whole_pipeline(tmp_path: Path) -> None:
+def test_the_whole_pipeline(request: pytest.FixtureRequest, target: str, tmp_path: Path) -> None:
+    """With a broker of its own, as a user runs it, or on the Apache Kafka under test."""
     command = [sys.executable, "-m", "examples.departures", "--rows", str(ROWS), "--out", str(tmp_path / "out")]
+    if target == "kafka":
+        command += ["--bootstrap", request.getfixturevalue("bootstrap_servers")]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "each as a batch join with pandas has it" in ran.stdout
