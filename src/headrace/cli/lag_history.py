@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import threading
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,7 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # which tells of a JVM that Ctrl-C ended as well
     builder = SparkSession.builder.master(master).appName("headrace lag history")
     if master.startswith("local"):  # rather than 200, which is for clusters
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
@@ -176,7 +178,8 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        session.stop()
+        with suppress(Exception):  # a JVM that has gone cannot be stopped
+            session.stop()
 
 
 def _last_line(log: Path, error: Exception) -> str:
