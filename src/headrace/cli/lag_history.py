@@ -153,7 +153,7 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # which tells of a JVM that Ctrl-C ended as well
+    logging.disable()  # py4j tells the root logger at length of a call that Ctrl-C ended
     builder = SparkSession.builder.master(master).appName("headrace lag history")
     if master.startswith("local"):  # rather than 200, which is for clusters
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
@@ -180,6 +180,7 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     finally:
         with suppress(Exception):  # a JVM that has gone cannot be stopped
             session.stop()
+        logging.disable(logging.NOTSET)
 
 
 def _last_line(log: Path, error: Exception) -> str:
