@@ -129,6 +129,37 @@ def test_a_new_member_that_never_gets_its_answer_goes_after_five_minutes():
     assert desk.answer(ticket).code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_new_members_own_session_begins_with_its_answer():
+    desk = Desk(group_initial_rebalance_delay_ms=20_000)
+    ticket = desk.join(version=3)
+    desk.pass_ms(20_000)  # longer than its session: it cannot send heartbeats yet
+    member_id = desk.answer(ticket).member_id
+    desk.pass_ms(9_999)
+    assert set(desk.coordinator.groups["g"].roster.members) == {member_id}
+    desk.pass_ms(1)
+    assert desk.heartbeat(member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_was_sent_away_to_come_back_with_its_id_is_waited_for(desk):
+    """KIP-394: a rebalance does not end without the members whose ids have been handed out, for a session's time."""
+    (leader,) = desk.stable(1)
+    expected = desk.answer(desk.join()).member_id
+    again = desk.join(leader, version=3)
+    assert desk.answer(again) is None
+    desk.join(expected)
+    assert [m.member_id for m in desk.answer(again).members] == [leader, expected]
+    for member_id in (expected, leader):
+        desk.sync(member_id, 2)
+    lost = desk.answer(desk.join(session_timeout_ms=6_000)).member_id
+    again = desk.join(leader, version=3)
+    desk.join(expected, version=3)
+    desk.pass_ms(5_999)
+    assert desk.answer(again) is None
+    desk.pass_ms(1)
+    assert [m.member_id for m in desk.answer(again).members] == [leader, expected]
+    assert desk.answer(desk.join(lost)).code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_leader_that_never_syncs_is_out_and_the_rest_rebalance(desk):
     leader, follower = desk.stable(2, rebalance_timeout_ms=8_000, session_timeout_ms=100_000)
     desk.join(leader, version=3, rebalance_timeout_ms=8_000, session_timeout_ms=100_000)
@@ -243,6 +274,8 @@ def test_a_static_member_is_replaced_without_a_rebalance(desk):
     assert desk.heartbeat(back.member_id, 2, instance="two") == ErrorCode.NONE
     assert desk.answer(desk.sync(follower, 2, instance="two")).code == ErrorCode.FENCED_INSTANCE_ID
     assert desk.answer(desk.join(follower, instance="two")).code == ErrorCode.FENCED_INSTANCE_ID
+    desk.leave(("", "one"), ("", "two"))
+    assert desk.coordinator.next_deadline_ms() is None
 
 
 def test_a_static_leader_is_told_not_to_assign(desk):
@@ -267,6 +300,33 @@ def test_a_static_member_that_is_away_keeps_its_place(desk):
     desk.pass_ms(2_000)  # the session of the other is over
     assert desk.answer(again).generation_id == 3
     assert len(desk.answer(again).members) == 1
+
+
+def test_a_static_member_that_does_not_rejoin_in_time_stays_with_what_it_said_before(desk):
+    """KIP-345: only the end of its session, or its not asking for its assignment, takes a static member out."""
+    times = {"rebalance_timeout_ms": 8_000, "session_timeout_ms": 30_000}
+    leader, away = (f"m{desk.join(instance=one, **times)}" for one in ("one", "two"))
+    desk.join(leader, instance="one", **times)
+    desk.sync(away, 2, instance="two")
+    desk.sync(leader, 2, [(leader, b"x"), (away, b"y")], instance="one")
+    again = desk.join(leader, instance="one", **times)
+    desk.pass_ms(8_000)
+    assert [m.member_id for m in desk.answer(again).members] == [leader, away]
+    desk.sync(leader, 3, [(leader, b"x"), (away, b"z")], instance="one")
+    assert desk.heartbeat(away, 2, instance="two") == ErrorCode.ILLEGAL_GENERATION
+    assert desk.answer(desk.join(instance="two", **times)).generation_id == 3
+
+
+def test_a_static_member_that_is_back_has_a_session_of_its_own(desk):
+    leader, _ = static_pair(desk)
+    desk.pass_ms(5_000)
+    back = desk.answer(desk.join(instance="two")).member_id
+    desk.pass_ms(4_000)
+    desk.heartbeat(leader, 2, instance="one")
+    desk.pass_ms(5_999)
+    assert set(desk.coordinator.groups["g"].roster.members) == {leader, back}
+    desk.pass_ms(1)
+    assert set(desk.coordinator.groups["g"].roster.members) == {leader}
 
 
 def test_a_parked_static_member_is_fenced_by_its_successor(desk):

@@ -174,7 +174,6 @@ class ClassicGroup(ClassicOffsets):
         if self.state is not State.PREPARING_REBALANCE:
             for member in self.roster.all():
                 self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), now_ms)
-            self.roster.unsynced.clear()
             self._timers.cancel(SYNC)
             self._transition(State.PREPARING_REBALANCE, now_ms)
             self._timers.set(JOIN, "", now_ms + self.roster.rebalance_timeout_ms())
