@@ -86,10 +86,10 @@ class ConsumerMember:
     def leave(self, epoch: int = -1) -> Beat:
         return self.heartbeat(epoch=epoch)
 
-    def commit(self, topic: Topic, *, epoch: int | None = None, version: int = 9, member_id: str | None = None) -> str:
-        """OffsetCommit of offset 1 in partition 0: the error."""
+    def commit(self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None, **fields: int) -> str:
+        """OffsetCommit of offset 1 in partition 0 or another: the error."""
         return commit(self.world, self.group_id, topic, self.id if member_id is None else member_id,
-                      self.epoch if epoch is None else epoch, version)  # fmt: skip
+                      self.epoch if epoch is None else epoch, **fields)  # fmt: skip
 
     def fetch(self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None) -> str:
         """OffsetFetch 9 of partition 0 as this member: the error of the group."""
@@ -102,14 +102,17 @@ class ConsumerMember:
         return outcome(group.error_code)
 
 
-def commit(world: World, group_id: str, topic: Topic, member_id: str, epoch: int, version: int = 9) -> str:
-    """OffsetCommit of offset 1 in partition 0: the error."""
-    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}
+def commit(
+    world: World, group_id: str, topic: Topic, member_id: str, epoch: int, version: int = 9, partition: int = 0
+) -> str:
+    """OffsetCommit of offset 1 in one partition: the error."""
+    offset = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}
+    asked = {"name": topic.name, "partitions": [{"partition_index": partition, **offset}]}
 
     def answered() -> str | None:
         (answer,) = world.connection.ask(
             8, version, group_id=group_id, generation_id_or_member_epoch=epoch, member_id=member_id,
-            group_instance_id=None, topics=[{"name": topic.name, "partitions": [partition]}],
+            group_instance_id=None, topics=[asked],
         ).topics  # fmt: skip
         (one,) = answer.partitions
         return None if one.error_code in COORDINATOR_IS_COMING else outcome(one.error_code)

@@ -172,16 +172,28 @@ def test_offsets_of_members(world: World, group_id: str) -> None:  # case 67
     assert commit(world, group_id, topic, "", -1) == OK
 
 
-def test_an_earlier_epoch_is_good_for_what_was_kept(world: World, group_id: str) -> None:
-    topic = world.topic(partitions=2)
+def test_an_earlier_epoch_is_good_for_what_is_held_since(world: World, group_id: str) -> None:
+    """KIP-1251: each partition has an epoch, of when it was given. What is to be given up is still held."""
+    topic = world.topic(partitions=3)
     first = ConsumerMember(world, group_id).join(topic)
-    wait_until(lambda: first.follow().assignment == {topic.name: [0, 1]}, PATIENCE_S, "all", ASK_AGAIN_S)
+    wait_until(lambda: first.follow().assignment == {topic.name: [0, 1, 2]}, PATIENCE_S, "all", ASK_AGAIN_S)
     epoch = first.epoch
     second = ConsumerMember(world, group_id)
     second.heartbeat(topic, epoch=0)
-    wait_until(lambda: first.follow().follow().assignment == {topic.name: [0]}, PATIENCE_S, "half", ASK_AGAIN_S)
+    wait_until(lambda: first.follow().follow().assignment == {topic.name: [0, 1]}, PATIENCE_S, "two", ASK_AGAIN_S)
     assert first.epoch > epoch
-    assert first.commit(topic, epoch=epoch) == OK
+    wait_until(lambda: second.follow().assignment == {topic.name: [2]}, PATIENCE_S, "one", ASK_AGAIN_S)
+    ConsumerMember(world, group_id).heartbeat(topic, epoch=0)
+
+    def is_told_to_give_up() -> bool:
+        assert first.heartbeat(owned={topic.name: [0, 1]}).error == OK
+        return first.assignment == {topic.name: [0]}
+
+    wait_until(is_told_to_give_up, PATIENCE_S, "word of the third", ASK_AGAIN_S)
+    codes = [first.commit(topic, epoch=epoch, partition=number) for number in range(3)]
+    assert codes == [OK, OK, "STALE_MEMBER_EPOCH"]
+    assert second.commit(topic, epoch=epoch, partition=2) == "STALE_MEMBER_EPOCH"
+    assert [first.commit(topic, epoch=epoch - 1, partition=number) for number in (0, 1)] == ["STALE_MEMBER_EPOCH"] * 2
 
 
 def test_groups_are_listed(world: World, group_id: str) -> None:  # case 66

@@ -9,7 +9,16 @@ import pytest
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer_protocol import read_assignment, read_subscription, write_assignment
-from headrace.groups.records import MemberState
+from headrace.groups.consumer_state import ConsumerState
+from headrace.groups.offsets import Commit
+from headrace.groups.records import (
+    ConsumerAssignment,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupRegularExpression,
+    MemberState,
+    ResolvedRegex,
+)
+from headrace.groups.share_topics import topics_hash
 from tests.machines.group_desk import Desk
 
 
@@ -118,11 +127,57 @@ def test_a_restart_in_the_midst_of_a_hand_over(desk):
     desk.consume("m", 2)
     desk.restart()
     assert state(desk).current["m"].state is MemberState.UNREVOKED_PARTITIONS
+    assert desk.consume("n", 3).assigned is None
     desk.pass_ms(9_999)
     assert desk.consume("m", 2, owned={"t": [0, 1]}).member_epoch == 3
     assert told(desk, desk.consume("n", 3)) == {"t": [2, 3]}
     desk.pass_ms(30_000)
     assert set(state(desk).members) == {"m", "n"}
+
+
+def test_the_epoch_grows_once_for_each_change(desk):
+    """KIP-848: with a subscription, a subscribed topic, or a member that goes; not with heartbeats in between."""
+    desk.add_topic("u", 1)
+
+    def epoch():
+        for member_id in sorted(state(desk).members):
+            desk.consume(member_id, state(desk).current[member_id].member_epoch)
+        return state(desk).epoch
+
+    desk.consume("m", 0, ["t"])
+    assert epoch() == 2
+    desk.consume("n", 0, ["u"])
+    assert [epoch(), epoch()] == [3, 3]
+    desk.add_topic("u", 2)
+    assert [epoch(), epoch()] == [4, 4]
+    state(desk).topics_hash(desk, ["n"])  # as for a removal that could not be written
+    assert epoch() == 4
+    desk.consume("n", -1)
+    assert [epoch(), epoch()] == [5, 5]
+    desk.add_topic("u", 3)  # nobody's any more
+    assert epoch() == 5
+
+
+def test_the_hash_of_subscribed_topics_follows_what_an_expression_matches(desk):
+    desk.add_topic("u", 1)
+    desk.consume("m", 0, regex="t")
+    desk.consume("m", 2)
+    group = state(desk)
+    assert group.topics_hash(desk) == topics_hash([desk.topics["t"]])
+    group.replay(ConsumerGroupRegularExpression("c", "t", ResolvedRegex(("t", "u"), 0, desk.now_ms)))
+    assert group.topics_hash(desk) == topics_hash([desk.topics["t"], desk.topics["u"]])
+
+
+def test_a_log_that_is_compacted_while_it_is_read_gives_no_partition_to_two(desk):
+    """KAFKA-19862: that ``m`` gave up its partition was removed between reading its record and the next."""
+    topic_id = desk.id_of("t")
+    has, has_none = ConsumerAssignment(3, 2, assigned={topic_id: {0: 2}}), ConsumerAssignment(5, 4)
+    group = ConsumerState("c")
+    for member_id, current in (("m", has), ("n", has), ("m", has_none)):
+        group.replay(ConsumerGroupCurrentMemberAssignment("c", member_id, current))
+    assert not group.is_free(topic_id, 0)
+    group.replay(ConsumerGroupCurrentMemberAssignment("c", "n", None))
+    assert group.is_free(topic_id, 0)
 
 
 # --- classic members ---
@@ -295,6 +350,46 @@ def test_a_group_of_a_thousand_settles(desk):
 
 
 # --- offsets ---
+
+
+def commit_codes(desk, member_id, epoch):
+    """What a member is told that commits an offset in each partition of ``t`` with an epoch."""
+    commits = [Commit("t", desk.id_of("t"), number, 1) for number in range(desk.topics["t"].partitions)]
+    return desk.submit(desk.coordinator.commit("c", MemberIdentity(member_id), epoch, commits, desk.now_ms))
+
+
+def test_an_earlier_epoch_is_good_for_what_a_member_has_had_since(desk):
+    """KIP-1251: a partition may be committed with any epoch from the one at which it was given, as long as it is held.
+
+    A commit under way is not lost because the member's epoch grows meanwhile.
+    """
+    good, stale = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH
+    desk.consume("m", 0, ["t"])
+    desk.consume("n", 0, ["t"])
+    desk.consume("m", 2)
+    desk.consume("m", 2, owned={"t": [0, 1]})
+    desk.consume("n", 3)
+    assert commit_codes(desk, "m", 3) == (good,) * 4  # its own epoch is not looked at by partition
+    assert commit_codes(desk, "m", 2) == (good, good, stale, stale)
+    assert commit_codes(desk, "m", 1) == commit_codes(desk, "m", 4) == (stale,) * 4
+    assert commit_codes(desk, "n", 2) == (stale,) * 4
+    for joins in "op":
+        desk.consume(joins, 0, ["t"])
+    assert told(desk, desk.consume("m", 3)) == {"t": [0]}
+    assert commit_codes(desk, "m", 2) == (good, good, stale, stale)  # 1 is to be given up, and still held
+
+
+def test_a_partition_that_was_just_given_is_not_good_for_an_earlier_epoch(desk):
+    """KIP-1251: what an earlier epoch says of it was said for another member."""
+    desk.consume("m", 0, ["t"])
+    desk.consume("n", 0, ["t"])
+    desk.consume("m", 2)
+    desk.consume("m", -1)
+    assert told(desk, desk.consume("n", 3)) == {"t": [0, 1, 2, 3]}
+    desk.add_topic("t", 5)
+    assert told(desk, desk.consume("n", 4)) == {"t": [0, 1, 2, 3, 4]}
+    given_later = (ErrorCode.NONE,) * 4 + (ErrorCode.STALE_MEMBER_EPOCH,)
+    assert [commit_codes(desk, "n", epoch) for epoch in (5, 4)] == [(ErrorCode.NONE,) * 5, given_later]
 
 
 def test_offsets_of_subscribed_topics_stay_and_a_group_that_is_left_vanishes(desk):
