@@ -175,6 +175,7 @@ def test_the_last_epoch_of_a_producer_id_ends_a_transaction(world: World) -> Non
     assert producer.end(commit=True, version=5) == "p1 e0"
     assert producer.end(commit=True, version=5, who=last) == "p1 e0"
     assert producer.end(commit=False, version=5, who=last) == "INVALID_TXN_STATE"
+    assert producer.end(commit=True, version=5, who=producer.other(5)) == MAPPING
     producer.who = producer.other(0, 1)
     assert producer.write(topic, version=12) == OK
     assert producer.end(commit=True, version=5) == "p1 e1"

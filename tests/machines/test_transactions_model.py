@@ -328,6 +328,67 @@ def test_a_used_up_producer_id_is_good_until_its_successor_writes() -> None:
     assert init(last) == machine.PRODUCER_FENCED
 
 
+class Story(TransactionMachine):
+    """A transactional id told step by step, with an epoch for each transaction (KIP-890)."""
+
+    def write(self, producer: Producer) -> object:
+        return self.submit(self.coordinator.add_partitions("a", producer, PARTITIONS[:1], self.now_ms, 2))
+
+    def finish(self, producer: Producer, *, commit: bool = True) -> object:
+        """End the transaction and write its markers, if it can be ended."""
+        told = self.submit(self.coordinator.end("a", producer, commit, self.now_ms, 2, lambda: 7))
+        for transactional_id in list(self.coordinator.prepared):
+            self.complete_one(transactional_id)
+        return told
+
+    def complete_one(self, transactional_id: str) -> None:
+        self.submit(self.coordinator.complete(transactional_id, self.now_ms))
+
+
+def a_story(epoch: int) -> tuple[Story, Producer]:
+    """Of a producer that is at this epoch."""
+    told = Story()
+    told.submit(Outcome(None, (TransactionRecord("a", Transaction(1, epoch, TIMEOUT_MS, State.EMPTY, told.now_ms)),)))
+    return told, Producer(1, epoch)
+
+
+def test_an_end_may_be_asked_for_again_until_the_next_transaction_begins() -> None:
+    told, first = a_story(3)
+    second = Producer(1, 4)
+    told.write(first)
+    assert [told.finish(first) for _ in range(2)] == [second] * 2
+    assert told.finish(first, commit=False) == machine.INVALID_TXN_STATE
+    assert told.write(second) == second
+    assert told.finish(first) == machine.PRODUCER_FENCED
+    assert told.finish(second) == Producer(1, 5)
+
+
+def test_an_abort_of_nothing_has_no_partitions() -> None:
+    told, first = a_story(3)
+    told.write(first)
+    second = told.finish(first)
+    assert isinstance(second, Producer)
+    told.submit(told.coordinator.end("a", second, False, told.now_ms, 2, told.allocate))
+    assert told.coordinator.prepared["a"].partitions == frozenset()
+
+
+def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id() -> None:
+    told, last = a_story(MAX_EPOCH - 1)
+    new = Producer(7, 0)
+    told.write(last)
+    assert told.submit(told.coordinator.end("a", last, True, told.now_ms, 2, lambda: 7)) == new
+    decided = told.coordinator.prepared["a"]
+    assert (decided.producer_id, decided.producer_epoch) == (1, MAX_EPOCH), "the markers do not fence the old producer"
+    told.complete_one("a")
+    assert told.finish(last) == new  # the answer was lost
+    assert told.finish(last, commit=False) == machine.INVALID_TXN_STATE
+    assert told.finish(Producer(1, 5)) == machine.INVALID_PRODUCER_ID_MAPPING
+    assert told.write(new) == new
+    assert told.finish(last) == machine.INVALID_PRODUCER_ID_MAPPING
+    assert told.finish(new) == Producer(7, 1)
+    assert told.write(Producer(7, 1)) == Producer(7, 1)
+
+
 # --- mistakes, made on purpose, that must be found ---
 
 

@@ -119,15 +119,7 @@ class TransactionCoordinator:
         )
         if not is_latest and not is_retry:
             return Outcome(PRODUCER_FENCED)
-        idle = replace(
-            known,
-            timeout_ms=timeout_ms,
-            state=State.EMPTY,
-            last_update_ms=now_ms,
-            partitions=frozenset(),
-            start_ms=NO_TIMESTAMP,
-            next_producer_id=NO_PRODUCER_ID,
-        )
+        idle = replace(known, timeout_ms=timeout_ms, state=State.EMPTY, last_update_ms=now_ms, start_ms=NO_TIMESTAMP)
         if not is_latest and known.producer_epoch < MAX_EPOCH:
             return self._to(transactional_id, idle, expected.producer_epoch)  # the answer to the first try was lost
         if _exhausted(known.producer_epoch):
@@ -229,7 +221,6 @@ class TransactionCoordinator:
         decided = replace(
             known,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-            partitions=known.partitions if known.state == State.ONGOING else frozenset(),
             last_update_ms=now_ms,
             client_version=client_version,
         )
