@@ -100,7 +100,7 @@ def run(options: Namespace) -> int:
         import matplotlib  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise Failure(f"{error.name} is not installed: pip install 'headrace[spark,demo]'") from None
+        raise Failure(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
     report = _make(options, config, period)
     groups = report.groups
     print(as_json(group.as_row() for group in groups) if options.json else _table(groups))

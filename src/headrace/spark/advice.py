@@ -17,7 +17,7 @@ Series = Any
 """A numpy array of float64: rows × points in time."""
 
 NO_PROGRESS = "commits without progress"
-"""Commits went on, or share state was written, also in the second half of that time; but the position stood still
+"""Commits went on, or share state was updated, also in the second half of that time; but the position stood still
 although there was something to read."""
 SILENT = "nothing committed"
 """Nothing was committed although there was something to read, and the lag did not shrink."""

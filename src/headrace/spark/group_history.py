@@ -125,11 +125,13 @@ def _positions(happened: DataFrame, topics: DataFrame, period: Period) -> DataFr
     )
     is_share = F.col("group_type") == "share"
     deleted = F.col("event").isin(events.COMMIT_DELETED, events.SHARE_STATE_DELETED)
+    # The coordinator writes snapshots of what it has known all along, too: no member has said anything then.
+    said = ~deleted & ~(is_share & (F.col("record_type") == events.SHARE_SNAPSHOT))
     done = F.when(is_share, F.col("delivery_complete_count").cast("bigint")).otherwise(F.lit(0).cast("bigint"))
     per_step = named.groupBy(*KEY, "step").agg(
         F.max_by(F.struct(deleted.alias("deleted"), done.alias("done")), is_last).alias("last"),
         F.max_by("offset", F.when(F.col("offset").isNotNull(), is_last)).alias("start"),
-        F.count(F.when(~deleted, 1)).cast("int").alias("commits"),
+        F.count(F.when(said, 1)).cast("int").alias("commits"),
         F.max(is_share).alias("share"),
     )
     return per_step.groupBy(*KEY).agg(

@@ -53,7 +53,7 @@ _KNOWN_BESIDES = (4, 6, 7, 8, 9, 12, 13, 14, 15, 16)
 """Assignments and subscriptions, which tell nothing of progress."""
 _HIGHEST_TYPE = 16
 _LAST_COMMIT_VERSION = _LAST_CLASSIC_VERSION = 4
-_SNAPSHOT, _UPDATE = 0, 1
+SHARE_SNAPSHOT, _UPDATE = 0, 1
 _STATE_BATCH_BYTES = 20
 _UUID_BYTES = 16
 _UNKNOWN = -1
@@ -225,16 +225,16 @@ def _share_state(table: _Table, key: Column, value: Column, present: Any) -> Non
     group = fields.string()
     topic_id = fields.skip(_UUID_BYTES), np.where(fields.whole, _UUID_BYTES, -1)
     partition = fields.number(4)
-    known = fields.ended() & ((kind == _SNAPSHOT) | (kind == _UPDATE))
+    known = fields.ended() & ((kind == SHARE_SNAPSHOT) | (kind == _UPDATE))
     table.columns["group_id"], table.columns["topic_id"] = fields.gather(group, topic_id)
     table.put("record_type", everything, kind, fields.whole)
     table.put("partition", everything, partition, known)
     table.group_type[known] = _TYPES.index("share")
     table.event[known & ~present] = _CODES[SHARE_STATE_DELETED]
-    for code in (_SNAPSHOT, _UPDATE):
+    for code in (SHARE_SNAPSHOT, _UPDATE):
         rows = everything[known & present & (kind == code)]
         for _, values, at in _versions(table, Fields(value, rows), rows, 0):
-            _share_values(table, values, at, snapshot=code == _SNAPSHOT)
+            _share_values(table, values, at, snapshot=code == SHARE_SNAPSHOT)
 
 
 def _share_values(table: _Table, fields: Fields, rows: Numbers, *, snapshot: bool) -> None:

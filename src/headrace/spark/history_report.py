@@ -22,7 +22,7 @@ from .history_run import GroupHistory, Plots, Report
 _LAG, _CONSUMED, _PRODUCED, _TIME_LAG = "#2563c9", "#1f8a4c", "#8a8f98", "#8b4fc3"
 _STALLED = {SILENT: "#d9372c", NO_PROGRESS: "#e39a1d", GONE: "#6b7280"}
 _PLOT_INCHES = (4.6, 3.3)
-_MOST_ROWS = 500
+_MOST_ROWS = 100
 _STYLE = """
 :root { --ink: #1d2430; --soft: #667085; --line: #e3e7ee; --bad: #d9372c; --good: #1f8a4c }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink);
@@ -36,7 +36,7 @@ h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2.2rem 0 .7r
 figcaption { font-weight: 600; overflow-wrap: anywhere } figcaption span { font-weight: 400 }
 svg { width: 100%; height: auto }
 .wide { overflow-x: auto } table { border-collapse: collapse; width: 100% } td.name { overflow-wrap: anywhere }
-th, td { text-align: right; padding: .32rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap }
+th, td { text-align: right; padding: .32rem .5rem; border-bottom: 1px solid var(--line); white-space: nowrap }
 th { color: var(--soft); font-weight: 500 } th:first-child, td:first-child, td.text, th.text { text-align: left }
 td.name { white-space: normal; min-width: 12rem } .key i { display: inline-block; width: .8rem; height: .8rem;
 border-radius: .15rem; margin: 0 .35rem 0 1rem; vertical-align: -.1rem }
@@ -57,15 +57,16 @@ def page(report: Report) -> str:
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>",
             f"<h1>{html.escape(title)}</h1><div class=soft>{span}</div>",
             _tiles(report),
-            "<h2>What to do</h2>",
-            f"<div class=soft>Consumers that clear the lag within {seconds(report.target.drain_s)}.</div>",
-            _advice_table(report.groups),
             "<h2>Over time</h2>",
             _legend(),
             "<div class=plots>",
             *(_figure(group, period) for group in charted),
             "</div>",
-            _left_out(report, len(charted)),
+            _left_out(sum(1 for group in report.groups if group.partitions) - len(charted)),
+            "<h2>What to do</h2>",
+            f"<div class=soft>Consumers that clear the lag within {seconds(report.target.drain_s)}.</div>",
+            _advice_table(report.groups),
+            _left_out(len(report.groups) - _MOST_ROWS),
             "</html>\n",
         )
     )
@@ -133,9 +134,8 @@ def _legend() -> str:
     return "<p class='key soft'>" + "".join(f"<i style='background:{c}'></i>{html.escape(k)}" for c, k in keys) + "</p>"
 
 
-def _left_out(report: Report, charted: int) -> str:
-    left = sum(1 for group in report.groups if group.partitions) - charted
-    return f"<p class=soft>{left:,} more groups have less lag than these.</p>" if left > 0 else ""
+def _left_out(groups: int) -> str:
+    return f"<p class=soft>{groups:,} more groups have less lag than these.</p>" if groups > 0 else ""
 
 
 def _figure(group: GroupHistory, period: Period) -> str:
