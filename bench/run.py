@@ -78,6 +78,7 @@ class Run:
         self.directory, self.pairs, self.scale = directory, pairs, scale
         self.results: list[Result] = []
         self.costs: list[Cost] = []
+        self.failures: list[str] = []
         self.console = Console(stderr=True, highlight=False)
         self.started = time.monotonic()
 
@@ -104,6 +105,14 @@ class Run:
     def say(self, text: str) -> None:
         self.console.print(f"{time.monotonic() - self.started:6.0f} s  {text}")
 
+    def attempt(self, name: str, work: Callable[[], None]) -> None:
+        """One measurement: if it fails, the others are still worth having."""
+        try:
+            work()
+        except Exception as error:
+            self.failures.append(name)
+            self.say(f"{name} failed: {error!r}")
+
     def start_up(self) -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled; the first start does it here
         brokers = self.brokers("start-up")
@@ -125,15 +134,18 @@ class Run:
                 broker.start()
             time.sleep(3)
             for name in names:
-                measurement = MEASUREMENTS[name]
-                if not name.startswith("memory"):
-                    self.say(f"warming up: {name}")
-                    for broker in brokers.values():
-                        measurement.measure(broker, self.scale)
-                self.alternate(brokers, measurement.metrics, lambda b, m=measurement: m.measure(b, self.scale))
+                self.attempt(name, lambda name=name: self.measure(brokers, name))
         finally:
             for broker in brokers.values():
                 broker.stop()
+
+    def measure(self, brokers: dict[str, Broker], name: str) -> None:
+        measurement = MEASUREMENTS[name]
+        if not name.startswith("memory"):
+            self.say(f"warming up: {name}")
+            for broker in brokers.values():
+                measurement.measure(broker, self.scale)
+        self.alternate(brokers, measurement.metrics, lambda broker: measurement.measure(broker, self.scale))
 
     def hold(self) -> None:
         words = {
@@ -170,23 +182,26 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
         run = Run(Path(directory), chosen.pairs, Scale.quick() if chosen.quick else Scale())
         if "start-up" in chosen.only:
-            run.start_up()
+            run.attempt("start-up", run.start_up)
         under_load = [name for name in MEASUREMENTS if name in chosen.only]
         if under_load:
             run.under_load(under_load)
         if "hold" in chosen.only:
-            run.hold()
+            run.attempt("hold", run.hold)
         for name in ALONE:
             if name in chosen.only:
-                run.alone(name)
+                run.attempt(name, lambda name=name: run.alone(name))
     if run.results:
         show(run.results)
     if run.costs:
         show_costs(run.costs)
     if chosen.output:
         command = shlex.join(["make", "bench", *([f"BENCH={shlex.join(arguments)}"] if arguments else [])])
-        write(chosen.output, run.results, run.costs, command, NOTES)
+        failed = [f"Failed, and therefore missing: {', '.join(run.failures)}."] if run.failures else []
+        write(chosen.output, run.results, run.costs, command, [*NOTES, *failed])
         print(f"written to {chosen.output}")
+    if run.failures:
+        raise SystemExit(f"failed: {', '.join(run.failures)}")
 
 
 if __name__ == "__main__":

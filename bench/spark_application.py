@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.application import application
+from tests.support import HeadraceProcess
 
 MIB = 1 << 20
 
@@ -26,6 +28,17 @@ def spark_application(module: str, *arguments: object) -> dict[str, float]:
         raise RuntimeError(f"{module} {arguments}: {done.stderr[-4000:]}")
     numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return numbers
+
+
+def print_measured(
+    measure: Callable[[str, int, int], dict[str, float]], records: str, cores: str, bootstrap_servers: str = ""
+) -> None:
+    """What a module does with its arguments: measure so many records, on a headrace of its own if none is named."""
+    if bootstrap_servers:
+        print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
+        return
+    with tempfile.TemporaryDirectory() as directory, HeadraceProcess(Path(directory) / "data", {}) as broker:
+        print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
 
 
 def session(cores: int) -> SparkSession:

@@ -9,7 +9,6 @@ about an eighth; the first of them, in which Python workers start, are not count
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
@@ -24,10 +23,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from bench.spark_application import drained, idle_trigger_ms, reader_mib, session, start
+from bench.spark_application import drained, idle_trigger_ms, print_measured, reader_mib, session, start
 from headrace.spark.ordered_executor import OrderedPartition, read_unordered
 from headrace.spark.ordered_source import OrderedDataSource, OrderedStreamReader
-from tests.support import HeadraceProcess, unique
+from tests.support import unique
 
 TOPICS = 2
 PARTITIONS = 4
@@ -125,13 +124,5 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
     return {**medians, "idle_ms": idle_ms, "few_mib": few_mib, "many_mib": many_mib}
 
 
-def main(records: str, cores: str, bootstrap_servers: str = "") -> None:
-    if bootstrap_servers:
-        print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
-        return
-    with tempfile.TemporaryDirectory() as directory, HeadraceProcess(Path(directory) / "data", {}) as broker:
-        print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print_measured(measure, *sys.argv[1:])

@@ -10,7 +10,6 @@ workers start, are not counted. Prints medians as JSON.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import statistics
 import sys
@@ -26,12 +25,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bench.spark_application import drained, idle_trigger_ms, reader_mib, session, start
+from bench.spark_application import drained, idle_trigger_ms, print_measured, reader_mib, session, start
 from headrace.client import AcquiredRange
 from headrace.spark.executor import SharePartition, read, split
 from headrace.spark.options import ShareOptions
 from headrace.spark.share_source import ShareDataSource
-from tests.support import HeadraceProcess, unique
+from tests.support import unique
 
 PARTITIONS = 16
 RECORD_BYTES = 1024
@@ -173,13 +172,5 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
     return {**medians, "idle_ms": idle_ms, "few_mib": few_mib, "many_mib": many_mib}
 
 
-def main(records: str, cores: str, bootstrap_servers: str = "") -> None:
-    if bootstrap_servers:
-        print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
-        return
-    with tempfile.TemporaryDirectory() as directory, HeadraceProcess(Path(directory) / "data", {}) as broker:
-        print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print_measured(measure, *sys.argv[1:])
