@@ -20,6 +20,17 @@ class TestMembership:
         member.joined(1, 5000, frozenset({A}))
         assert member.next_heartbeat() == (1, None)
 
+    def test_topics_that_change_while_a_heartbeat_is_under_way_are_named_in_the_next(self) -> None:
+        member = ShareMembership("m", ("flights",))
+        member.next_heartbeat()
+        member.joined(1, 5000, frozenset({A}))
+        member.next_heartbeat()
+        member.topics = ("flights", "weather")
+        member.joined(1, 5000, None)  # the answer to what was said before
+        assert member.next_heartbeat() == (1, ("flights", "weather"))
+        member.joined(2, 5000, None)
+        assert member.next_heartbeat() == (2, None)
+
     def test_an_answer_without_assignment_leaves_it_unchanged(self) -> None:
         member = ShareMembership("m", ("flights",))
         member.joined(1, 5000, frozenset({A}))

@@ -44,19 +44,21 @@ class ShareMembership:
     member_epoch: int = 0
     assignment: frozenset[TopicIdPartition] = frozenset()
     heartbeat_interval_ms: int = 1000
+    _announcing: tuple[str, ...] | None = field(default=None, repr=False)
     _announced: tuple[str, ...] | None = field(default=None, repr=False)
     _eager_heartbeats: int = field(default=0, repr=False)
 
     def next_heartbeat(self) -> tuple[int, tuple[str, ...] | None]:
         """(member epoch, subscribed topic names or None for "unchanged") of the next request."""
         unchanged = self.member_epoch > 0 and self._announced == self.topics
+        self._announcing = self.topics
         return self.member_epoch, None if unchanged else self.topics
 
     def joined(
         self, member_epoch: int, heartbeat_interval_ms: int, assigned: frozenset[TopicIdPartition] | None
     ) -> None:
         """A heartbeat was answered without error; ``assigned`` is None where the answer leaves it unchanged."""
-        self._announced = self.topics
+        self._announced = self._announcing  # the topics may have changed since it was asked
         self.member_epoch = member_epoch
         self.heartbeat_interval_ms = heartbeat_interval_ms
         if assigned is not None:

@@ -77,10 +77,11 @@ def time_lags(position: Series, end: Series, step_s: float) -> Series:
     return out
 
 
-def stalls(position: Series, end: Series, commits: Series, least_steps: int) -> Iterator[Stall]:
-    """Where partitions did not get on for at least ``least_steps`` steps.
+def stalls(position: Series, end: Series, commits: Series, deleted: Any, least_steps: int) -> Iterator[Stall]:
+    """Where partitions did not get on for at least ``least_steps`` steps, or had lost their position.
 
     :param commits: how many commits came in the step up to each point
+    :param deleted: whether the last that was heard of a position up to each point is that it was deleted
     """
     lag = lag_of(position, end)
     still = np.zeros(position.shape, bool)
@@ -89,9 +90,7 @@ def stalls(position: Series, end: Series, commits: Series, least_steps: int) -> 
     for row, first, last in _runs(still, least_steps):
         late = commits[row, (first + last + 1) // 2 : last + 1]  # one last commit, and then silence, is silence
         yield Stall(row, NO_PROGRESS if late.any() else SILENT, first - 1, last)
-    known = ~np.isnan(position)
-    had = np.logical_or.accumulate(known, axis=1)
-    for row, first, last in _runs(had & ~known, 1):
+    for row, first, last in _runs(deleted, 1):
         yield Stall(row, GONE, first, last)
 
 

@@ -38,7 +38,7 @@ def series_of(
 
 
 def _series(batch: pa.RecordBatch, points: int, step_s: float, least_steps: int) -> pa.RecordBatch:
-    position, commits = _positions(batch.column("steps"), points)
+    position, commits, deleted = _positions(batch.column("steps"), points)
     end = _ends(batch.column("end_offsets"), points)
     columns = {name: batch.column(name) for name in ("group_id", "topic", "partition", "share")}
     values = (
@@ -51,7 +51,7 @@ def _series(batch: pa.RecordBatch, points: int, step_s: float, least_steps: int)
     )
     columns |= {name: _lists(value) for name, value in zip(_NUMBERS, values, strict=True)}
     found: list[list[dict[str, Any]]] = [[] for _ in range(batch.num_rows)]
-    for stall in stalls(position, end, commits, least_steps):
+    for stall in stalls(position, end, commits, deleted, least_steps):
         found[stall.row].append({"kind": stall.kind, "first": stall.first, "last": stall.last})
     columns["commits"] = _lists(commits.astype(np.int32))
     columns["stalls"] = pa.array(found, _STALLS)
@@ -73,8 +73,8 @@ def _ends(column: pa.ListArray, points: int) -> Series:
     return end
 
 
-def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series]:
-    """Positions at each point, kept until the next change; and commits up to each point."""
+def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series, Any]:
+    """At each point: the position, kept until the next change; commits up to it; whether the position was deleted."""
     rows: Any = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
     fields = column.flatten()
     step = np.asarray(fields.field("step")).astype(np.int64)
@@ -83,10 +83,10 @@ def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series]:
     # A step in which the start offset did not change, as share updates may say, keeps that of the step before.
     start = _kept(rows, step, floats(fields.field("start")), commits.shape, fill_gaps=True)
     done = _kept(rows, step, floats(fields.field("done")), commits.shape)
-    deleted = _kept(rows, step, np.asarray(fields.field("deleted")).astype(np.float64), commits.shape)
+    deleted = _kept(rows, step, np.asarray(fields.field("deleted")).astype(np.float64), commits.shape) == 1
     position = start + done
-    position[deleted == 1] = np.nan
-    return position, commits
+    position[deleted] = np.nan
+    return position, commits, deleted
 
 
 def floats(column: pa.Array) -> Series:
