@@ -24,7 +24,7 @@ ANY_PARTITION = -1
 _DECIMALS = 6
 _POLL_EVERY_RECORDS = 5000
 _FLUSH_TIMEOUT_S = 60
-_ERRORS_ONLY = 3
+_SILENT = 0  # what goes wrong is raised
 _CONNECT_TIMEOUT_S = 10
 
 
@@ -78,7 +78,7 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
     :raises PipelineError: no broker answers, or it refuses
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _ERRORS_ONLY})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _SILENT})
     wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
     try:
         admin.list_topics(timeout=_CONNECT_TIMEOUT_S)
