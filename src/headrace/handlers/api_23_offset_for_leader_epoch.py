@@ -39,8 +39,7 @@ def _end(broker: Broker, name: str, asked: OffsetForLeaderPartition) -> EpochEnd
         return EpochEndOffset(error_code=log, partition=asked.partition)
     if asked.current_leader_epoch > 0:
         return EpochEndOffset(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, partition=asked.partition)
-    if asked.leader_epoch != 0:
-        return EpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition)
+    epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(
-        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=0, end_offset=log.end_offset
+        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
     )
