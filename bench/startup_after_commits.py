@@ -19,12 +19,15 @@ from pathlib import Path
 from bench.measurements import start_up
 from headrace.broker.broker import Broker
 from headrace.broker.config import Config
+from headrace.broker.limits import INTERNAL_DIRTY_BYTES
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Outcome
 from tests.support import HeadraceProcess
 
 IN_A_ROW = 100
 """After so many commits the event loop has its turn."""
+KEY_BYTES = 120
+"""What is left of the commits to one partition."""
 
 
 async def commit(data_dir: Path, commits: int, keys: int, groups: int) -> None:
@@ -45,14 +48,16 @@ async def commit(data_dir: Path, commits: int, keys: int, groups: int) -> None:
     took = time.perf_counter() - started
     print(f"{commits:,} commits in {took:.1f} s; the event loop stood still for {longest * 1000:.0f} ms at most")
     started = time.perf_counter()
-    rounds = -1
-    while rounds != broker.metrics.cleaner.rounds:
-        rounds = broker.metrics.cleaner.rounds
-        await asyncio.sleep(5)
+    while _size(data_dir) > INTERNAL_DIRTY_BYTES + keys * KEY_BYTES:
+        await asyncio.sleep(0.5)
     counted = broker.metrics.cleaner
-    print(f"compacted {time.perf_counter() - started - 5:.0f} s later at most: {counted.rounds} rounds, "
+    print(f"compacted {time.perf_counter() - started:.0f} s later: {counted.rounds} rounds, "
           f"{counted.read_bytes / 1e6:.0f} MB read, {counted.written_bytes / 1e6:.1f} MB written")  # fmt: skip
     broker.close()
+
+
+def _size(data_dir: Path) -> int:
+    return sum(file.stat().st_size for file in data_dir.glob("__consumer_offsets-*/*.log"))
 
 
 def main() -> None:
@@ -66,8 +71,7 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     try:
         asyncio.run(commit(directory, wanted.commits, wanted.keys, wanted.groups))
-        size = sum(file.stat().st_size for file in directory.glob("__consumer_offsets-*/*.log"))
-        print(f"__consumer_offsets has {size:,} bytes")
+        print(f"__consumer_offsets has {_size(directory):,} bytes")
         process = HeadraceProcess(directory)
         for _ in range(wanted.starts):
             print(f"start-up in {start_up(process):.3f} s")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headrace.broker import config_changes, metrics_page
+from headrace.broker import cleaner, config_changes, metrics_page
 from headrace.broker.broker import Broker
 from headrace.broker.config import Config
 from headrace.errors import ErrorCode
@@ -163,21 +163,35 @@ def test_damage_stops_the_compaction_of_that_log_only(tmp_path: Path, caplog: py
     run(work, tmp_path)
 
 
-def test_a_start_reads_little_of_what_was_committed_often(tmp_path: Path) -> None:
-    def commit(n: int) -> OffsetCommit:
-        return OffsetCommit(f"g{n % 7}", "t", n % 3, CommittedOffset(n, commit_timestamp_ms=1))
+async def commit_often(broker: Broker, commits: int) -> PartitionLog:
+    """Commit to three partitions of seven groups, while the cleaner has many looks."""
+    for n in range(commits):
+        record = OffsetCommit(f"g{n % 7}", "t", n % 3, CommittedOffset(n, commit_timestamp_ms=1))
+        broker.submit(broker.groups, record.group_id, Outcome(None, (record,)))
+        if not n % 1000:
+            await asyncio.sleep(0.03)
+    log = broker.log(broker.catalog.topics["__consumer_offsets"], 0)
+    assert log is not None
+    return log
+
+
+def test_what_groups_did_lately_is_not_compacted_away(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        log = await commit_often(broker, 5000)
+        assert offsets(log) == list(range(5000))
+
+    run(work, tmp_path)
+
+
+def test_a_start_reads_little_of_what_was_committed_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "INTERNAL_DIRTY_BYTES", 100_000)
 
     def state(broker: Broker) -> dict[str, Any]:
         return {f"g{n}": {t: dict(p) for t, p in broker.groups.committed(f"g{n}").items()} for n in range(7)}
 
     async def work(broker: Broker) -> dict[str, Any]:
-        for n in range(5000):
-            broker.submit(broker.groups, f"g{n % 7}", Outcome(None, (commit(n),)))
-            if not n % 1000:
-                await asyncio.sleep(0.03)
-        log = broker.log(broker.catalog.topics["__consumer_offsets"], 0)
-        assert log is not None
-        while log.size_bytes() > 70_000:
+        log = await commit_often(broker, 5000)
+        while log.size_bytes() > 100_000:
             await asyncio.sleep(0.005)
         assert log.end_offset == 5000
         return state(broker)

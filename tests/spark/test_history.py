@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import AcknowledgeType, ConsumerGroupTopicPartitions, Message, TopicPartition
+from confluent_kafka.admin import ResourceType
 from pyspark.sql import SparkSession
 
 from headrace.cli.main import main
@@ -31,6 +32,7 @@ from tests.clients.confluent import (
     create_topic,
     poll_share,
     produce,
+    set_configs,
     share_consumer,
     share_from_earliest,
 )
@@ -112,7 +114,17 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(bootstrap_servers: str) -> Story:
+def uncompacted(bootstrap_servers: str) -> Iterator[None]:
+    """Of what is committed now nothing is compacted away."""
+    told = Story(bootstrap_servers)
+    told.commit("first", 0)  # which makes there be an internal topic
+    set_configs(bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="3600000")
+    yield
+    set_configs(bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="0")
+
+
+@pytest.fixture(scope="module")
+def story(bootstrap_servers: str, uncompacted: None) -> Story:
     told = Story(bootstrap_servers)
     told.produce(100)
     told.produce(50, partition=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,8 @@ from headrace.log.cleanable import Cleanable, cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 
-from .limits import INTERNAL_CLEANED_BYTES
+from . import internal_logs
+from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -94,21 +95,37 @@ class Cleaner:
         for topic in list(broker.catalog.topics.values()):
             if "compact" not in (broker.config.topic_value(topic, "cleanup.policy") or ""):
                 continue
-            for partition in broker.logs.existing_partitions(topic.name, topic.partitions):
+            existing = broker.logs.existing_partitions(topic.name, topic.partitions)
+            if topic.internal:
+                self._roll_if_dirty([found for one in existing if (found := broker.log(topic, one)) is not None])
+            for partition in existing:
                 if broker.catalog.topics_by_id.get(topic.topic_id) is not None:
                     partition_log = broker.log(topic, partition)
                     if partition_log is not None:
                         yield partition_log
                 await asyncio.sleep(0)
 
+    def _roll_if_dirty(self, logs: Sequence[PartitionLog]) -> None:
+        """Close the last segments of an internal topic's logs, for a start reads all of them, when they have grown.
+
+        One stays open that would hardly be worth a round by itself, or where an open transaction in the segment before
+        keeps it from being cleaned: that would only make more files.
+        """
+        active = [(one, one.segments[-1]) for one in logs if len(one.segments) and not one.is_uncleanable]
+        if sum(segment.size_bytes for _, segment in active) <= INTERNAL_DIRTY_BYTES:
+            return
+        for partition_log, segment in active:
+            least = max(
+                INTERNAL_CLEANED_BYTES, partition_log.config.min_cleanable_dirty_ratio * partition_log.size_bytes()
+            )
+            if segment.size_bytes > least and partition_log.last_stable_offset > segment.base_offset:
+                internal_logs.roll(partition_log, self._broker.now_ms())
+
     def _plan(self, partition_log: PartitionLog) -> Cleanable | None:
         if partition_log.is_uncleanable or partition_log.is_deleted or not partition_log.config.is_compacted:
             return None
-        now_ms = self._broker.now_ms()
         try:
-            if partition_log.config.internal:
-                _roll_if_dirty(partition_log, now_ms)
-            return cleanable(partition_log, now_ms)
+            return cleanable(partition_log, self._broker.now_ms())
         except OSError as error:
             log.warning("cannot look at %s for compaction: %s", partition_log.path, error)
             return None
@@ -142,18 +159,3 @@ class Cleaner:
         counted.cleaned(one)
         log.info("compacted %s up to offset %d", partition_log.path, one.end_offset)
         return True
-
-
-def _roll_if_dirty(partition_log: PartitionLog, now_ms: int) -> None:
-    """Close the last segment of an internal log when cleaning it too would be worth it: a start reads all of it.
-
-    Where an open transaction keeps the segment before it from being cleaned, that would only make more files.
-    """
-    segments = partition_log.segments
-    if not len(segments):
-        return
-    active = segments[-1]
-    if active.size_bytes < INTERNAL_CLEANED_BYTES or partition_log.last_stable_offset <= active.base_offset:
-        return
-    if active.size_bytes > partition_log.config.min_cleanable_dirty_ratio * partition_log.size_bytes():
-        partition_log.roll(now_ms)

@@ -68,10 +68,11 @@ def prune(broker: Broker, coordinator: Coordinator[Any], redundant: Iterable[Pos
             if isinstance(pruned, Refusal):
                 log.warning("cannot prune %s: %s", partition_log.path, pruned.message)
             elif partition_log.size_bytes() > PRUNED_LOG_BYTES:
-                _roll(partition_log, broker.now_ms())
+                roll(partition_log, broker.now_ms())
 
 
-def _roll(partition_log: PartitionLog, now_ms: int) -> None:
+def roll(partition_log: PartitionLog, now_ms: int) -> None:
+    """Close the last segment, so that it can go or be cleaned; when that fails it stays open until the next time."""
     try:
         partition_log.roll(now_ms)
     except OSError as error:
