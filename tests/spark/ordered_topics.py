@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec, TopicMetadata
 from pyspark.sql import Row
 
+from headrace.admin import AdminClient as GroupAdmin
 from headrace.tasks import OrderedMerge
 from tests.support import unique, wait_until
 
@@ -44,6 +45,16 @@ class Topics:
         # Kafka answers before all of it knows the topic.
         wait_until(lambda: len(self.admin.list_topics(timeout=10).topics.get(name, _NONE).partitions), 30, name)
 
+    def drop(self, name: str) -> None:
+        """Delete a topic; it is gone when this returns."""
+        self.admin.delete_topics([name])[name].result(30)
+        wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics, 30, f"{name} to be gone")
+
+    def drop_records(self, topic: int, before: int, partition: int = 0) -> None:
+        """Delete the records before an offset, as retention does."""
+        place = TopicPartition(self.names[topic], partition, before)
+        self.admin.delete_records([place])[place].result(30)
+
     def widen(self, name: str, partitions: int) -> None:
         for done in self.admin.create_partitions([NewPartitions(name, partitions)]).values():
             done.result(30)
@@ -72,6 +83,15 @@ class Topics:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         listed = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
         return int(listed[place].result(30).offset)
+
+    def committed(self, group_id: str) -> dict[str, dict[str, int]]:
+        """What a group has committed, as Spark's offsets."""
+        admin = GroupAdmin({"bootstrap.servers": self.bootstrap_servers})
+        listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])[group_id].result(30)
+        found: dict[str, dict[str, int]] = {}
+        for place in listed.topic_partitions:
+            found.setdefault(place.topic, {})[str(place.partition)] = place.offset
+        return found
 
     def options(self, **more: Any) -> dict[str, str]:
         """`maxTaskIdleMs=5`, `kafka__group__id="g"`."""
@@ -139,7 +159,8 @@ class Topics:
 
 def _send(producer: Producer, topic: str, timestamps: Iterable[int], partition: int) -> None:
     for timestamp in timestamps:
-        producer.produce(topic, b"%d" % timestamp, partition=partition, timestamp=timestamp)
+        # With a key, because a compacted topic takes no others.
+        producer.produce(topic, b"%d" % timestamp, b"%d" % timestamp, partition=partition, timestamp=timestamp)
 
 
 def places(rows: Sequence[Row]) -> list[Place]:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headrace.admin import AdminClient
 from tests.spark.conftest import QUERY_TIMEOUT_S, finish
 from tests.spark.ordered_topics import Topics, places
 from tests.support import unique, wait_until
@@ -141,11 +140,7 @@ def test_batches_are_cut_in_order_and_replayed_alike(start: Start, bootstrap_ser
     if batches.fail_at is None and not _late(topics, before, batches):
         old = [p for p in seen if p[2] < before[p[0]][str(p[1])]]
         assert sorted(old, key=lambda place: place[1]) == topics.merged(end=before)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    committed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
-    assert {(t.topic, str(t.partition)): t.offset for t in committed.topic_partitions} == {
-        (name, partition): end for name, ends in topics.ends().items() for partition, end in ends.items()
-    }
+    assert topics.committed(group) == topics.ends()
 
 
 def _offsets(text: Any) -> dict[str, dict[str, int]]:
@@ -217,6 +212,25 @@ def test_new_topics_and_partitions_are_taken_up(start: Start, bootstrap_servers:
         topics.widen(topics.names[0], 2)
         topics.produce(0, [30], partition=1)
         wait_until(lambda: sorted(batches.values()) == [10, 20, 30], 60, "records of what is new")
+    finally:
+        query.stop()
+
+
+def test_a_query_outlives_a_topic(start: Start, bootstrap_servers: str) -> None:
+    topics = Topics.create(bootstrap_servers, 2)
+    first, second = topics.names
+    topics.produce(0, [10])
+    topics.produce(1, [20])
+    batches = Batches()
+    query = start(topics, batches, failOnDataLoss="false", kafka__metadata__max__age__ms=200)
+    try:
+        wait_until(lambda: batches.values() == [10, 20], 60, "what both topics have")
+        topics.drop(second)
+        topics.produce(first, [30])
+        wait_until(lambda: batches.values() == [10, 20, 30], 60, "what the other topic gets")
+        topics.add(second)
+        topics.produce(second, [1, 2])
+        wait_until(lambda: batches.values() == [10, 20, 30, 1, 2], 60, "the new topic from its beginning")
     finally:
         query.stop()
 

@@ -13,7 +13,7 @@ from headrace.errors import ErrorCode
 
 from .connection import Connection
 from .coordinators import MOVED, Coordinators
-from .errors import ClientError, ConnectionFailed, RequestRefused
+from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic
 from .list_offsets import LATEST, READ_UNCOMMITTED, ask_leader
 from .security import PLAINTEXT, Security
 from .share_session import TopicPartition
@@ -190,15 +190,26 @@ class Cluster:
     async def topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
         """The named topics, all of which must exist.
 
-        :raises ClientError: one does not, or may not be read
+        :raises UnknownTopic: one does not
+        :raises ClientError: one may not be read
+        """
+        found = await self.existing_topics(names)
+        for name in names:
+            if name not in found:
+                raise UnknownTopic(name)
+        return found
+
+    async def existing_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
+        """Those of the named topics that exist.
+
+        :raises ClientError: one may not be read
         """
         found: dict[str, TopicMetadata] = {}
         for name, topic in (await self.metadata(names)).items():
-            if topic is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise ClientError(f"topic '{name}' does not exist: create it first, or correct its name")
-            if isinstance(topic, ErrorCode):
+            if isinstance(topic, TopicMetadata):
+                found[name] = topic
+            elif topic is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise RequestRefused(f"looking up topic '{name}'", topic)
-            found[name] = topic
         return found
 
     async def coordinator_call(

@@ -35,6 +35,13 @@ class RequestRefused(ClientError):
         self.message = message
 
 
+class UnknownTopic(ClientError):
+    """A topic does not exist."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic '{topic}' does not exist: create it first, or correct its name")
+
+
 def error_name(code: int) -> str:
     """``"NOT_COORDINATOR"`` for 16; the bare number for one that this version does not know."""
     try:

@@ -16,13 +16,15 @@ from .share_session import TopicPartition
 _PARTITIONS_AT_ONCE = 10_000
 _NO_GENERATION = -1
 _TIMEOUT_MS = 30_000
+_NO_MATTER = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The other partitions of the request are committed where one of them has been deleted."""
 
 
 async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Commit for a group that has no members, as Kafka's tools do when they reset offsets.
 
-    :param offsets: the next offset to read of each partition
-    :raises RequestRefused: the group has members, is of another type, or a partition does not exist
+    :param offsets: the next offset to read of each partition; those of partitions that do not exist are dropped
+    :raises RequestRefused: the group has members, or is of another type
     :raises ClientError: the coordinator does not answer
     """
     partitions = list(offsets)
@@ -61,7 +63,7 @@ async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Topic
 
 def _first_error(response: Any) -> int:
     codes = (int(p.error_code) for topic in response.topics for p in topic.partitions)
-    return next((code for code in codes if code), int(ErrorCode.NONE))
+    return next((code for code in codes if code not in _NO_MATTER), int(ErrorCode.NONE))
 
 
 async def committed_offsets(

@@ -7,6 +7,7 @@ a time (KIP-74), and looks for the leader again where it moved. It knows offsets
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.client import ClientError, Cluster, ConnectionFailed, RequestRefused
+from headrace.client.errors import UnknownTopic
 from headrace.client.list_offsets import EARLIEST, LEADER_MOVED, READ_COMMITTED, list_offsets
 from headrace.client.share_session import TopicPartition
 from headrace.errors import ErrorCode
@@ -21,6 +23,8 @@ from headrace.log.batch import CorruptBatch
 
 from .batches import Batches
 from .option_parsing import SourceError
+
+_log = logging.getLogger(__name__)
 
 _MAX_WAIT_MS = 500
 _RETRY_S = 0.1
@@ -32,6 +36,9 @@ _GUESSED_RECORD_BYTES = 1100
 """Until the first answer tells how large the records of a partition are."""
 _SPARE = 1.25
 """What is asked for beyond the bytes that the rest of a range should have."""
+_ABSENT_S = 2.0
+"""For so long brokers must say that a partition, or what is wanted of it, is not there: a new leader, or a broker that
+has yet to hear of a topic, may know less than others for a moment."""
 
 
 class ReadError(SourceError):
@@ -44,6 +51,8 @@ class Reading:
 
     isolation_level: int
     skip_lost: bool
+    warn_of_lost: bool
+    advice: str
     timeout_ms: int
     buffer_bytes: int
 
@@ -65,7 +74,7 @@ class Piece:
 class _Partition:
     """How far one topic partition has been fetched."""
 
-    __slots__ = ("_record_bytes", "at", "busy", "key", "leader", "piece", "ranges", "stuck_at_s", "why")
+    __slots__ = ("_record_bytes", "absent_at_s", "at", "busy", "key", "leader", "piece", "ranges", "stuck_at_s", "why")
 
     def __init__(self, key: TopicPartition, ranges: Sequence[tuple[int, int]]) -> None:
         self.key = key
@@ -76,6 +85,8 @@ class _Partition:
         self.busy = False
         self.stuck_at_s: float | None = None
         """Since when it has been asked for in vain."""
+        self.absent_at_s: float | None = None
+        """Since when brokers have said that it, or what is wanted of it, is not there."""
         self.why = "no answer"
         self._record_bytes: float = _GUESSED_RECORD_BYTES
 
@@ -96,7 +107,7 @@ class _Partition:
 
     def arrived(self, batches: Batches, size_bytes: int) -> None:
         """Take note of fetched batches."""
-        self.stuck_at_s = None
+        self.stuck_at_s = self.absent_at_s = None
         following = batches.next_offset
         self._record_bytes = size_bytes / max(1, following - int(batches.heads[0]["base_offset"]))
         self.go_on_at(following)
@@ -201,7 +212,7 @@ class Fetching:
     async def _find_leaders(self, waiting: Sequence[_Partition]) -> None:
         lost = [partition for partition in waiting if partition.leader is None]
         try:
-            topics = await self._cluster.topics(sorted({partition.key[0] for partition in lost}))
+            topics = await self._cluster.existing_topics(sorted({partition.key[0] for partition in lost}))
         except ConnectionFailed as failure:
             for partition in lost:
                 self._got_nothing(partition, str(failure))
@@ -209,14 +220,17 @@ class Fetching:
             return
         for partition in lost:
             topic, index = partition.key
-            leader = topics[topic].leaders.get(index)
-            if leader is None:
-                raise ReadError(f"topic '{topic}' has no partition {index}")
-            if leader < 0:
+            if topic not in topics or index not in topics[topic].leaders:
+                why = f"topic '{topic}' " + (f"has no partition {index}" if topic in topics else "does not exist")
+                self._is_absent(partition, why, fails=True)
+                self._again_soon()
+            elif topics[topic].leaders[index] < 0:
                 self._got_nothing(partition, "it has no leader")
                 self._again_soon()
             else:
-                partition.leader = leader
+                partition.leader = topics[topic].leaders[index]
+        async with self._arrived:
+            self._arrived.notify_all()
 
     def _again_soon(self) -> None:
         asyncio.get_running_loop().call_later(_RETRY_S, self._changed.set)
@@ -231,6 +245,27 @@ class Fetching:
                 f"no record of {partition.name} from offset {partition.at} on within {self._reading.timeout_ms} ms: "
                 f"{partition.why}"
             )
+
+    def _is_absent(self, partition: _Partition, why: str, *, fails: bool) -> None:
+        """A broker says that a partition, or all that is still wanted of it, is not there.
+
+        :param fails: fail when it has been saying so for long enough, rather than ask until the time is over
+        """
+        now_s = asyncio.get_running_loop().time()
+        if partition.absent_at_s is None:
+            partition.absent_at_s = now_s
+        if now_s - partition.absent_at_s >= _ABSENT_S:
+            if self._reading.skip_lost:
+                self._pass_over(partition, partition.ranges[-1][1], why)
+                return
+            if fails:
+                raise ReadError(why + self._reading.advice)
+        self._got_nothing(partition, why + self._reading.advice)
+
+    def _pass_over(self, partition: _Partition, until: int, why: str) -> None:
+        if self._reading.warn_of_lost:
+            _log.warning("offsets %d to %d of %s are passed over: %s", partition.at, until - 1, partition.name, why)
+        partition.go_on_at(until)
 
     async def _ask(self, node_id: int, partitions: Sequence[_Partition]) -> None:
         try:
@@ -301,10 +336,10 @@ class Fetching:
         data = answer.records or b""
         batches = Batches.find(data)
         if not len(batches):
-            if self._reading.skip_lost and answer.high_watermark <= partition.at:
-                partition.go_on_at(partition.ranges[-1][1])
-                return
-            self._got_nothing(partition, self._why_nothing(partition, answer))
+            if answer.high_watermark <= partition.at:
+                self._is_absent(partition, f"its log ends at {answer.high_watermark}", fails=False)
+            else:
+                self._got_nothing(partition, self._why_nothing(partition, answer))
             return
         aborted = [(int(a.producer_id), int(a.first_offset)) for a in answer.aborted_transactions or ()]
         partition.piece = Piece(partition.key, partition.at, batches, aborted)
@@ -312,16 +347,20 @@ class Fetching:
         self._ready.append(partition.key)
 
     def _why_nothing(self, partition: _Partition, answer: Any) -> str:
-        if answer.high_watermark <= partition.at:
-            return f"its log ends at {answer.high_watermark}"
         if self._reading.isolation_level == READ_COMMITTED and answer.last_stable_offset <= partition.at:
             return "a transaction that began before is still open"
         return "the broker answers without records"
 
     async def _out_of_range(self, partition: _Partition) -> None:
-        listed = await list_offsets(self._cluster, {partition.key: EARLIEST}, timeout_ms=self._reading.timeout_ms)
+        try:
+            listed = await list_offsets(self._cluster, {partition.key: EARLIEST}, timeout_ms=self._reading.timeout_ms)
+        except UnknownTopic:
+            partition.leader = None  # deleted meanwhile: the look for its leader will tell
+            return
         start = listed[partition.key].offset or 0
+        why = f"its log begins at {start}" if partition.at < start else "its log ends before that"
         if not self._reading.skip_lost:
-            where = f"begins at {start}" if partition.at < start else "ends before that"
-            raise ReadError(f"offset {partition.at} of {partition.name} is not there (any more): its log {where}")
-        partition.go_on_at(start if partition.at < start else partition.ranges[-1][1])
+            gone = f"offset {partition.at} of {partition.name} is not there (any more): {why}"
+            raise ReadError(gone + self._reading.advice)
+        end = partition.ranges[-1][1]
+        self._pass_over(partition, min(start, end) if partition.at < start else end, why)

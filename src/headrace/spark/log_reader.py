@@ -63,7 +63,9 @@ class ReadOptions:
 
     :param headers: yield the column ``headers``
     :param read_committed: only records of committed transactions, and of none (KIP-98)
-    :param skip_lost: pass over offsets that the log no longer has, instead of failing
+    :param skip_lost: pass over offsets that the log no longer has, or a topic that is gone, instead of failing
+    :param warn_of_lost: say so in the log
+    :param advice: what the error about them shall end with
     :param check_crc: compare checksums of batches
     :param timeout_ms: how long to go on when a partition yields nothing before its end is reached
     :param buffer_bytes: of fetched bytes to hold, about
@@ -72,6 +74,8 @@ class ReadOptions:
     headers: bool = False
     read_committed: bool = False
     skip_lost: bool = False
+    warn_of_lost: bool = False
+    advice: str = ""
     check_crc: bool = False
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
@@ -115,6 +119,8 @@ class LogReader:
             Reading(
                 isolation_level=READ_COMMITTED if options.read_committed else READ_UNCOMMITTED,
                 skip_lost=options.skip_lost,
+                warn_of_lost=options.warn_of_lost,
+                advice=options.advice,
                 timeout_ms=options.timeout_ms,
                 buffer_bytes=options.buffer_bytes,
             ),

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from .log_reader import LogReader, OffsetRange, ReadOptions
-from .option_parsing import KafkaOptions
+from .option_parsing import KafkaOptions, SourceError, one_line
 from .ordered_log import timestamps_ms
 from .ordered_merge import ChunkMerge
 from .ordered_tally import Desk, report
@@ -49,8 +49,11 @@ def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[
     :raises SourceError: records are gone or cannot be read
     """
     merge = ChunkMerge(len(work.ranges), work.stream_time_ms)
-    with LogReader(kafka, work.ranges, options) as reader:
-        yield from _merged(merge, reader, work)
+    try:
+        with LogReader(kafka, work.ranges, options) as reader:
+            yield from _merged(merge, reader, work)
+    except SourceError as error:
+        raise one_line(error) from None
     if work.desk is not None:
         counts = merge.counts
         report(work.desk, (work.task, work.piece, counts.records, counts.enforced, counts.late, counts.stream_time_ms))

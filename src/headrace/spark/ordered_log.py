@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -26,10 +28,10 @@ from headrace.client.list_offsets import (
 )
 from headrace.client.offset_commits import committed_offsets
 
-from .log_reader import LogReader, OffsetRange, ReadOptions, link
+from .log_reader import LogReader, OffsetRange, link
 from .ordered_options import OrderedOptions
 from .ordered_plan import TopicPartition
-from .subscribed import subscribed_topics
+from .subscribed import check_complete, existing_topics
 
 _log = logging.getLogger(__name__)
 
@@ -53,22 +55,51 @@ class BrokerLog:
         self.link = link(options.kafka)
         self._leaders: dict[TopicPartition, int] = {}
         self._topics: dict[str, int] = {}
+        self._ids: dict[str, UUID] = {}
+        self._replaced: set[str] = set()
         self._asked_at_s: float | None = None
 
     def topics(self) -> Mapping[str, int]:
         """How many partitions each subscribed topic has, in the order of the subscription; asked for now and then.
 
-        :raises ClientError: the cluster does not answer, or a topic does not exist
-        :raises SourceError: no topic matches the pattern
+        Topics that do not exist are left out.
+
+        :raises ClientError: the cluster does not answer, or a topic may not be read
         """
         now_s = time.monotonic()
         if self._asked_at_s is None or (now_s - self._asked_at_s) * 1000 >= self._options.metadata_age_ms:
-            found = self.link.call(subscribed_topics(self.link.cluster, self._options.subscription))
+            found = self.link.call(existing_topics(self.link.cluster, self._options.subscription))
             names = self._options.subscription.topics or sorted(found)
             self._leaders = {(t, p): leader for t, topic in found.items() for p, leader in topic.leaders.items()}
-            self._topics = {name: len(found[name].leaders) for name in names}
+            self._topics = {name: len(found[name].leaders) for name in names if name in found}
+            ids = {name: topic.topic_id for name, topic in found.items()}
+            self._replaced |= {name for name, topic_id in self._ids.items() if ids.get(name) != topic_id}
+            self._ids = ids
             self._asked_at_s = now_s
         return self._topics
+
+    def all_topics(self) -> Mapping[str, int]:
+        """The same, when they all exist.
+
+        :raises ClientError: one does not, or the cluster does not answer
+        :raises SourceError: no topic matches the pattern
+        """
+        topics = self.topics()
+        check_complete(topics, self._options.subscription)
+        return topics
+
+    def look_again(self) -> None:
+        """Ask for the topics anew the next time."""
+        self._asked_at_s = None
+
+    @property
+    def replaced(self) -> Collection[str]:
+        """Topics that were gone at some time, or have another id than before, since :meth:`accept_replaced`."""
+        return self._replaced
+
+    def accept_replaced(self) -> None:
+        """Positions in those topics are not used any more."""
+        self._replaced.clear()
 
     def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each log; without those that nobody tells of now."""
@@ -113,11 +144,8 @@ class BrokerLog:
         return found
 
     def _reader(self, ranges: Sequence[OffsetRange]) -> LogReader:
-        options = ReadOptions(
-            read_committed=self._options.read_committed,
-            skip_lost=not self._options.fail_on_data_loss,
-            buffer_bytes=_LOOK_BUFFER_BYTES,
-        )
+        # The task that reads the same for the query is the one to warn.
+        options = replace(self._options.reading, headers=False, warn_of_lost=False, buffer_bytes=_LOOK_BUFFER_BYTES)
         return LogReader(self._options.kafka, ranges, options)
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -149,7 +177,7 @@ class BrokerLog:
             else:
                 found.update(answer)
         if len(found) < len(wanted):
-            self._asked_at_s = None  # leaders have moved, or brokers are away: look again the next time
+            self.look_again()  # leaders have moved, or brokers are away
         return found
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -76,6 +76,8 @@ class OrderedOptions:
             headers=self.include_headers,
             read_committed=self.read_committed,
             skip_lost=not self.fail_on_data_loss,
+            warn_of_lost=True,
+            advice="; set failOnDataLoss=false to go on without it",
         )
 
     @classmethod

@@ -37,18 +37,6 @@ def check_equal_counts(topics: Mapping[str, int]) -> None:
         )
 
 
-def first_offsets(log: BrokerLog, partitions: Sequence[TopicPartition]) -> Offsets:
-    """Where the logs of partitions begin.
-
-    :raises SourceError: a leader does not answer
-    """
-    found = log.starts(partitions)
-    for topic, partition in partitions:
-        if (topic, partition) not in found:
-            raise SourceError(f"the leader of {topic}-{partition} does not answer: see to its broker, then start again")
-    return found
-
-
 def resolve(log: BrokerLog, bound: Bound, partitions: Sequence[TopicPartition], group_id: str | None) -> Offsets:
     """The offsets that a bound means; without partitions whose leader does not answer.
 

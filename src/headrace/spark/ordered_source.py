@@ -19,18 +19,20 @@ from pyspark.sql.types import StructType
 
 from headrace.client import ClientError, ConnectionFailed
 from headrace.client.cluster import parse_bootstrap
+from headrace.client.errors import UnknownTopic
 
 from .columns import SPARK_HEADERS, SPARK_SCHEMA
 from .log_reader import OffsetRange
 from .option_parsing import SourceError, one_line
 from .ordered_executor import OrderedPartition, TaskWork, read
 from .ordered_log import BrokerLog
+from .ordered_losses import look
 from .ordered_options import OrderedOptions
 from .ordered_plan import Inputs, Offsets, Pacing, TopicPartition, plan, slices
-from .ordered_positions import all_partitions, check_equal_counts, first_offsets, resolve, tasks_of
+from .ordered_positions import all_partitions, check_equal_counts, resolve, tasks_of
 from .ordered_progress import GroupProgress, check_group
 from .ordered_tally import Tally
-from .subscribed import subscribed_topics
+from .subscribed import existing_topics, subscribed_topics
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,9 @@ class OrderedDataSource(DataSource):
         try:
             options.kafka.check()
             asyncio.run(_check(options))
+        except UnknownTopic as error:
+            hint = "; with failOnDataLoss=false a query that was reading it goes on without it"
+            raise one_line(SourceError(f"{error}{hint}")) from None
         except (ClientError, SourceError) as error:
             raise one_line(error) from None
         return SPARK_SCHEMA + (f", {SPARK_HEADERS}" if options.include_headers else "")
@@ -88,7 +93,10 @@ class OrderedDataSource(DataSource):
 async def _check(options: OrderedOptions) -> None:
     cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
     try:
-        topics = await subscribed_topics(cluster, options.subscription)
+        # A restarted query goes on without a topic that is gone; a new one will see to it when it starts.
+        topics = await (subscribed_topics if options.fail_on_data_loss else existing_topics)(
+            cluster, options.subscription
+        )
         check_equal_counts({name: len(topic.leaders) for name, topic in topics.items()})
         if options.group_id is not None:
             await check_group(cluster, options.group_id, _CHECK_TIMEOUT_MS)
@@ -117,7 +125,7 @@ class OrderedReader(DataSourceReader):
     def _plan(self) -> list[OrderedPartition]:
         options = self._options
         log = BrokerLog(options)
-        topics = log.topics()
+        topics = log.all_topics()
         check_equal_counts(topics)
         wanted = all_partitions(topics)
         starts = resolve(log, options.start, wanted, options.group_id)
@@ -164,7 +172,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         try:
             log = self._open()
-            topics = log.topics()
+            topics = log.all_topics()
             check_equal_counts(topics)
             wanted = all_partitions(topics)
             starts = resolve(log, self._options.start, wanted, self._options.group_id)
@@ -271,55 +279,33 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         log = self._open()
-        topics = log.topics()
-        position = self._still_there(_from_json(start), topics)
-        order = [*start, *(topic for topic in topics if topic not in start)]  # which breaks ties, so it never changes
-        topics = {topic: topics[topic] for topic in order if topic in topics}
-        wanted = all_partitions(topics)
-        ends = log.ends([p for p in wanted if p in position])
+        found = look(log, _from_json(start), fail=self._options.fail_on_data_loss)
+        position, ends = found.position, found.ends
+        # What breaks ties, so it never changes: a topic that was named keeps its place when it is gone.
+        named = self._options.subscription.topics
+        order = [topic for topic in start if topic in found.topics or topic in named]
+        order += [topic for topic in found.topics if topic not in start]
+        topics = {topic: found.topics[topic] for topic in order if topic in found.topics}
         self._ends = dict(ends)
         # A partition that is new begins with the micro-batch after this one, and its task waits for that: so its
         # first offset is in Spark's log before anything is read.
-        new = log.starts([p for p in wanted if p not in position])
-        restarted = self._restarted(position, ends)
+        new = log.starts([p for p in all_partitions(topics) if p not in position])
         if self._targets is not None:
             ends = {p: min(end, self._targets.get(p, position[p])) for p, end in ends.items()}
         tasks = {
             task: Inputs(own, {p: position[p] for p in own}, {p: ends[p] for p in own if p in ends})
             for task, own in tasks_of(topics).items()
-            if all(p in position and p not in restarted for p in own)
+            if all(p in position for p in own)
         }
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         planned = plan(log, self._pacing, tasks, int(time.monotonic() * 1000), most)
         for inputs in planned.values():
             position |= inputs.reached
-        self._position, self._known = position | new | restarted, ends
+        self._position, self._known = position | new, ends
         for partition, offset in self._position.items():  # what a plan has learned of meanwhile
             self._ends[partition] = max(offset, self._ends.get(partition, offset))
-        return _to_json(self._position, topics)
-
-    def _still_there(self, position: Offsets, topics: Mapping[str, int]) -> Offsets:
-        gone = sorted({topic for topic, _ in position if topic not in topics})
-        if gone and self._options.fail_on_data_loss:
-            raise SourceError(
-                f"topic '{gone[0]}' is not there (any more), or not subscribed: set failOnDataLoss=false to go on "
-                "without it, or start with a new checkpointLocation"
-            )
-        return {p: offset for p, offset in position.items() if p[0] in topics}
-
-    def _restarted(self, position: Offsets, ends: Offsets) -> Offsets:
-        """Partitions that end before their position, as after deleting and creating their topic; and where they begin.
-
-        :raises SourceError: there are such, which ``failOnDataLoss`` does not allow
-        """
-        shorter = [p for p, end in ends.items() if end < position[p]]
-        if shorter and self._options.fail_on_data_loss:
-            topic, partition = shorter[0]
-            raise SourceError(
-                f"{topic}-{partition} ends at {ends[shorter[0]]}, before this query's position "
-                f"{position[shorter[0]]}: set failOnDataLoss=false to read it from its beginning"
-            )
-        return first_offsets(self._open(), shorter) if shorter else {}
+        log.accept_replaced()
+        return _to_json(self._position, order)
 
 
 def _refuse_unknown(wanted: Sequence[TopicPartition], *known: Mapping[TopicPartition, int]) -> None:

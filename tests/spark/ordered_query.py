@@ -1,0 +1,69 @@
+"""What Spark does with the readers of `kafka-ordered`, without a JVM: one micro-batch at a time, as a test wants it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headrace.spark.ordered_executor import OrderedPartition
+from headrace.spark.ordered_options import OrderedOptions
+from headrace.spark.ordered_source import JsonOffsets, OrderedReader, OrderedStreamReader
+from tests.spark.ordered_topics import Place, Topics
+
+
+def batch(topics: Topics, **options: Any) -> list[Place]:
+    """What a batch reads, task after task."""
+    reader = OrderedReader(OrderedOptions.parse(topics.options(**options), streaming=False))
+    return _rows(reader, reader.partitions())
+
+
+class Query:
+    """A streaming query.
+
+    :param offset: where its checkpoint says that it is; None for a new one
+    """
+
+    def __init__(self, topics: Topics, offset: JsonOffsets | None = None, **options: Any) -> None:
+        given = topics.options(kafka__metadata__max__age__ms=0, **options)
+        self.reader = OrderedStreamReader(OrderedOptions.parse(given, streaming=True))
+        self.offset = _through_json(self.reader.initialOffset()) if offset is None else offset
+
+    def step(self, meanwhile: Callable[[], None] | None = None) -> list[Place]:
+        """One micro-batch: its rows, task after task.
+
+        :param meanwhile: what happens after it has been planned
+        """
+        end = _through_json(self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit()))
+        planned = self.reader.partitions(self.offset, end)
+        if meanwhile is not None:
+            meanwhile()
+        rows = _rows(self.reader, planned)
+        self.offset = end
+        return rows
+
+    def until_idle(self) -> list[Place]:
+        """Micro-batches until there is no new one: their rows by task."""
+        rows: list[Place] = []
+        while True:
+            before = self.offset
+            rows += self.step()
+            if self.offset == before:
+                return sorted(rows, key=lambda place: place[1])
+
+    def report(self) -> dict[str, Any]:
+        """What the query's progress shows."""
+        return self.reader.reportLatestOffset() or {}
+
+
+def _rows(reader: OrderedReader | OrderedStreamReader, planned: Iterable[OrderedPartition]) -> list[Place]:
+    return [
+        place
+        for partition in planned
+        for found in reader.read(partition)
+        for place in zip(*(found.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    ]
+
+
+def _through_json(offsets: JsonOffsets) -> JsonOffsets:
+    return dict(json.loads(json.dumps(offsets)))

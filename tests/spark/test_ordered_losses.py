@@ -1,0 +1,153 @@
+"""`kafka-ordered` when topics, or records, are gone: it fails with one clear line, or goes on and says so."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from headrace.spark.option_parsing import SourceError
+from headrace.spark.ordered_source import OrderedDataSource
+from tests.spark.ordered_query import Query, batch
+from tests.spark.ordered_topics import Topics
+from tests.support import unique
+
+GOES_ON = {"failOnDataLoss": "false"}
+GONE = r"is not there \(any more\), or not subscribed"
+
+
+@pytest.fixture(autouse=True)
+def full_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The readers shorten them for the process that they end with."""
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def pattern_of(topics: Topics) -> dict[str, str]:
+    return {"subscribe": "", "subscribePattern": topics.names[0].rsplit("-", 1)[0] + "-.*"}
+
+
+@pytest.mark.parametrize("by_pattern", [False, True])
+def test_a_deleted_topic_is_gone_on_without(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture, by_pattern: bool
+) -> None:
+    topics = Topics.create(bootstrap_servers, 2)
+    first, second = topics.names
+    options = pattern_of(topics) if by_pattern else {}
+    topics.produce(0, [10, 30])
+    topics.produce(1, [20])
+    strict, lenient = Query(topics, **options), Query(topics, **options, **GOES_ON, maxTaskIdleMs=0)
+    assert strict.step() == lenient.step() == [(first, 0, 0), (second, 0, 0), (first, 0, 1)]
+
+    topics.drop(second)
+    topics.produce(0, [40])
+    with pytest.raises(SourceError, match=f"topic '{second}' {GONE}: set failOnDataLoss=false to go on without it"):
+        strict.step()
+    assert lenient.until_idle() == [(first, 0, 2)]
+    assert len(warnings(caplog)) == 1
+    assert second in warnings(caplog)[0]
+
+    # A restart knows of nothing else; then the topic comes back, and is a new one.
+    restarted = Query(topics, lenient.offset, **options, **GOES_ON)
+    assert restarted.until_idle() == []
+    topics.add(second)
+    topics.produce(1, [1, 2, 3])
+    topics.produce(0, [50])
+    assert restarted.until_idle() == [(second, 0, 0), (second, 0, 1), (second, 0, 2), (first, 0, 3)]
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_topic_made_again_between_two_looks_is_read_from_its_beginning(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though it has more records by now than the old one had."""
+    topics = Topics.create(bootstrap_servers, 2)
+    first, second = topics.names
+    topics.produce(0, [10])
+    topics.produce(1, [20])
+    strict, lenient = Query(topics), Query(topics, **GOES_ON)
+    strict.step()
+    lenient.step()
+    topics.drop(second)
+    topics.add(second)
+    topics.produce(1, [1, 2, 3])
+    topics.produce(0, [30])
+    with pytest.raises(SourceError, match=f"'{second}' was deleted and made again: set failOnDataLoss=false to read"):
+        strict.step()
+    assert lenient.until_idle() == [(second, 0, 0), (second, 0, 1), (second, 0, 2), (first, 0, 1)]
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_restart_after_topics_were_deleted(bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
+    topics = Topics.create(bootstrap_servers, 2)
+    first, second = topics.names
+    group = unique("reader")
+    for topic in range(2):
+        topics.produce(topic, [10, 20])
+    query = Query(topics, kafka__group__id=group)
+    assert len(query.step()) == 4
+    topics.drop(second)
+    topics.produce(0, [30])
+
+    with pytest.raises(SourceError, match=f"topic '{second}' does not exist: .* with failOnDataLoss=false a query"):
+        OrderedDataSource(topics.options()).schema()
+    with pytest.raises(SourceError, match=f"topic '{second}' {GONE}"):
+        Query(topics, query.offset).step()
+    assert "offset bigint" in OrderedDataSource(topics.options(**GOES_ON)).schema()
+    with pytest.raises(SourceError, match=f"topic '{second}' does not exist: create it first"):
+        Query(topics, **GOES_ON)
+    restarted = Query(topics, query.offset, **GOES_ON, kafka__group__id=group)
+    restarted.reader.prepareForTriggerAvailableNow()
+    assert restarted.until_idle() == [(first, 0, 2)]
+    assert len(warnings(caplog)) == 1
+    assert topics.committed(group)[first] == {"0": 3}
+
+    topics.drop(first)
+    nothing_left = Query(topics, restarted.offset, **pattern_of(topics), **GOES_ON)
+    assert nothing_left.until_idle() == []
+    topics.add(first)
+    topics.produce(0, [1])
+    assert nothing_left.until_idle() == [(first, 0, 0)]
+
+
+def test_records_that_go_before_they_are_read(bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
+    topics = Topics.create(bootstrap_servers, 2)
+    first, second = topics.names
+    topics.produce(0, [10, 20, 30])
+    topics.produce(1, [15])
+    strict, lenient = Query(topics), Query(topics, **GOES_ON)
+    with pytest.raises(SourceError, match=r"its log begins at 2; set failOnDataLoss=false to go on without it"):
+        strict.step(meanwhile=lambda: topics.drop_records(0, 2))
+    assert lenient.step() == [(second, 0, 0), (first, 0, 2)]
+    assert warnings(caplog) == [f"offsets 0 to 1 of {first}-0 are passed over: its log begins at 2"]
+    assert lenient.until_idle() == []
+    with pytest.raises(SourceError, match=r"set failOnDataLoss=false"):
+        batch(topics, startingOffsets=f'{{"{first}": {{"0": 0}}, "{second}": {{"0": 0}}}}')
+
+
+def test_a_topic_that_goes_before_it_is_read(bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
+    topics = Topics.create(bootstrap_servers, 2)
+    first, second = topics.names
+    topics.produce(0, [10, 20])
+    topics.produce(1, [15])
+    strict, lenient = Query(topics), Query(topics, **GOES_ON)
+    with pytest.raises(SourceError, match=f"topic '{second}' does not exist; set failOnDataLoss=false to go on"):
+        strict.step(meanwhile=lambda: topics.drop(second))
+    offset = lenient.offset
+    assert lenient.until_idle() == [(first, 0, 0), (first, 0, 1)]
+    assert [line for line in warnings(caplog) if second in line]
+    # A micro-batch that was planned with the topic comes again after a restart.
+    planned = {first: {"0": 2}, second: {"0": 1}}
+    caplog.clear()
+    again = Query(topics, offset, **GOES_ON).reader
+    rows = [
+        row
+        for partition in again.partitions(offset, planned)
+        for found in again.read(partition)
+        for row in found.column("offset").to_pylist()
+    ]
+    assert rows == [0, 1]
+    assert warnings(caplog) == [f"offsets 0 to 0 of {second}-0 are passed over: topic '{second}' does not exist"]
