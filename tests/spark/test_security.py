@@ -4,37 +4,85 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
-from tests.secure_kafka import LOGIN, SecureKafka
-from tests.spark.conftest import Batches, make_queue
+from tests.secure_kafka import LOGIN, NAME, PASSWORD, SecureKafka
+from tests.spark.conftest import Batches, finish, make_queue
+from tests.spark.ordered_topics import Topics, places
+from tests.support import unique
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow]
 
 
-def test_a_share_group_over_tls_with_a_login(
-    spark: SparkSession, secure_kafka: SecureKafka, drain: Callable[..., Batches]
-) -> None:
-    flights = make_queue(secure_kafka.peer.bootstrap_servers, 50)
-    over_tls = replace(flights, bootstrap_servers=secure_kafka.sasl_tls)
-    secure = {
+def over_tls(secure_kafka: SecureKafka) -> dict[str, str]:
+    """Options for TLS and a login, as Spark's own Kafka source takes them."""
+    return {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": f'{LOGIN}.plain.PlainLoginModule required username="ann" password="s3cret";',
         "kafka.ssl.ca.location": str(secure_kafka.folder / "ca.pem"),
     }
 
-    batches = drain(over_tls, **secure)
+
+WRONG = (
+    ({"kafka.sasl.jaas.config": None, "kafka.sasl.username": "ann", "kafka.sasl.password": "guess"}, "'ann'"),
+    ({"kafka.ssl.ca.location": None}, "certificate"),
+)
+
+
+def test_a_share_group_over_tls_with_a_login(
+    spark: SparkSession, secure_kafka: SecureKafka, drain: Callable[..., Batches]
+) -> None:
+    flights = make_queue(secure_kafka.peer.bootstrap_servers, 50)
+    secured = replace(flights, bootstrap_servers=secure_kafka.sasl_tls)
+    secure = over_tls(secure_kafka)
+
+    batches = drain(secured, **secure)
 
     assert batches.values() == list(range(50))
     assert flights.is_drained()
-    for wrong, advice in (
-        ({"kafka.sasl.jaas.config": None, "kafka.sasl.username": "ann", "kafka.sasl.password": "guess"}, "'ann'"),
-        ({"kafka.ssl.ca.location": None}, "certificate"),
-    ):
-        options = over_tls.options(**{**secure, **wrong})
+    for wrong, advice in WRONG:
+        options = secured.options(**{**secure, **wrong})
         with pytest.raises(AnalysisException, match=advice):
             spark.readStream.format("kafka-share").options(**options).load()
+
+
+def test_topics_in_order_over_tls_with_a_login(spark: SparkSession, secure_kafka: SecureKafka, tmp_path: Path) -> None:
+    """As a batch with PLAIN, as a stream with SCRAM; the driver plans, the tasks read."""
+    topics = Topics.create(secure_kafka.peer.bootstrap_servers, 2)
+    topics.produce(0, range(0, 500, 10))
+    topics.produce(1, range(5, 500, 10))
+    group, secure = unique("secure"), over_tls(secure_kafka)
+    given = {**topics.options(), "kafka.bootstrap.servers": secure_kafka.sasl_tls}
+
+    assert places(spark.read.format("kafka-ordered").options(**given, **secure).load().collect()) == topics.merged()
+
+    rows: list[Row] = []
+    scram = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.username": NAME,
+        "kafka.sasl.password": PASSWORD,
+        "kafka.ssl.ca.location": secure["kafka.ssl.ca.location"],
+    }
+    stream = {**given, **scram, "kafka.group.id": group, "maxOffsetsPerTrigger": "60", "maxTaskIdleMs": "1"}
+    finish(
+        spark.readStream.format("kafka-ordered")
+        .options(**stream)
+        .load()
+        .writeStream.foreachBatch(lambda frame, _: rows.extend(frame.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert places(rows) == topics.merged()
+    assert topics.committed(group) == topics.ends()
+
+    for wrong, advice in WRONG:
+        options = {name: value for name, value in {**given, **secure, **wrong}.items() if value is not None}
+        with pytest.raises(AnalysisException, match=advice):
+            spark.read.format("kafka-ordered").options(**options).load()
