@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from headrace.client import ConnectionFailed, InvalidTopics, OrderedConsumer, ordered_topics
+from tests.clients.compacted import CompactedTopic
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
 from tests.machines.test_tasks_ordered import brute_force
 from tests.support import unique, wait_until
@@ -394,3 +395,35 @@ def test_current_lag_of_what_is_not_assigned(conf, topics, group_id):
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(0)
     assert list(consumer) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_compacted_inputs_are_read_to_their_ends(bootstrap_servers, conf, group_id, isolation_level):
+    """Offsets are missing, batches are empty, and the last offsets of one input are aborted records and markers."""
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    inputs = [CompactedTopic(bootstrap_servers, unique("compacted"), chance) for _ in range(2)]
+    for one in inputs:
+        one.write(10)
+    found = [one.wait_until_compacted() for one in inputs]
+    names = [one.name for one in inputs]
+    producer = inputs[1].transactional[0]
+    producer.begin_transaction()
+    sent = inputs[1]._send(producer, 3)
+    producer.abort_transaction(PATIENCE_S)
+    conf = {**conf, "isolation.level": isolation_level}
+    aborted = len(sent) if isolation_level == "read_uncommitted" else 0
+    with OrderedConsumer(names, group_id, conf=conf) as consumer:
+        taken = take(consumer, sum(map(len, found)) + aborted)
+        for name, left in zip(names, found, strict=True):
+            offsets = [offset for topic, _, offset in taken if topic == name]
+            assert offsets[: len(left)] == [offset for offset, _, _ in left]
+        at_end = lambda: [consumer.current_lag(TopicPartition(name, 0)) for name in names] == [0, 0]  # noqa: E731
+        wait_until(lambda: consumer.poll(0.05) is None and at_end(), PATIENCE_S, "both inputs to be caught up")
+        inputs[0]._send(inputs[0].producers[0], 1)
+        assert take(consumer, 1)[0][0] == names[0], "the other input is caught up: nothing holds this record"
+        consumer.commit()
+    with OrderedConsumer(names, group_id, conf=conf) as consumer:
+        assert nothing(consumer)
+        wait_until(lambda: consumer.poll(0.05) is None and at_end(), PATIENCE_S, "no lag is left for the group")

@@ -23,7 +23,7 @@ def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
         offset, clock, partition = 0, draw(st.integers(0, 20)), (f"t{number}", 0)
         records[partition] = []
         for _ in range(draw(st.integers(0, 14))):
-            offset += draw(st.sampled_from([1, 1, 1, 1, 4]))
+            offset += draw(st.sampled_from([1, 1, 1, 1, 4, 1000]))
             clock += draw(st.sampled_from([0, 0, 1, 2, 7]))
             late = draw(st.sampled_from([0, 0, 0, 5, -9]))
             seen = not transactions or draw(st.integers(0, 5)) > 0
