@@ -217,6 +217,41 @@ def test_the_members_of_old_generations_are_counted() -> None:
     assert [(row["event"], row["members"], row["epoch"]) for row in found] == [(GROUP, n, 7) for n in (2, 3, 4, 5)]
 
 
+STREAMS_GROUP = "0018" + b"streams-406-7064216134-2".hex()
+STREAMS_MEMBER = "0016" + b"yfEl9SRRrCZciL7xRm2iyg".hex()
+STREAMS_RECORDS = (
+    ("0011" + STREAMS_GROUP,
+     "00000000000270a2aeabb7b6603101011902156e756d2e7374616e6462792e7265706c69636173023000"),
+    ("0013" + STREAMS_GROUP + STREAMS_MEMBER,
+     "000000005673747265616d732d3430362d373036343231363133342d322d64313964383830312d663831312d346535352d626136652d"
+     "6538353337393861376538332d53747265616d5468726561642d322d636f6e73756d65720b2f3132372e302e302e31000493e00000000025"
+     "64313964383830312d663831312d346535352d626136652d653835333739386137653833ff0100"),
+    ("0014" + STREAMS_GROUP, "000000000004010008000001a1fd09fbd0"),
+    ("0015" + STREAMS_GROUP + STREAMS_MEMBER, "00000302300200000000000231020000000000010100"),
+    ("0016" + STREAMS_GROUP + STREAMS_MEMBER, "000000000001000000000101010101010100"),
+    ("0017" + STREAMS_GROUP, "000000000000010000"),
+    ("0013" + STREAMS_GROUP + STREAMS_MEMBER, None),
+    ("0016" + STREAMS_GROUP + STREAMS_MEMBER, None),
+    ("0011" + STREAMS_GROUP, None),
+)  # fmt: skip
+"""As Apache Kafka 4.3.1 wrote them of a streams group (KIP-1071): of types 17, 19 to 23; the topology is shortened."""
+
+
+def test_streams_groups_that_apache_kafka_coordinates() -> None:
+    found = rows(
+        [(bytes.fromhex(key), None if value is None else bytes.fromhex(value)) for key, value in STREAMS_RECORDS],
+        OFFSETS_TOPIC,
+    )
+    group = {"group_id": "streams-406-7064216134-2", "group_type": "streams"}
+    member = {**group, "member_id": "yfEl9SRRrCZciL7xRm2iyg"}
+    assert [known(row) for row in found] == [
+        {**group, "event": GROUP, "epoch": 2},
+        {**member, "event": MEMBER},
+        {**member, "event": MEMBER_LEFT},
+        {**group, "event": GROUP_DELETED},
+    ]
+
+
 def test_what_is_not_known_is_counted() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
     newer = (commit[0], serial.i16(9) + commit[1][2:])

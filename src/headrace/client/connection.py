@@ -41,6 +41,7 @@ _SPOKEN = {
     "share_group_describe": (77, 1, 1),
     "share_fetch": (78, 1, 2),
     "share_acknowledge": (79, 1, 2),
+    "streams_group_describe": (89, 0, 0),
     "describe_share_group_offsets": (90, 0, 1),
     "alter_share_group_offsets": (91, 0, 0),
     "delete_share_group_offsets": (92, 0, 0),

@@ -144,6 +144,10 @@ describe_share_groups = Describe(
     "share_group_describe", "ShareGroupDescribeRequest", "group_ids", "describing share group"
 )
 """ShareGroupDescribe (KIP-932)."""
+describe_streams_groups = Describe(
+    "streams_group_describe", "StreamsGroupDescribeRequest", "group_ids", "describing streams group"
+)
+"""StreamsGroupDescribe (KIP-1071); members are assigned tasks (see :func:`task_partitions`)."""
 
 
 def _with_partitions(
@@ -202,6 +206,27 @@ def asking_for_share_offsets(wanted: Mapping[str, Partitions | None]) -> Ask[Any
         return _by_group(response.groups, "asking for the offsets of share group")
 
     return ask
+
+
+def task_partitions(topology: Any, tasks: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    """What the tasks of a streams group read: of each source topic the partition that has the task's number.
+
+    A topic may have fewer partitions than another one of its subtopology, and so fewer than there are tasks.
+
+    :param topology: of kio's description of the group; None while it is not known
+    :param tasks: a subtopology's id and the numbers of its tasks, each
+    """
+    read = {
+        str(one.subtopology_id): [
+            *map(str, one.source_topics),
+            *(str(topic.name) for topic in one.repartition_source_topics),
+        ]
+        for one in (topology.subtopologies if topology is not None else None) or ()
+    }
+    for task in tasks:
+        for topic in read.get(str(task.subtopology_id), ()):
+            for number in task.partitions:
+                yield topic, int(number)
 
 
 def assigned_partitions(data: bytes) -> Iterator[tuple[str, int]]:

@@ -8,7 +8,7 @@ positions. Ends are read after the commits, so that no lag is negative just beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,7 +24,9 @@ from .group_requests import (
     describe_classic_groups,
     describe_consumer_groups,
     describe_share_groups,
+    describe_streams_groups,
     list_groups,
+    task_partitions,
 )
 from .lag_rows import LagPart, LagQuery, LagRow
 from .list_offsets import LATEST
@@ -38,13 +40,14 @@ GROUPS_AT_ONCE = 50
 ROWS_AT_ONCE = 100_000
 """About so many rows are held at once, or those of one request for groups if they are more."""
 
-_SHARE = "share"
+_SHARE, _STREAMS = "share", "streams"
 _UNKNOWN = -1
 _NOT_BEGUN = SharePosition(None, None, None)
 _DESCRIBE: Mapping[str, Ask[Any]] = {
     "classic": describe_classic_groups,
     "consumer": describe_consumer_groups,
     _SHARE: describe_share_groups,
+    _STREAMS: describe_streams_groups,
 }
 
 
@@ -140,6 +143,7 @@ async def _progress(
     )
     committed = answers[0]
     described = {group_id: answer for of_kind in answers[1:] for group_id, answer in of_kind.items()}
+    await leaders.learn(_source_topics(map(described.get, by_type.get(_STREAMS, ()))))
     known: dict[str, Progress] = {}
     for group in groups:
         progress = Progress(group, group.state)
@@ -156,7 +160,7 @@ async def _progress(
             if not progress.commits:
                 continue
         elif answer is not None:
-            _add_members(progress, answer, query)
+            _add_members(progress, answer, query, leaders)
         known[group.group_id] = progress
     shared = [one for one in known.values() if one.group.type == _SHARE]
     assigned = {partition for one in shared for partition in one.members}
@@ -186,12 +190,26 @@ def _add_commits(progress: Progress, answer: Any, query: LagQuery) -> None:
                     progress.commits[name, p.partition_index] = at
 
 
-def _add_members(progress: Progress, answer: Any, query: LagQuery) -> None:
+def _source_topics(answers: Iterable[Any]) -> set[str]:
+    """The topics that members of streams groups read."""
+    return {
+        topic
+        for answer in answers
+        if answer is not None and not isinstance(answer, ClientError)
+        for member in answer.members
+        for topic, _ in task_partitions(answer.topology, member.assignment.active_tasks)
+    }
+
+
+def _add_members(progress: Progress, answer: Any, query: LagQuery, leaders: PartitionLeaders) -> None:
     progress.state = str(answer.group_state)
     for one in answer.members:
         member = Member(str(one.member_id), str(one.client_id), str(one.client_host))
         if progress.group.type == "classic":
             partitions = list(assigned_partitions(one.member_assignment))
+        elif progress.group.type == _STREAMS:
+            tasks = task_partitions(answer.topology, one.assignment.active_tasks)
+            partitions = list(filter(leaders.may_exist, tasks))
         else:
             partitions = [(str(t.topic_name), p) for t in one.assignment.topic_partitions for p in t.partitions]
         if not partitions:

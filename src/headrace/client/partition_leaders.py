@@ -42,6 +42,11 @@ class PartitionLeaders:
             elif topic is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.problems[f"looking up topic '{name}': {error_name(topic)}"] = None
 
+    def may_exist(self, partition: TopicPartition) -> bool:
+        """False for a partition that a topic, which has been asked for and is there, does not have."""
+        leaders = self._leaders.get(partition[0])
+        return leaders is None or partition[1] in leaders
+
     def by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Node id → the partitions that it leads, without those that do not exist or have no leader."""
         led: dict[int, list[TopicPartition]] = {}

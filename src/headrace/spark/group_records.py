@@ -1,7 +1,9 @@
 """The records of ``__consumer_offsets`` and ``__share_group_state`` as columns: what happened in which group.
 
 The layouts are those of :mod:`headrace.groups.record_schemas` and :mod:`headrace.share.records`; here they are read for
-all records of a batch at once, and only what tells of progress is read: commits, share state, members, groups.
+all records of a batch at once, and only what tells of progress is read: commits, share state, members, groups. Those of
+streams groups (KIP-1071), which headrace does not coordinate, are laid out like the ones of consumer groups as far as
+they are read: an epoch comes first in a group's, and only the key of a member's counts.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ SCHEMA = (
 ``epoch`` the generation or epoch of a group; ``members`` of a classic group; ``timestamp`` that of the record.
 """
 
-_TYPES = ("classic", "consumer", "share")
+_TYPES = ("classic", "consumer", "share", "streams")
 _COMMITS = (0, 1)
 _CLASSIC_GROUP = 2
-_GROUP_TYPES = {_CLASSIC_GROUP: 0, 3: 1, 11: 2}
-_MEMBER_TYPES = {5: 1, 10: 2}
-_KNOWN_BESIDES = (4, 6, 7, 8, 9, 12, 13, 14, 15, 16)
-"""Assignments and subscriptions, which tell nothing of progress."""
-_HIGHEST_TYPE = 16
+_GROUP_TYPES = {_CLASSIC_GROUP: 0, 3: 1, 11: 2, 17: 3}
+_MEMBER_TYPES = {5: 1, 10: 2, 19: 3}
+_KNOWN_BESIDES = (4, 6, 7, 8, 9, 12, 13, 14, 15, 16, 18, 20, 21, 22, 23)
+"""Assignments, subscriptions and topologies, which tell nothing of progress."""
+_HIGHEST_TYPE = max(_KNOWN_BESIDES)
 _LAST_COMMIT_VERSION = _LAST_CLASSIC_VERSION = 4
 SHARE_SNAPSHOT, _UPDATE = 0, 1
 _STATE_BATCH_BYTES = 20

@@ -10,6 +10,7 @@ from headrace.client.group_requests import (
     describe_classic_groups,
     describe_consumer_groups,
     describe_share_groups,
+    describe_streams_groups,
 )
 from headrace.errors import ErrorCode
 
@@ -29,6 +30,11 @@ GROUP_SETTINGS = (
 """The configs of a share group that are options too, by Kafka's own names."""
 
 _TIMEOUT_MS = 30_000
+_OTHERS = (
+    ("consumer", describe_consumer_groups),
+    ("classic consumer", describe_classic_groups),
+    ("streams", describe_streams_groups),
+)
 
 
 async def settle(cluster: Cluster, group_id: str, settings: Mapping[str, str], *, only_check: bool = False) -> None:
@@ -60,7 +66,7 @@ async def _exists(cluster: Cluster, group_id: str) -> bool:
     """
     if await _describe(cluster, group_id, describe_share_groups) is not None:
         return True
-    for kind, describe in (("consumer", describe_consumer_groups), ("classic consumer", describe_classic_groups)):
+    for kind, describe in _OTHERS:
         if await _describe(cluster, group_id, describe) is not None:
             raise SourceError(
                 f"'{group_id}' is a {kind} group, not a share group: choose another kafka.group.id, or delete that "

@@ -11,6 +11,7 @@ from headrace.client.group_requests import (
     describe_classic_groups,
     describe_consumer_groups,
     describe_share_groups,
+    describe_streams_groups,
 )
 from headrace.client.offset_commits import commit_offsets
 from headrace.errors import ErrorCode
@@ -62,7 +63,8 @@ async def check_group(cluster: Cluster, group_id: str, timeout_ms: int) -> None:
     :raises SourceError: it has members, who commit for themselves, or is a share group
     :raises ClientError: its coordinator does not tell
     """
-    for describe in (describe_share_groups, describe_consumer_groups, describe_classic_groups):
+    of_types = (describe_share_groups, describe_consumer_groups, describe_classic_groups, describe_streams_groups)
+    for describe in of_types:
         answer = (await cluster.coordinators.ask([group_id], describe, timeout_ms))[group_id]
         if isinstance(answer, ApiMissing) or _is_unknown(answer):
             continue

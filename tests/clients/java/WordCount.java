@@ -10,7 +10,8 @@ import org.apache.kafka.streams.kstream.Produced;
 
 /**
  * Kafka Streams counting words, until its input is closed.
- * Arguments: bootstrap servers, input topic, output topic, application id, state directory, processing guarantee.
+ * Arguments: bootstrap servers, input topic, output topic, application id, state directory, processing guarantee, and
+ * perhaps the group protocol, classic or streams.
  * Prints its state whenever that changes.
  */
 public class WordCount {
@@ -26,6 +27,7 @@ public class WordCount {
         config.put("repartition.purge.interval.ms", "300");
         config.put("auto.offset.reset", "earliest");
         config.put("replication.factor", "1");
+        config.put("group.protocol", args.length > 6 ? args[6] : "classic");
 
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(args[1], Consumed.with(Serdes.String(), Serdes.String()))

@@ -1,0 +1,206 @@
+"""Groups of Kafka Streams' own protocol (KIP-1071), which only Apache Kafka coordinates: what our tools say of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from headrace.admin import AdminClient
+from headrace.cli.main import main
+from headrace.client import Cluster
+from headrace.spark.columns import Records
+from headrace.spark.group_records import COMMIT, GROUP, MEMBER, MEMBER_LEFT, OFFSETS_TOPIC, UNREADABLE, events
+from headrace.spark.group_settings import settle
+from headrace.spark.option_parsing import SourceError
+from headrace.spark.ordered_progress import check_group
+from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce
+from tests.clients.test_java_streams import App
+from tests.support import unique, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+
+PARTITIONS = 2
+LINES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A word count that runs as the streams group `group_id`, with two threads, and what it reads."""
+
+    app: App
+    group_id: str
+    source: str
+
+    @property
+    def repartition(self) -> str:
+        return f"{self.group_id}-KSTREAM-AGGREGATE-STATE-STORE-0000000003-repartition"
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        return {(topic, number) for topic in (self.source, self.repartition) for number in range(PARTITIONS)}
+
+
+@pytest.fixture(scope="module")
+def count(bootstrap_servers: str, kafka_libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Count]:
+    source, counted = (create_topic(bootstrap_servers, unique(kind), PARTITIONS) for kind in ("lines", "counts"))
+    group_id, state = unique("streams"), tmp_path_factory.mktemp("state")
+    app = App(kafka_libs, bootstrap_servers, source, counted, group_id, str(state), "at_least_once", "streams")
+    try:
+        for number in range(PARTITIONS):
+            produce(bootstrap_servers, source, [b"one dog and one more"] * LINES, number)
+        yield Count(app, group_id, source)
+    finally:
+        if app.process.poll() is None:
+            app.process.kill()
+            app.process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Runs our commands."""
+
+    bootstrap_servers: str
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str, status: int = 0) -> tuple[str, str]:
+        """What a command prints, on stdout and on stderr."""
+        self.capsys.readouterr()
+        ended = main([*arguments, "--bootstrap-server", self.bootstrap_servers])
+        said = self.capsys.readouterr()
+        assert ended == status, said
+        return said.out, said.err
+
+    def objects(self, *arguments: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self(*arguments, "--json")[0])
+        return found
+
+
+@pytest.fixture
+def tools(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Tools:
+    return Tools(bootstrap_servers, capsys)
+
+
+def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count) -> None:
+    def at_work() -> list[dict[str, Any]] | None:
+        assert count.app.process.poll() is None, count.app.output[-20:]
+        if not any(one["group"] == count.group_id for one in tools.objects("groups", "list")):
+            return None
+        rows = tools.objects("lag", "show", count.group_id)
+        done = {(row["topic"], row["partition"]) for row in rows if row["lag"] == 0 and row["member_id"]}
+        told = sum(row["committed_offset"] for row in rows if row["topic"] == count.source and row["committed_offset"])
+        return rows if done == count.partitions and told == PARTITIONS * LINES else None
+
+    rows = wait_until(at_work, 120, "all to be counted", 0.5)
+    assert {(row["topic"], row["partition"]) for row in rows} == count.partitions
+    assert {(row["group_type"], row["group_state"]) for row in rows} == {("streams", "Stable")}
+    assert all(row["client_id"].startswith(count.group_id) and row["host"].startswith("/") for row in rows)
+    assert len({row["member_id"] for row in rows}) == 2
+    (listed,) = (one for one in tools.objects("groups", "list", "--streams") if one["group"] == count.group_id)
+    assert listed == {"group": count.group_id, "type": "Streams", "protocol": "streams", "state": "Stable"}
+    table, _ = tools("lag", "show", "--groups-pattern", count.group_id, "--type", "streams")
+    header, *lines, total = table.splitlines()
+    expected = []
+    for topic in sorted((count.source, count.repartition)):
+        members = [row["member_id"] for row in rows if row["topic"] == topic]
+        expected.append([count.group_id, "streams", "Stable", topic, str(len(members)), str(len({*members})), "0"])
+    assert [line.split()[:7] for line in lines] == expected
+    assert total.split()[:2] == ["1", "group"] and header.startswith("GROUP")
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("consumer-groups", "describe"), "is not a consumer group"),
+        (("consumer-groups", "delete"), "is not a consumer group"),
+        (("consumer-groups", "reset-offsets", "--all-topics", "--to-earliest", "--dry-run"), "is not a consumer group"),
+        (("share-groups", "describe"), "is not a share group"),
+    ],
+)
+def test_tools_for_other_groups_say_what_it_is(
+    tools: Tools, count: Count, command: tuple[str, ...], complaint: str
+) -> None:
+    out, err = tools(*command, "--group", count.group_id, status=1)
+    (said,) = err.splitlines()
+    assert complaint in said and count.group_id in said and count.group_id not in out
+
+
+def test_only_the_list_of_all_groups_has_it(tools: Tools, count: Count, bootstrap_servers: str) -> None:
+    for command in ("consumer-groups", "share-groups"):
+        assert count.group_id not in {one["group"] for one in tools.objects(command, "list")}
+    with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2}) as admin:
+        listed = {one.group_id: one for one in admin.list_all_groups(types=["streams"]).result(PATIENCE_S).valid}
+        assert (listed[count.group_id].type, listed[count.group_id].protocol) == ("streams", "streams")
+        committed = admin.list_consumer_group_offsets([count.group_id])[count.group_id].result(PATIENCE_S)
+        assert {(one.topic, one.partition) for one in committed.topic_partitions} <= count.partitions
+        with pytest.raises(KafkaException, match="is not a consumer group") as refused:
+            admin.describe_consumer_groups([count.group_id])[count.group_id].result(PATIENCE_S)
+        assert refused.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
+
+
+def test_spark_queries_leave_it_alone(count: Count, bootstrap_servers: str) -> None:
+    async def on_cluster(check: Callable[[Cluster], Any]) -> None:
+        cluster = Cluster(bootstrap_servers)
+        try:
+            await check(cluster)
+        finally:
+            await cluster.close()
+
+    with pytest.raises(SourceError, match="is a streams group, not a share group"):
+        asyncio.run(on_cluster(lambda cluster: settle(cluster, count.group_id, {})))
+    with pytest.raises(SourceError, match="has consumers that commit offsets themselves"):
+        asyncio.run(on_cluster(lambda cluster: check_group(cluster, count.group_id, 30_000)))
+
+
+def test_its_history_and_what_is_left_of_it(tools: Tools, count: Count, bootstrap_servers: str) -> None:
+    count.app.close()
+    produce(bootstrap_servers, count.source, [b"later"] * 3, 0)
+    rows = {(row["topic"], row["partition"]): row for row in tools.objects("lag", "show", count.group_id)}
+    assert rows.keys() == count.partitions
+    assert {row["member_id"] for row in rows.values()} == {None}
+    assert {row["group_state"] for row in rows.values()} == {"Empty"}
+    assert (rows[count.source, 0]["lag"], rows[count.source, 1]["lag"]) == (3, 0)
+    happened = [row for row in history(bootstrap_servers) if row["group_id"] == count.group_id]
+    assert {row["event"] for row in happened} == {GROUP, MEMBER, MEMBER_LEFT, COMMIT}
+    assert {row["group_type"] for row in happened if row["event"] != COMMIT} == {"streams"}
+    epochs = [row["epoch"] for row in happened if row["event"] == GROUP]
+    assert epochs == sorted(epochs) and epochs[-1] >= 2
+    joined, left = ({row["member_id"] for row in happened if row["event"] == event} for event in (MEMBER, MEMBER_LEFT))
+    assert joined == left and len(joined) == 2
+    last = {(row["topic"], row["partition"]): row["offset"] for row in happened if row["event"] == COMMIT}
+    assert last == {key: row["committed_offset"] for key, row in rows.items()}
+
+
+def history(bootstrap_servers: str) -> list[dict[str, Any]]:
+    """What `__consumer_offsets` says, decoded as columns; none of it unreadable."""
+    found: list[dict[str, Any]] = []
+    with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
+        partitions = reader.list_topics(OFFSETS_TOPIC, PATIENCE_S).topics[OFFSETS_TOPIC].partitions
+        for number in partitions:
+            reader.assign([TopicPartition(OFFSETS_TOPIC, number, 0)])
+            messages = list(iter(partial(_next, reader), None))
+            numbers = np.arange(len(messages), dtype=np.int64)
+            keys = pa.array([one.key() for one in messages], pa.binary())
+            values = pa.array([one.value() for one in messages], pa.binary())
+            found += events(Records(numbers, numbers, numbers, keys, values), OFFSETS_TOPIC, number).to_pylist()
+    assert UNREADABLE not in {row["event"] for row in found}
+    return found
+
+
+def _next(reader: Consumer) -> Message | None:
+    """The next record; None at the end of the partition."""
+    message = reader.poll(PATIENCE_S)
+    assert message is not None
+    if message.error() is None:
+        return message
+    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+    return None

@@ -1,0 +1,55 @@
+"""What the tasks of a streams group read (KIP-1071), as its coordinator describes them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from headrace.client.cluster import TopicMetadata
+from headrace.client.group_requests import task_partitions
+from headrace.client.partition_leaders import PartitionLeaders
+from headrace.errors import ErrorCode
+
+
+def topology(**subtopologies: tuple[list[str], list[str]]) -> Any:
+    """By id: source topics, repartition topics."""
+    return SimpleNamespace(
+        subtopologies=[
+            SimpleNamespace(
+                subtopology_id=name,
+                source_topics=sources,
+                repartition_source_topics=[SimpleNamespace(name=topic) for topic in repartition],
+            )
+            for name, (sources, repartition) in subtopologies.items()
+        ]
+    )
+
+
+def tasks(**partitions: list[int]) -> list[Any]:
+    return [SimpleNamespace(subtopology_id=name, partitions=numbers) for name, numbers in partitions.items()]
+
+
+def test_each_task_reads_its_partition_of_every_source_topic() -> None:
+    found = task_partitions(
+        topology(one=(["orders", "returns"], []), two=([], ["by-word"])), tasks(one=[0, 2], two=[1])
+    )
+    assert sorted(found) == [("by-word", 1), ("orders", 0), ("orders", 2), ("returns", 0), ("returns", 2)]
+
+
+def test_a_topology_that_is_not_known_yet_says_nothing() -> None:
+    for unknown in (None, SimpleNamespace(subtopologies=None), topology(other=(["orders"], []))):
+        assert list(task_partitions(unknown, tasks(one=[0]))) == []
+
+
+def test_only_a_topic_that_is_there_can_lack_a_partition() -> None:
+    class Cluster:
+        async def metadata(self, topics: list[str]) -> dict[str, Any]:
+            there = TopicMetadata("orders", UUID(int=1), {0: 1, 1: -1})
+            return {name: there if name == "orders" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for name in topics}
+
+    leaders = PartitionLeaders(Cluster())  # type: ignore[arg-type]
+    asyncio.run(leaders.learn(["orders", "gone"]))
+    asked = [("orders", 0), ("orders", 1), ("orders", 2), ("gone", 0), ("never looked up", 5)]
+    assert [leaders.may_exist(one) for one in asked] == [True, True, False, True, True]
