@@ -60,24 +60,30 @@ def test_a_deleted_topic_is_gone_on_without(
     assert len(warnings(caplog)) == 1
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
 def test_a_topic_made_again_between_two_looks_is_read_from_its_beginning(
-    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture, partitions: int
 ) -> None:
-    """Though it has more records by now than the old one had."""
-    topics = Topics.create(bootstrap_servers, 2)
+    """Though it has more records by now than the old one had; and fewer partitions, or more."""
+    topics = Topics.create(bootstrap_servers, 2, partitions=2)
     first, second = topics.names
-    topics.produce(0, [10])
-    topics.produce(1, [20])
+    for partition in topics.numbers:
+        topics.produce(0, [10], partition)
+        topics.produce(1, [20], partition)
     strict, lenient = Query(topics), Query(topics, **GOES_ON)
-    strict.step()
-    lenient.step()
+    assert len(strict.step()) == len(lenient.step()) == 4
     topics.drop(second)
+    topics.partitions = partitions
     topics.add(second)
     topics.produce(1, [1, 2, 3])
+    topics.produce(1, [4], partitions - 1)
     topics.produce(0, [30])
     with pytest.raises(SourceError, match=f"'{second}' was deleted and made again: set failOnDataLoss=false to read"):
         strict.step()
-    assert lenient.until_idle() == [(second, 0, 0), (second, 0, 1), (second, 0, 2), (first, 0, 1)]
+    new, old = [(second, 0, 0), (second, 0, 1), (second, 0, 2)], (first, 0, 1)
+    expected = {1: [*new, (second, 0, 3), old], 3: [*new, old, (second, 2, 0)]}
+    assert lenient.until_idle() == expected[partitions]
+    assert sorted(lenient.offset[second].values()) == {1: [4], 3: [0, 1, 3]}[partitions]
     assert len(warnings(caplog)) == 1
 
 
@@ -126,6 +132,23 @@ def test_records_that_go_before_they_are_read(bootstrap_servers: str, caplog: py
     assert lenient.until_idle() == []
     with pytest.raises(SourceError, match=r"set failOnDataLoss=false"):
         batch(topics, startingOffsets=f'{{"{first}": {{"0": 0}}, "{second}": {{"0": 0}}}}')
+
+
+@pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": 2}, {"maxTaskIdleMs": 3_600_000}])
+def test_records_that_went_before_a_micro_batch_is_planned(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture, options: dict[str, object]
+) -> None:
+    topics = Topics.create(bootstrap_servers, 2)
+    first, second = topics.names
+    topics.produce(0, range(10, 110, 10))
+    topics.produce(1, [75, 200])
+    strict, lenient = Query(topics, **options), Query(topics, **options, **GOES_ON)
+    topics.drop_records(0, 6)
+    with pytest.raises(SourceError, match=r"its log begins at 6; set failOnDataLoss=false to go on without it"):
+        strict.until_idle()
+    expected = [(first, 0, 6), (second, 0, 0), (first, 0, 7), (first, 0, 8), (first, 0, 9), (second, 0, 1)]
+    assert lenient.until_idle() == (expected[:-1] if "maxTaskIdleMs" in options else expected)
+    assert warnings(caplog) == [f"offsets 0 to 5 of {first}-0 are passed over: its log begins at 6"]
 
 
 def test_a_topic_that_goes_before_it_is_read(bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
