@@ -42,6 +42,10 @@ class Query:
         self.offset = end
         return rows
 
+    def replay(self, end: JsonOffsets) -> list[Place]:
+        """The micro-batch that was under way, as a restart reads it again."""
+        return _rows(self.reader, self.reader.partitions(self.offset, end))
+
     def until_idle(self) -> list[Place]:
         """Micro-batches until there is no new one: their rows by task."""
         rows: list[Place] = []
