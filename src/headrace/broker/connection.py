@@ -29,11 +29,13 @@ from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES
 from .together import Later
 
 if TYPE_CHECKING:
+    from headrace.handlers.produce_heads import ProduceHeads
+
     from .server import Server
 
 log = logging.getLogger("headrace.server")
 
-_API_VERSIONS = 18
+_PRODUCE, _API_VERSIONS = 0, 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         "_context",
         "_frame",
         "_frame_used",
+        "_heads",
         "_paused",
         "_requests",
         "_writable",
@@ -82,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
         self._frame_used = 0
         self._context: RequestContext | None = None
+        self._heads: ProduceHeads | None = None
         self._answers: list[bytes | memoryview] = []
         self._requests: deque[memoryview] = deque()
         self._writable = True
@@ -185,7 +189,17 @@ class Connection(asyncio.BufferedProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _request(self, frame: memoryview) -> None:
-        started = perf_counter()
+        started, failure = perf_counter(), None
+        if self._heads is not None:
+            try:
+                answer = self._heads.serve(frame)
+            except Exception as error:
+                failure = error
+            else:
+                if answer is not None:
+                    self._answers.append(answer)
+                    self.server.metrics.requests[_PRODUCE].answered(started, answer)
+                    return
         try:
             header = request_header(frame)
             api = APIS.get(header.api_key)
@@ -205,6 +219,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         context = self._context_of(header, adapted.legacy)
         try:
+            if failure is not None:
+                raise failure
             response = handlers.handler(header.api_key)(self.server.broker, adapted.request, context)
         except CloseConnection as reason:
             self._close("%s", reason)
@@ -220,6 +236,15 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answer(response, adapted, header, wire)
             self.server.metrics.requests[header.api_key].answered(started, response)
+        if header.api_key == _PRODUCE:
+            self._learn(frame, header.body_offset)
+
+    def _learn(self, frame: memoryview, body_offset: int) -> None:
+        if self._heads is None:
+            from headrace.handlers.produce_heads import ProduceHeads  # who only consumes does without
+
+            self._heads = ProduceHeads(self.server.broker)
+        self._heads.learn(frame, body_offset)
 
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
         """Mostly that of the request before: the same client in the same version."""

@@ -20,6 +20,9 @@ MAX_QUEUED_BYTES = 8 * 1024 * 1024
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """The buffer that all connections receive into: the most that is read from one of them at a time."""
 
+MAX_PRODUCE_HEADS = 1000
+"""Of so many partitions a connection remembers how requests to produce to them begin; of one more it begins anew."""
+
 COPY_READ_BYTES = 1024 * 1024
 """How much of a log is read at a time to copy records to a dead-letter queue."""
 

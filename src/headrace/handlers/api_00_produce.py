@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import CRC_START, HEADER_BYTES, TRANSACTIONAL_BIT, header_at
+from headrace.log.batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT, header_at
 from headrace.log.partition_log import PartitionLog
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 from headrace.wire.produce import (
@@ -29,7 +29,6 @@ from . import CloseConnection, RequestContext
 _ACKS = (-1, 0, 1)
 _FIRST_THAT_KNOWS_ABORTABLE = 11
 _FIRST_THAT_TAKES_PART = 12
-_ATTRIBUTES_LOW_BYTE = CRC_START + 1
 
 
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Any:
@@ -63,7 +62,7 @@ def _append(
     records = data.records
     if not records:
         return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD))
-    if len(records) >= HEADER_BYTES and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+    if len(records) >= HEADER_BYTES and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         refusal = _take_part(broker, request.transactional_id, log, records, context.api_version)
         if refusal is not None:
             return _refused(data.index, refusal)

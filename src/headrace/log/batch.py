@@ -27,6 +27,9 @@ LENGTH_OVERHEAD = 12
 CRC_START = 21
 """Where the part covered by the CRC starts."""
 
+ATTRIBUTES_LOW_BYTE = CRC_START + 1
+"""Where the byte with all the bits of the attributes stands that mean anything."""
+
 EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
 """Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is found among garbage."""
 

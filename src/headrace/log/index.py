@@ -79,7 +79,8 @@ class TimeIndex(_Index):
 
     def add(self, timestamp: int, relative_offset: int) -> None:
         """Note the largest timestamp so far; one that is not larger than the last entry's adds nothing."""
-        if timestamp > (self.entry(len(self) - 1)[0] if self.data else -1):
+        data = self.data
+        if timestamp > (_LONG.unpack_from(data, len(data) - self.entry_bytes)[0] if data else -1):
             self.data += _TIME_ENTRY.pack(timestamp, relative_offset)
 
     def entry(self, number: int) -> tuple[int, int]:

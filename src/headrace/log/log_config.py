@@ -40,6 +40,11 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def is_flushed(self) -> bool:
+        """Whether flush.messages or flush.ms ask for more than the page cache."""
+        return self.flush_messages != FOREVER or self.flush_ms != FOREVER
+
+    @property
     def longest_segment_ms(self) -> int:
         """segment.ms, or max.compaction.lag.ms if that is less, as only closed segments are compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from struct import Struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from kio.schema.produce.v13 import response as kio_response
 
@@ -20,7 +20,7 @@ from headrace import varint
 from headrace.errors import ErrorCode
 
 from .fields import ID_BYTES, array_length, nullable_string, span, topic_id_of
-from .frames import skip_tagged_fields
+from .frames import SIZE, BadFrame, skip_tagged_fields
 from .writer import NO_TIME
 from .writer import writer as general_writer
 
@@ -134,6 +134,68 @@ def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
         partitions.append(PartitionProduceData(index, None if end < start else frame[start:end]))
         offset = skip_tagged_fields(frame, max(start, end))
     return TopicProduceData(topic_id, tuple(partitions)), skip_tagged_fields(frame, offset)
+
+
+# A request for one partition ------------------------------------------------------------------------------------------
+
+_API_AND_VERSION, _CORRELATION_ID = slice(0, 4), slice(4, 8)
+_THIS = Struct(">hh").pack(API_KEY, VERSION)
+_TO_ONE = Struct(">BBhiB16sBi")
+"""What stands between a request's header and the records when they are all for one partition: no tagged fields, no
+transactional id, acks, timeout, one topic, its id, one partition, its index."""
+_SHAPE_OF_ONE = (0, 0, 2, 2)
+_TAIL = b"\0\0\0"
+"""What stands behind the records then: the tagged fields of partition, topic and request, of which there are none."""
+_ANSWER_TO_ONE = Struct(">iiBB16sBihqqqBQ")
+"""The whole frame of its answer: size, correlation id, no tagged fields, one topic, its id, one partition, its index,
+no error, base offset, append time, log start offset, an empty array of record errors, and zeros to the end."""
+
+
+class Head(NamedTuple):
+    """How a request for one partition begins.
+
+    :ivar end: where the length of the records begins
+    """
+
+    end: int
+    acks: int
+    topic_id: uuid.UUID
+    partition: int
+
+
+def head(frame: memoryview, body_offset: int) -> Head | None:
+    """The head of a request whose header's fixed part ends at ``body_offset``; None when it is for more than one."""
+    end = body_offset + _TO_ONE.size
+    if frame[_API_AND_VERSION] != _THIS or len(frame) < end:
+        return None
+    tags, transactional_id, acks, _, topics, topic_id, partitions, index = _TO_ONE.unpack_from(frame, body_offset)
+    if (tags, transactional_id, topics, partitions) != _SHAPE_OF_ONE:
+        return None
+    return Head(end, acks, topic_id_of(topic_id), index)
+
+
+def head_bytes(frame: memoryview, end: int) -> bytes:
+    """What the next request with the same head has in the same place: all of it but the correlation id."""
+    return bytes(frame[_API_AND_VERSION]) + bytes(frame[_CORRELATION_ID.stop : end])
+
+
+def records_behind(frame: memoryview, head_end: int) -> memoryview | None:
+    """The records of a request for one partition, a view of ``frame``; None when they are null, or more follows."""
+    try:
+        start, end = span(frame, head_end)
+    except (BadFrame, IndexError, ValueError):
+        return None
+    return frame[start:end] if start <= end and frame[end:] == _TAIL else None
+
+
+def answer_to_one(
+    frame: memoryview, topic_id: bytes, partition: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
+) -> bytes:
+    """The whole frame that answers a request for one partition: its records are appended."""
+    offsets = (base_offset, log_append_time_ms, log_start_offset)
+    size = _ANSWER_TO_ONE.size - SIZE.size
+    (correlation_id,) = SIZE.unpack_from(frame, _CORRELATION_ID.start)
+    return _ANSWER_TO_ONE.pack(size, correlation_id, 0, 2, topic_id, 2, partition, 0, *offsets, 1, 0)
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceRequest, int]]:

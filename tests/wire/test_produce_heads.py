@@ -1,0 +1,234 @@
+"""A connection that produces again to where it has produced before is served as one that comes for the first time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import crc32c
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from headrace import Broker
+from headrace.broker.limits import MAX_PRODUCE_HEADS
+from headrace.errors import ErrorCode
+from headrace.handlers.produce_heads import ProduceHeads
+from headrace.log.partition_log import PartitionLog
+from tests.clients.confluent import admin, consumer, create_topic, set_configs, take
+from tests.raw import Connection, batch, connection, with_byte_changed
+from tests.support import unique, wait_until
+
+PRODUCE, METADATA, VERSION = 0, 3, 13
+ATTRIBUTES_LOW_BYTE = 22
+
+
+def topic_id(client: Connection, topic: str) -> UUID:
+    (found,) = client.ask(
+        METADATA, 12, topics=[{"topic_id": UUID(int=0), "name": topic}], allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    ).topics  # fmt: skip
+    return UUID(str(found.topic_id))
+
+
+def send(
+    client: Connection, topic: UUID, records: bytes | None, partition: int = 0, acks: int = -1, timeout_ms: int = 30_000
+) -> tuple[int, int, int]:
+    data = {"topic_id": topic, "partition_data": [{"index": partition, "records": records}]}
+    return client.send_message(
+        PRODUCE, VERSION, transactional_id=None, acks=acks, timeout=timeout_ms, topic_data=[data]
+    )
+
+
+def produce(client: Connection, topic: UUID, records: bytes | None, partition: int = 0) -> Any:
+    """What is answered for the partition; None when the connection is closed instead."""
+    sent = send(client, topic, records, partition)
+    try:
+        answer = client.receive_message(sent)
+    except (AssertionError, ConnectionError):
+        return None
+    assert answer.responses[0].topic_id == topic
+    (one,) = answer.responses[0].partition_responses
+    assert one.index == partition
+    return one
+
+
+def new_topic(bootstrap_servers: str, partitions: int = 1) -> str:
+    """A topic with these partitions, each of which can be produced to: which Kafka's broker learns a little later."""
+    name = create_topic(bootstrap_servers, unique("again"), partitions)
+    with connection(bootstrap_servers) as client:
+        found = topic_id(client, name)
+        for partition in range(partitions):
+            has_leader(client, found, partition)
+    return name
+
+
+def has_leader(client: Connection, topic: UUID, partition: int = 0) -> None:
+    """Wait until what is wrong with a batch is all that is wrong."""
+    wrong = with_byte_changed(batch([b"x"]), 64)
+    wait_until(lambda: produce(client, topic, wrong, partition).error_code == ErrorCode.CORRUPT_MESSAGE, 10, "a leader")
+
+
+@contextmanager
+def used(bootstrap_servers: str, topic: str, partition: int = 0) -> Iterator[tuple[Connection, UUID]]:
+    """A connection that has produced to the partition before."""
+    with connection(bootstrap_servers) as client:
+        found = topic_id(client, topic)
+        for _ in range(2):
+            assert produce(client, found, batch([b"before"]), partition).error_code == ErrorCode.NONE
+        yield client, found
+
+
+def test_records_follow_each_other_in_each_partition(bootstrap_servers: str) -> None:
+    name = new_topic(bootstrap_servers, 3)
+    with connection(bootstrap_servers) as client:
+        found = topic_id(client, name)
+        for n in range(30):
+            one = produce(client, found, batch([b"%d" % n, b"and"]), n % 3)
+            assert (one.error_code, one.base_offset, one.log_start_offset) == (ErrorCode.NONE, n // 3 * 2, 0)
+            assert one.log_append_time is None
+    with consumer(bootstrap_servers, unique("group"), auto_offset_reset="earliest") as source:
+        source.subscribe([name])
+        read = [message for message in take(source, 60) if message.value() != b"and"]
+    expected = {(n % 3, n // 3 * 2, b"%d" % n) for n in range(30)}
+    assert {(message.partition(), message.offset(), message.value()) for message in read} == expected
+
+
+def test_pipelined_requests_are_answered_in_order(bootstrap_servers: str) -> None:
+    name = new_topic(bootstrap_servers)
+    with used(bootstrap_servers, name) as (client, found):
+        sent = [send(client, found, batch([b"%d" % n])) for n in range(20)]
+        answers = [client.receive_message(one).responses[0].partition_responses[0] for one in sent]
+    assert [one.base_offset for one in answers] == list(range(2, 22))
+
+
+def with_attributes(bits: int) -> bytes:
+    """A batch with these attributes, and the right checksum."""
+    changed = bytearray(batch([b"x"]))
+    changed[ATTRIBUTES_LOW_BYTE] = bits
+    struct.pack_into(">I", changed, 17, crc32c.crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+UNUSUAL = {
+    "null": None,
+    "nothing": b"",
+    "a byte": b"\0",
+    "half a header": batch([b"x"])[:40],
+    "a batch cut short": batch([b"x"])[:-1],
+    "a batch and a byte": batch([b"x"]) + b"\0",
+    "two batches": batch([b"x"]) * 2,
+    "a wrong checksum": with_byte_changed(batch([b"x"]), 64),
+    "magic 1": batch([b"x"], magic=1),
+    "a transactional batch": batch([b"x"], transactional=True),
+    "a control batch": with_attributes(0x20),
+    "an unknown codec": with_attributes(0x07),
+    "append time": with_attributes(0x08),
+    "a time in a year": batch([b"x"], timestamp_ms=4_000_000_000_000),
+    "a producer without a sequence": batch([b"x"], producer_id=7, producer_epoch=0),
+    "a batch that is too large": batch([b"x" * 1_100_000]),
+}
+
+
+@pytest.mark.parametrize("records", UNUSUAL.values(), ids=UNUSUAL.keys())
+def test_what_is_unusual_is_answered_as_the_first_time(
+    bootstrap_servers: str, target: str, records: bytes | None
+) -> None:
+    if records is None and target == "kafka":
+        pytest.skip("Kafka 4.3.1 never answers null records")
+    name = new_topic(bootstrap_servers)
+    with used(bootstrap_servers, name) as (client, found):
+        with connection(bootstrap_servers) as other:
+            first = produce(other, found, records)
+        again = produce(client, found, records)
+        if first is None:
+            assert again is None
+            return
+        kept = int(not first.error_code)  # then a record was appended each time
+        assert (again.error_code, again.error_message) == (first.error_code, first.error_message)
+        assert again.base_offset == first.base_offset + kept
+        assert produce(client, found, batch([b"after"])).base_offset == 2 + 2 * kept
+
+
+def test_a_batch_sent_again_is_not_written_again(bootstrap_servers: str) -> None:
+    name = new_topic(bootstrap_servers)
+    sequence = [batch([b"x", b"y"], producer_id=90_001, producer_epoch=0, base_sequence=n) for n in (0, 2, 4)]
+    with connection(bootstrap_servers) as client:
+        found = topic_id(client, name)
+        offsets = [produce(client, found, sequence[n]).base_offset for n in (0, 0, 1, 1, 0, 2)]
+        assert offsets == [0, 0, 2, 2, 0, 4]
+        gap = batch([b"x"], producer_id=90_001, producer_epoch=0, base_sequence=99)
+        assert produce(client, found, gap).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_other_acks_are_heeded(bootstrap_servers: str) -> None:
+    name = new_topic(bootstrap_servers)
+    with used(bootstrap_servers, name) as (client, found):
+        for _ in range(3):
+            send(client, found, batch([b"unanswered"]), acks=0)
+        one = client.receive_message(send(client, found, batch([b"x"]), acks=1)).responses[0].partition_responses[0]
+        assert one.base_offset == 5
+        invalid = client.receive_message(send(client, found, batch([b"x"]), acks=2)).responses[0]
+        assert invalid.partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_configs_that_change_count_at_once(bootstrap_servers: str) -> None:
+    name = new_topic(bootstrap_servers)
+    with used(bootstrap_servers, name) as (client, found):
+        set_configs(bootstrap_servers, ResourceType.TOPIC, name, message_timestamp_type="LogAppendTime")
+        wait_until(lambda: produce(client, found, batch([b"x"])).log_append_time, 10, "an append time")
+        set_configs(bootstrap_servers, ResourceType.TOPIC, name, flush_messages="1", max_message_bytes="100")
+        wait_until(
+            lambda: produce(client, found, batch([b"x" * 200])).error_code == ErrorCode.MESSAGE_TOO_LARGE,
+            10,
+            "a refusal",
+        )
+        assert produce(client, found, batch([b"x"])).error_code == ErrorCode.NONE
+
+
+def test_a_topic_that_is_deleted_and_made_again(bootstrap_servers: str) -> None:
+    name = new_topic(bootstrap_servers)
+    with used(bootstrap_servers, name) as (client, found):
+        admin(bootstrap_servers).delete_topics([name])[name].result(30)
+        wait_until(
+            lambda: produce(client, found, batch([b"x"])).error_code == ErrorCode.UNKNOWN_TOPIC_ID,
+            10,
+            "the topic's end",
+        )
+        create_topic(bootstrap_servers, name)
+        assert produce(client, found, batch([b"x"])).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert produce(client, topic_id(client, name), batch([b"x"])).base_offset == 0
+
+
+def test_a_failure_is_answered_and_the_connection_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Broker() as broker:
+        name = create_topic(broker.bootstrap_servers, "again")
+        with used(broker.bootstrap_servers, name) as (client, found):
+            with monkeypatch.context() as patched:
+                patched.setattr(PartitionLog, "append", lambda *_, **__: 1 // 0)
+                assert produce(client, found, batch([b"x"])).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert produce(client, found, batch([b"x"])).base_offset == 2
+
+
+def test_what_a_connection_remembers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is remembered: else this whole file would be of the ordinary way."""
+    served: list[bool] = []
+    serve = ProduceHeads.serve
+
+    def counted(heads: ProduceHeads, frame: memoryview) -> bytes | None:
+        answer = serve(heads, frame)
+        served.append(answer is not None)
+        assert len(heads._known) <= MAX_PRODUCE_HEADS
+        return answer
+
+    monkeypatch.setattr(ProduceHeads, "serve", counted)
+    with Broker() as broker:
+        create_topic(broker.bootstrap_servers, "wide", MAX_PRODUCE_HEADS + 10)
+        with used(broker.bootstrap_servers, "wide") as (client, found):
+            assert served == [True]
+            for partition in (*range(MAX_PRODUCE_HEADS + 10), 0, 0):
+                assert produce(client, found, batch([b"x"]), partition).error_code == ErrorCode.NONE
+    assert served[1] and served[-1], "a head that was forgotten is learnt again"
+    assert served.count(True) == 3
