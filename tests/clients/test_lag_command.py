@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -73,6 +74,23 @@ def test_what_is_not_there_is_a_failure_after_the_rest_was_shown(run: Run, team:
     *_, total, complaint = run(f"{team}-a", f"{team}-c", status=1)
     assert total.startswith("1 group ")
     assert complaint == f"headrace lag show: group '{team}-c' is not there"
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
+    run: Run, bootstrap_servers: str, on_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_topic(bootstrap_servers, unique("t"))
+    odd = f"[/b]\x1b[1m\n日本:{topic}:"
+    asked = ConsumerGroupTopicPartitions(odd, [TopicPartition(topic, 0, 0)])
+    admin(bootstrap_servers).alter_consumer_group_offsets([asked])[odd].result(PATIENCE_S)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: on_terminal, raising=False)
+    lines = run(odd, "--no-time-lag")
+    (shown,) = (line.split() for line in lines if "日本" in line)
+    assert shown == [rf"[/b]\x1b[1m\n日本:{topic}:", "classic", "Empty", topic, "1", "0", "0", "-"]
+    *_, complaint = run(odd + "\n", status=1)
+    assert complaint.startswith(r"headrace lag show: group '[/b]\x1b[1m\n日本")
 
 
 @pytest.mark.parametrize(

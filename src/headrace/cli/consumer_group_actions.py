@@ -32,7 +32,7 @@ from .group_actions import (
     timeout_s,
 )
 from .progress import in_steps
-from .tables import Column, as_json, table
+from .tables import Column, as_json, one_line, table
 
 _LIST_WIDTH = 15
 _LIST_GAP = 10
@@ -79,7 +79,7 @@ def _list(admin: AdminClient, options: Namespace) -> None:
         return
     if options.state is None and options.type is None:
         for one in groups:
-            print(one.group_id)
+            print(one_line(one.group_id))
         return
     width = _LIST_GAP + max([_LIST_WIDTH, *(len(one.group_id) for one in groups)])
     columns, rows = [Column("GROUP", width)], [[one.group_id] for one in groups]
@@ -299,6 +299,6 @@ def _target(member: MemberDescription) -> list[TopicPartition]:
 
 def _say_how_it_is(group: ConsumerGroupDescription) -> None:
     if group.state_name == "Empty":
-        print(f"\nConsumer group '{group.group_id}' has no active members.", file=sys.stderr)
+        print(f"\nConsumer group '{one_line(group.group_id)}' has no active members.", file=sys.stderr)
     elif group.state_name in _REBALANCING:
-        print(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.", file=sys.stderr)
+        print(f"\nWarning: Consumer group '{one_line(group.group_id)}' is rebalancing.", file=sys.stderr)

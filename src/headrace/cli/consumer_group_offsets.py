@@ -38,7 +38,7 @@ from .group_actions import (
     with_scope,
 )
 from .progress import in_steps
-from .tables import Column, as_json, table
+from .tables import Column, as_json, one_line, table
 
 Plan = dict[str, dict[Key, int]]
 """Offsets of groups: group id → partition → offset."""
@@ -291,7 +291,7 @@ def _say_forgotten(group_id: str, errors: Mapping[Key, BaseException | None], op
         print(as_json({"topic": topic, "partition": number, "error": reason} for topic, number, reason in rows))
     else:
         if not any(errors.values()):
-            print(f"Request succeeded for deleting offsets from group {group_id}.")
+            print(f"Request succeeded for deleting offsets from group {one_line(group_id)}.")
         lines = [(*row[:2], "Successful" if row[2] is None else f"Error: {row[2]}") for row in rows]
         print(f"\n{table([TOPIC, PARTITION, Column('STATUS', None)], lines)}")
     where: dict[str, list[Key]] = {}

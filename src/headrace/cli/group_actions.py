@@ -20,7 +20,7 @@ from headrace.admin import AdminClient, GroupListing
 
 from .client_options import client_config, must_answer
 from .errors import BadUsage, Failure
-from .tables import Column, as_json, table
+from .tables import Column, as_json, one_line, table
 
 GROUPS_AT_ONCE = 100
 """How many groups are asked for, or changed, in one go: what is in memory and in flight does not grow with the rest."""
@@ -229,7 +229,7 @@ def say_deleted(kind: str, reasons: Mapping[str, str | None], options: Namespace
     if options.json:
         print(as_json({"group": group_id, "error": reason} for group_id, reason in reasons.items()))
     else:
-        deleted = [f"'{group_id}'" for group_id, reason in reasons.items() if reason is None]
+        deleted = [f"'{one_line(group_id)}'" for group_id, reason in reasons.items() if reason is None]
         if len(deleted) == len(reasons):
             print(f"Deletion of requested {kind} ({', '.join(deleted)}) was successful.")
         elif deleted:
@@ -248,7 +248,7 @@ def say_reset(rows: Sequence[tuple[str, str, int, int]], options: Namespace) -> 
 
 def warn(text: str) -> None:
     """Say something on stderr that is no failure."""
-    print(f"Warn: {text}", file=sys.stderr)
+    print(f"Warn: {one_line(text)}", file=sys.stderr)
 
 
 def is_error(error: BaseException, *names: str) -> bool:

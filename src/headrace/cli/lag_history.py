@@ -104,7 +104,7 @@ def run(options: Namespace) -> int:
     report = _make(options, config, period)
     groups = report.groups
     print(as_json(group.as_row() for group in groups) if options.json else _table(groups))
-    print(f"{len(groups)} groups; look at {options.out / _REPORT}", file=sys.stderr)
+    print(f"{len(groups)} group{'' if len(groups) == 1 else 's'}; look at {options.out / _REPORT}", file=sys.stderr)
     return 0
 
 

@@ -16,7 +16,7 @@ from .client_options import client_config, client_options, connection_settings
 from .errors import BadUsage, Failure
 from .group_options import known_words
 from .options import positive_seconds
-from .tables import Column, as_json, table
+from .tables import Column, as_json, one_line, table
 
 if TYPE_CHECKING:
     from headrace.client.lag_rows import LagPart, LagQuery, LagRow
@@ -129,8 +129,11 @@ async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None
             await _watch(cluster, query, options)
         else:
             while True:
-                _print(await _snapshot(cluster, query), options, on_terminal)
+                part = await _snapshot(cluster, query)
+                _print(part, options, on_terminal)
                 print(flush=True)
+                for one in part.warnings[:_COMPLAINTS_SHOWN]:
+                    print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
                 await asyncio.sleep(options.watch)
     finally:
         await cluster.close()
@@ -160,7 +163,9 @@ async def _watch(cluster: Any, query: LagQuery, options: Namespace) -> None:
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             part = await _snapshot(cluster, query)
-            title = time.strftime("%H:%M:%S") + "".join(f"\n{one}" for one in part.warnings[:_COMPLAINTS_SHOWN])
+            title = time.strftime("%H:%M:%S") + "".join(
+                f"\n{one_line(one)}" for one in part.warnings[:_COMPLAINTS_SHOWN]
+            )
             live.update(_rich(part.rows, options, title), refresh=True)
             await asyncio.sleep(options.watch)
 
@@ -180,20 +185,20 @@ def _print(part: LagPart, options: Namespace, on_terminal: bool) -> None:
 def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
     from rich import box
     from rich.table import Table
+    from rich.text import Text  # a string would be taken for markup, and ids of groups may have brackets
+
+    def text(value: object, missing: str) -> Text:
+        return Text(missing if value is None else one_line(str(value)))
 
     columns, lines = _lines(rows, options.partitions)
     total = _total(rows, columns)
-    made = Table(box=box.SIMPLE_HEAD, show_footer=True, caption=title, caption_justify="left")
+    made = Table(box=box.SIMPLE_HEAD, show_footer=True, caption=title and Text(title), caption_justify="left")
     for column, sum_ in zip(columns, total, strict=True):
         right = column in ("PARTITION", "PARTITIONS", "MEMBERS", "POSITION", "END", "LAG", "TIME-LAG")
-        made.add_column(column, footer=_text(sum_, ""), justify="right" if right else "left", overflow="fold")
+        made.add_column(column, footer=text(sum_, ""), justify="right" if right else "left", overflow="fold")
     for line in lines:
-        made.add_row(*(_text(value, "-") for value in line))
+        made.add_row(*(text(value, "-") for value in line))
     return made
-
-
-def _text(value: object, missing: str) -> str:
-    return missing if value is None else str(value)
 
 
 def _lines(rows: Sequence[LagRow], by_partition: bool) -> tuple[list[str], list[list[object]]]:

@@ -16,13 +16,14 @@ from headrace import __version__
 
 from .commands import COMMANDS, Command, load
 from .errors import Failure
+from .tables import one_line
 
 
 class _Parser(ArgumentParser):
     """An argument parser whose complaints are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 def _parser() -> ArgumentParser:
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has said what there is to say
         return int(end.code or 0)
     except Failure as failure:
-        print(f"headrace {name}: {failure}", file=sys.stderr)
+        print(f"headrace {name}: {one_line(str(failure))}", file=sys.stderr)
         return failure.status
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

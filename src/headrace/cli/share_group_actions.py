@@ -36,7 +36,7 @@ from .group_actions import (
     with_scope,
 )
 from .progress import in_steps
-from .tables import Column, as_json, table
+from .tables import Column, as_json, one_line, table
 
 Offsets = dict[TopicPartition, SharePartitionOffsetInfo]
 
@@ -59,7 +59,7 @@ def _list(admin: AdminClient, options: Namespace) -> None:
         print(as_json({"group": group_id, "state": state} for group_id, state in rows))
     elif options.state is None:
         for group_id, _ in rows:
-            print(group_id)
+            print(one_line(group_id))
     else:
         print(table([GROUP, Column("STATE", None)], rows))
     if result.errors:
@@ -98,7 +98,7 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
 def _show_offsets(group: ShareGroupDescription, offsets: Offsets, options: Namespace) -> list[dict[str, Any]]:
     infos = sorted(offsets.items(), key=lambda item: partition_key(item[0]))
     if not infos and not options.json:
-        print(f"\nShare group '{group.group_id}' has no offset information.")
+        print(f"\nShare group '{one_line(group.group_id)}' has no offset information.")
     elif not options.json:
         columns = [GROUP, TOPIC, PARTITION, Column("START-OFFSET", 13), Column("LAG", None)]
         rows: list[list[object]] = [
@@ -273,4 +273,4 @@ def _state(state: ConsumerGroupState) -> str:
 
 
 def _say_that_nobody_is_there(group: ShareGroupDescription) -> None:
-    print(f"\nShare group '{group.group_id}' has no active members.", file=sys.stderr)
+    print(f"\nShare group '{one_line(group.group_id)}' has no active members.", file=sys.stderr)
