@@ -1,4 +1,4 @@
-"""Addresses, settings and properties files."""
+"""Addresses, settings and properties files, and what is before the options: the name of a command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
+from headrace.cli.main import main
 from headrace.cli.options import Address, address, properties, setting
 
 
@@ -26,6 +27,27 @@ def test_addresses_are_read_and_printed_alike(text: str, expected: Address) -> N
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         address(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("lag", "headrace lag: the following arguments are required: COMMAND; see headrace lag --help"),
+        ("lag shwo", "headrace lag: argument COMMAND: invalid choice: 'shwo' (choose from "),
+        ("perf", "headrace perf: the following arguments are required: COMMAND; see headrace perf --help"),
+        ("topics", "headrace: argument COMMAND: invalid choice: 'topics' (choose from "),
+    ],
+)
+def test_half_a_command_says_what_is_missing(line: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(complaint) and ("'serve'" in said) == (line == "topics")
+
+
+def test_commands_of_one_kind_have_a_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lag", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "show how far" in said and "history" in said and "serve" not in said
 
 
 def test_settings_keep_what_follows_the_first_equals_sign() -> None:

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import AcknowledgeType, ConsumerGroupTopicPartitions, Message, TopicPartition
 from confluent_kafka.admin import ResourceType
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from headrace.cli.main import main
 from headrace.spark import history_report
@@ -25,6 +26,7 @@ from headrace.spark.advice import GONE, NO_PROGRESS, SILENT, Advice, Bounds
 from headrace.spark.group_history import Period
 from headrace.spark.group_records import COMMIT, COMMIT_DELETED, GROUP_DELETED, SHARE_STATE
 from headrace.spark.history_run import Report, Target, run
+from headrace.spark.history_source import GroupHistoryReader
 from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -135,6 +137,9 @@ def story(bootstrap_servers: str, uncompacted: None) -> Story:
     told.accept("sharing", 30)
     told.commit("steady", 60)
     told.delete_group("gone")
+    told.commit("back", 20)
+    told.delete_group("back")
+    told.commit("back", 30)
     deadline = time.monotonic() + STILL_S
     while time.monotonic() < deadline:  # one group commits without getting on, the other says nothing
         told.commit("stuck", 7)
@@ -245,7 +250,7 @@ def test_stalls(written: Written, story: Story, period: Period) -> None:
 def test_the_report(written: Written, story: Story, period: Period) -> None:
     report = written.report
     groups = {group.group_id.removeprefix(f"{story.prefix}-"): group for group in report.groups}
-    assert groups.keys() == {"steady", "stuck", "gone", "sharing"}
+    assert groups.keys() == {"steady", "stuck", "gone", "back", "sharing"}
     end = 100 + sum(count for *_, count in story.produced[2:])
     assert groups["stuck"].lag == end - 7
     assert groups["steady"].lag == (end - 100) + 45
@@ -257,6 +262,7 @@ def test_the_report(written: Written, story: Story, period: Period) -> None:
     assert groups["gone"].lag is None
     assert groups["gone"].gone
     assert groups["gone"].advice == Advice(None)
+    assert (groups["back"].lag, groups["back"].gone) == (end - 30, False)
     assert groups["stuck"].eta_s is None
     assert 1 <= (groups["steady"].advice.consumers or 0) <= 2, "it has two partitions"
     assert report.unreadable == 0
@@ -267,9 +273,14 @@ def test_the_report(written: Written, story: Story, period: Period) -> None:
 
 def test_the_page_stands_alone(written: Written) -> None:
     page = history_report.page(written.report)
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert all(group.group_id in page for group in written.report.groups)
     assert not re.search(r"<(script|link|img|iframe)|url\((?!#)|\bsrc=", page), "nothing is loaded from elsewhere"
+
+
+def test_a_cluster_without_groups_has_no_history() -> None:
+    reader = GroupHistoryReader(KafkaOptions("127.0.0.1:1"), 1)
+    assert list(reader.read(InputPartition(None))) == []  # which Spark makes up when there is nothing to read
 
 
 @pytest.mark.slow
@@ -294,6 +305,7 @@ def test_the_command_says_it_in_json_and_makes_its_folder_anew(
     [
         (["--since", "yesterday"], "'yesterday' is not of the form"),
         (["--since", "1h", "--until", "2h"], "--since is not before --until"),
+        (["--since", "2999-01-01", "--until", "2999-01-02"], "--since is not before --until"),
         (["--step", "1ms"], "--step makes 3600001 points of that period: at most 2000"),
         (["--groups", "("], "--groups is not a regular expression"),
         (["--min-consumers", "4", "--max-consumers", "3"], "--max-consumers is less than --min-consumers"),

@@ -103,6 +103,8 @@ def test_a_batch_is_a_snapshot(spark: SparkSession, team: Team) -> None:
     again = spark.read.format("kafka-lag").options(**team.options(timeLag="false", groupTypes="Classic")).load()
     expected = {("-billing", 0): 0, ("-mailing", 0): 0, ("-new", 0): 5}
     assert lags(again.where(F.col("partition") == 0), team) == expected
+    nobody = spark.read.format("kafka-lag").options(**team.options(groupsPattern="nobody.*")).load()
+    assert nobody.collect() == []
 
 
 @pytest.mark.spark

@@ -132,7 +132,7 @@ def run(options: Namespace) -> int:
     if regex is not None:
         return _validate(regex, json=options.json)
     check(options)
-    if options.action == "reset-offsets" and not options.execute and not options.dry_run:
+    if options.action == "reset-offsets" and not (options.execute or options.dry_run or options.export):
         print("Nothing is reset without --execute.", file=sys.stderr)
     from . import consumer_group_actions  # which needs a client, and this needs none to complain
 

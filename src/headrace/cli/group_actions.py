@@ -228,6 +228,8 @@ def say_deleted(kind: str, reasons: Mapping[str, str | None], options: Namespace
     """
     if options.json:
         print(as_json({"group": group_id, "error": reason} for group_id, reason in reasons.items()))
+    elif not reasons:
+        print(f"There are no {kind}.", file=sys.stderr)
     else:
         deleted = [f"'{one_line(group_id)}'" for group_id, reason in reasons.items() if reason is None]
         if len(deleted) == len(reasons):

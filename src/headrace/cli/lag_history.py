@@ -57,7 +57,9 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--since", type=_moment, default="1h", metavar="TIME", help="1h ago, 2d, or a date (default: 1h)"
     )
-    parser.add_argument("--until", type=_moment, default="0s", metavar="TIME", help="likewise (default: now)")
+    parser.add_argument(
+        "--until", type=_moment, default="0s", metavar="TIME", help="likewise, at most now (default: now)"
+    )
     parser.add_argument("--step", type=_length, metavar="DURATION", help=f"between points (default: {POINTS} points)")
     parser.add_argument("--groups", metavar="REGEX", help="only groups whose whole id matches")
     parser.add_argument(
@@ -252,7 +254,7 @@ def _row(group: GroupHistory) -> tuple[object, ...]:
 
 def _period(options: Namespace) -> tuple[int, int, int, int]:
     now_ms = int(time.time() * 1000)
-    since_ms, until_ms = (moment(now_ms) for moment in (options.since, options.until))
+    since_ms, until_ms = options.since(now_ms), min(now_ms, options.until(now_ms))  # in the future all would stall
     if since_ms >= until_ms:
         raise BadUsage("--since is not before --until")
     if options.step is None:

@@ -26,14 +26,24 @@ class _Parser(ArgumentParser):
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
-def _parser() -> ArgumentParser:
-    """Everything before the name of a command. The command itself parses what follows it."""
-    parser = _Parser(prog="headrace", description="Work queues and visible progress for Kafka-protocol streams.")
+def _parser(family: str) -> ArgumentParser:
+    """Everything before the name of a command. The command itself parses what follows it.
+
+    :param family: the first word of commands that have two, if it was given
+    """
+    parser = _Parser(
+        prog=f"headrace {family}".rstrip(), description="Work queues and visible progress for Kafka-protocol streams."
+    )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
-        commands.add_parser(name, help=purpose)
+        if not family or _family(name) == family:
+            commands.add_parser(name.removeprefix(family).lstrip(), help=purpose)
     return parser
+
+
+def _family(name: str) -> str:
+    return name.partition(" ")[0]
 
 
 def _load(name: str) -> Command:
@@ -68,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     try:
         if name is None:
-            _parser().parse_args(words)
+            family = words[0] if words and words[0] in map(_family, COMMANDS) else ""
+            _parser(family).parse_args(words[1:] if family else words)
             return 0
         command = _load(name)
         status = command.run(_parsed(name, command, words[len(name.split()) :]))

@@ -144,10 +144,11 @@ def members(happened: DataFrame, period: Period) -> DataFrame:
     """A row per group: its type, how many members it has at the end, whether it has gone, since when."""
     by = F.struct("timestamp", "log_offset")
     before = happened.where(F.unix_millis("timestamp") <= period.until_ms)
+    of_life = F.col("event").isin(events.GROUP, events.GROUP_DELETED, events.COMMIT)  # a commit may be all of a group
     groups = before.groupBy("group_id").agg(
         F.max_by("group_type", F.when(F.col("event").isin(events.GROUP, events.GROUP_DELETED), by)).alias("of_group"),
         F.max(F.when(F.col("group_type") == "share", F.lit("share"))).alias("of_share"),
-        F.max_by("event", F.when(F.col("event").isin(events.GROUP, events.GROUP_DELETED), by)).alias("latest"),
+        F.max_by("event", F.when(of_life, by)).alias("latest"),
         F.max_by("members", F.when(F.col("members").isNotNull(), by)).alias("classic_members"),
         F.max_by("members", F.when(F.col("members") > 0, by)).alias("classic_members_before"),
         F.max(F.when(F.col("event").isin(events.GROUP, events.GROUP_DELETED), F.col("timestamp"))).alias("changed"),

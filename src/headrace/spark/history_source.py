@@ -100,6 +100,8 @@ class GroupHistoryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One task: rows of its ranges."""
+        if not isinstance(partition, _Work):  # Spark makes one up where nothing was written yet, and so no tasks are
+            return
         try:
             with LogReader(self._kafka, [OffsetRange(*work) for work in partition.value], _READING) as reader:
                 for (topic, index), records in reader.records():
