@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from headrace.spark.fetching import Piece
 from headrace.spark.log_reader import (
     ARROW_SCHEMA,
     ARROW_SCHEMA_WITH_HEADERS,
@@ -143,6 +145,23 @@ def test_one_partition_after_another_as_the_caller_likes(bootstrap_servers: str,
                 found += part.column("offset").to_pylist()
             assert found == [row[1] for row in expected if row[0] == partition]
         assert reader.next(mixture, 0) is None
+
+
+def test_what_was_fetched_is_let_go_at_the_end(bootstrap_servers: str, mixture: str) -> None:
+    """At once: a query's driver looks at single records in every micro-batch, and the garbage collector comes late."""
+
+    def held() -> bool:
+        return any(type(thing) is Piece for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        with LogReader(KafkaOptions(bootstrap_servers), whole(bootstrap_servers, mixture)) as reader:
+            assert reader.next(mixture, 0) is not None
+            assert held()
+        assert not held()
+    finally:
+        gc.enable()
 
 
 def test_deleted_records_fail_or_are_passed_over(bootstrap_servers: str, topic_name: str) -> None:

@@ -169,11 +169,14 @@ class Fetching:
         return (key,) if key in self._partitions else ()
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop asking, and let go of what nobody took."""
         tasks = [self._running, *self._asking.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # A cancelled task and what ran in it refer to each other: this lives on until the garbage collector comes.
+        self._partitions.clear()
+        self._ready.clear()
 
     async def _run(self) -> None:
         try:

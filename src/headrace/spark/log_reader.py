@@ -131,6 +131,7 @@ class LogReader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._decoded.clear()  # generators that refer to this, and to fetched bytes
         self._link.call(self._fetching.close())
 
     def __iter__(self) -> Iterator[Any]:
