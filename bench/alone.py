@@ -10,11 +10,15 @@ from pathlib import Path
 from bench import columnar_reader, fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
 from bench import spark_history as spark_history_source
 from bench import spark_lag as spark_lag_source
+from bench import spark_memory as spark_memory_sources
 from bench import spark_ordered as spark_ordered_source
 from bench import spark_share as spark_share_source
 from bench.measurements import Scale
 from bench.spark_application import spark_application
 from tests.support import HeadraceProcess
+
+_GROWTH = 1.1
+"""What takes no more than so many times as much for 16 times the backlog does not grow with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class Cost:
 
     :param below: what it must stay under
     :param above: what it must reach
+    :param before: the same of less, where what counts is how it grows
     """
 
     name: str
@@ -30,6 +35,7 @@ class Cost:
     value: float
     below: float | None = None
     above: float | None = None
+    before: tuple[float, ...] = ()
 
     @property
     def is_good(self) -> bool | None:
@@ -111,14 +117,6 @@ def spark_share(scale: Scale) -> list[Cost]:
         Cost("the same beside a plain source in micro-batches ten times as large", "×", two["share"] / two["large"]),
         Cost(f"{what}, local[1]", "records/s", one["share"]),
         Cost("kafka-share, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
-        Cost(
-            f"kafka-share, memory of the reader in the driver, backlog {scale.spark_records // 4:,}",
-            "MiB",
-            two["few_mib"],
-        ),
-        Cost(
-            f"kafka-share, memory of the reader in the driver, backlog {scale.spark_records:,}", "MiB", two["many_mib"]
-        ),
     ]
 
 
@@ -139,15 +137,12 @@ def spark_ordered(scale: Scale) -> list[Cost]:
     records = 4 * scale.spark_records
     two, one = (spark_application(spark_ordered_source.__name__, records, cores) for cores in (2, 1))
     what = "kafka-ordered, two topics of 100 B records"
-    memory = "kafka-ordered, memory of the reader in the driver, backlog"
     return [
         Cost(f"{what}, local[2]", "records/s", two["ordered"], above=100_000),
         Cost("the same beside reading them in no order", "×", two["ordered"] / two["unordered"], above=0.7),
         Cost(f"{what}, local[1]", "records/s", one["ordered"]),
         Cost("the same on local[1] beside reading them in no order", "×", one["ordered"] / one["unordered"]),
         Cost("kafka-ordered, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
-        Cost(f"{memory} {records // 4:,}", "MiB", two["few_mib"]),
-        Cost(f"{memory} {records:,}", "MiB", two["many_mib"]),
     ]
 
 
@@ -155,14 +150,32 @@ def spark_history(scale: Scale) -> list[Cost]:
     """`bench/spark_history.py`: the internal topics on Spark."""
     records = scale.spark_records * 3 // 2
     two, one = (spark_application(spark_history_source.__name__, records, cores) for cores in (2, 1))
-    what, memory = "kafka-group-history, one record to a batch", "kafka-group-history, memory of the whole application"
+    what = "kafka-group-history, one record to a batch"
     return [
         Cost(f"{what}, local[2]", "records/s", two["records_per_s"], above=300_000),
         Cost("the same for each second of CPU, JVM and all", "records/s", two["records_per_cpu_s"]),
         Cost(f"{what}, local[1]", "records/s", one["records_per_s"]),
-        Cost(f"{memory}, {records // 4:,} records", "MiB", two["few_mib"]),
-        Cost(f"{memory}, {records:,} records", "MiB", two["many_mib"]),
     ]
+
+
+def spark_memory(scale: Scale) -> list[Cost]:
+    """`bench/spark_memory.py`: what the driver holds, with a backlog, four times and 16 times as much."""
+    parts = {
+        "heap": "the JVM's heap after a collection",
+        "jvm": "the JVM, resident after it",
+        "python": "the program in Python, resident",
+        "reader": "the largest Python process that Spark starts for it, resident",
+    }
+    costs = []
+    for source, found in spark_application(spark_memory_sources.__name__, scale.spark_records).items():
+        least, most = found["records"][0], found["records"][-1]
+        for part, name in parts.items():
+            *before, value = found[part]
+            what = f"{source}'s driver, backlogs of {least:,} to {most:,}: {name}"
+            # The JVM itself grows until its pools have their threads and its compiler is done, which takes longer.
+            below = None if part == "jvm" else round(_GROWTH * before[0])
+            costs.append(Cost(what, "MiB", value, below, before=tuple(before)))
+    return costs
 
 
 def columnar(scale: Scale) -> list[Cost]:
@@ -185,5 +198,6 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "spark-lag": spark_lag,
     "spark-ordered": spark_ordered,
     "spark-history": spark_history,
+    "spark-memory": spark_memory,
 }
 """By the name for --only."""

@@ -61,7 +61,7 @@ def _number(value: float) -> str:
 def _cost_row(cost: Cost) -> list[str]:
     bounds = (("< ", cost.below), ("≥ ", cost.above))
     wanted = ", ".join(f"{sign}{bound:,g}" for sign, bound in bounds if bound is not None)
-    return [cost.name, cost.unit, _number(cost.value), wanted]
+    return [cost.name, cost.unit, " → ".join(map(_number, (*cost.before, cost.value))), wanted]
 
 
 def show_costs(costs: Sequence[Cost]) -> None:

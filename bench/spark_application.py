@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -21,13 +20,12 @@ from tests.support import HeadraceProcess
 MIB = 1 << 20
 
 
-def spark_application(module: str, *arguments: object) -> dict[str, float]:
-    """Run ``python -m module arguments…`` in a process of its own; its last line is a JSON object of numbers."""
+def spark_application(module: str, *arguments: object) -> Any:
+    """Run ``python -m module arguments…`` in a process of its own: what its last line is as JSON."""
     done = subprocess.run([sys.executable, "-m", module, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{module} {arguments}: {done.stderr[-4000:]}")
-    numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return numbers
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def print_measured(
@@ -41,14 +39,17 @@ def print_measured(
         print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
 
 
-def session(cores: int) -> SparkSession:
-    """A Spark application on ``local[cores]`` that finds this checkout, and tells of every trigger."""
-    configs = {
+def session(cores: int, configs: Mapping[str, str] | None = None) -> SparkSession:
+    """A Spark application that finds this checkout, and tells of every trigger.
+
+    :param configs: what else Spark is told; it runs on ``local[cores]`` unless they have ``spark.master``
+    """
+    defaults = {
         "spark.log.level": "ERROR",
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
         "spark.sql.streaming.noDataProgressEventInterval": "0",
     }
-    return application(cores, configs)
+    return application(cores, {**defaults, **(configs or {})})
 
 
 def start(
@@ -60,14 +61,13 @@ def start(
     return stream.trigger(**trigger).start()
 
 
-def drained(query: StreamingQuery, warm_up: int, watch: Callable[[], None] = lambda: None) -> tuple[float, float]:
-    """Wait for a query that ends by itself: (records/s after the first micro-batches, median ms of a micro-batch)."""
-    while not query.awaitTermination(0.2):
-        watch()
+def drained(query: StreamingQuery, warm_up: int) -> float:
+    """Wait for a query that ends by itself: records/s after the first micro-batches."""
+    query.awaitTermination()
     batches = [progress for progress in query.recentProgress if progress.numInputRows]
     batches = batches[min(warm_up, len(batches) - 1) :]
     times_ms = [progress.durationMs["triggerExecution"] for progress in batches]
-    return 1000 * sum(progress.numInputRows for progress in batches) / sum(times_ms), statistics.median(times_ms)
+    return 1000 * sum(progress.numInputRows for progress in batches) / sum(times_ms)
 
 
 def idle_trigger_ms(query: StreamingQuery, triggers: int) -> float:
@@ -82,15 +82,3 @@ def idle_trigger_ms(query: StreamingQuery, triggers: int) -> float:
     finally:
         query.stop()
     return statistics.median(idle()[1:])
-
-
-def reader_mib() -> float:
-    """Resident memory of the process of a stream's reader below this one; of the largest where there are several."""
-    sizes = [0.0]
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if any("python_streaming_source_runner" in argument for argument in process.cmdline()):
-                sizes.append(float(process.memory_info().rss) / MIB)
-        except psutil.Error:
-            continue
-    return max(sizes)

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from bench.spark_application import drained, idle_trigger_ms, print_measured, reader_mib, session, start
+from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
 from headrace.spark.ordered_executor import OrderedPartition, read_unordered
 from headrace.spark.ordered_source import OrderedDataSource, OrderedStreamReader
 from tests.support import unique
@@ -81,17 +81,11 @@ class Comparison:
         self._spark, self._servers, self._folder = spark, bootstrap_servers, folder
         spark.dataSource.register(UnorderedSource)
 
-    def read(self, source: str, topics: str, records: int) -> tuple[float, float]:
-        """records/s, and the most memory in MiB that the reader in the driver held."""
-        most = 0.0
-
-        def watch() -> None:
-            nonlocal most
-            most = max(most, reader_mib())
-
+    def read(self, source: str, topics: str, records: int) -> float:
+        """records/s"""
         options = {**self._options(topics, "earliest"), "maxOffsetsPerTrigger": str(records // BATCHES)}
         query = start(self._spark, source, self._folder / unique(source), options, availableNow=True)
-        return drained(query, WARM_UP_BATCHES, watch)[0], most
+        return drained(query, WARM_UP_BATCHES)
 
     def idle_ms(self, topics: str) -> float:
         """What a trigger takes that finds nothing."""
@@ -110,18 +104,15 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
     rounds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         comparison = Comparison(spark, bootstrap_servers, Path(folder))
-        _, few_mib = comparison.read("kafka-ordered", few, records // 4)
-        many_mib = 0.0
+        comparison.read("kafka-ordered", few, records // 4)  # warms the JVM up
         for _ in range(ROUNDS):
-            ordered, mib = comparison.read("kafka-ordered", many, records)
-            many_mib = max(many_mib, mib)
-            rounds.setdefault("ordered", []).append(ordered)
-            rounds.setdefault("unordered", []).append(comparison.read(UnorderedSource.name(), many, records)[0])
+            rounds.setdefault("ordered", []).append(comparison.read("kafka-ordered", many, records))
+            rounds.setdefault("unordered", []).append(comparison.read(UnorderedSource.name(), many, records))
         idle_ms = comparison.idle_ms(many)
         spark.stop()
     print(rounds, file=sys.stderr)
     medians = {name: statistics.median(values) for name, values in rounds.items()}
-    return {**medians, "idle_ms": idle_ms, "few_mib": few_mib, "many_mib": many_mib}
+    return {**medians, "idle_ms": idle_ms}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bench.spark_application import drained, idle_trigger_ms, print_measured, reader_mib, session, start
+from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
 from headrace.client import AcquiredRange
 from headrace.spark.executor import SharePartition, read, split
 from headrace.spark.options import ShareOptions
@@ -125,23 +125,17 @@ class Comparison:
             "auto.offset.reset": "earliest",
         }
 
-    def share(self, topic: str) -> tuple[float, float]:
-        """records/s, and the most memory in MiB that its reader held."""
-        most = 0.0
-
-        def watch() -> None:
-            nonlocal most
-            most = max(most, reader_mib())
-
+    def share(self, topic: str) -> float:
+        """records/s"""
         options = self._options(topic, unique("bench"))
         query = start(self._spark, "kafka-share", self._folder / unique("share"), options, availableNow=True)
-        return drained(query, WARM_UP_BATCHES, watch)[0], most
+        return drained(query, WARM_UP_BATCHES)
 
     def plain(self, topic: str, locks: int, warm_up: int) -> float:
         """records/s"""
         options = {**self._options(topic, "unused"), "maxRecordsPerTrigger": str(locks * PARTITIONS)}
         query = start(self._spark, "bench-plain", self._folder / unique("plain"), options, availableNow=True)
-        return drained(query, warm_up)[0]
+        return drained(query, warm_up)
 
     def idle_ms(self, topic: str) -> float:
         """What a trigger takes that finds nothing."""
@@ -157,19 +151,16 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
     rounds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         comparison = Comparison(spark, bootstrap_servers, Path(folder))
-        _, few_mib = comparison.share(few)
-        many_mib = 0.0
+        comparison.share(few)  # warms the JVM up
         for _ in range(ROUNDS):
-            share, mib = comparison.share(many)
-            many_mib = max(many_mib, mib)
-            rounds.setdefault("share", []).append(share)
+            rounds.setdefault("share", []).append(comparison.share(many))
             rounds.setdefault("plain", []).append(comparison.plain(many, LOCKS, WARM_UP_BATCHES))
             rounds.setdefault("large", []).append(comparison.plain(many, 10 * LOCKS, 0))
         idle_ms = comparison.idle_ms(many)
         spark.stop()
     print(rounds, file=sys.stderr)
     medians = {name: statistics.median(values) for name, values in rounds.items()}
-    return {**medians, "idle_ms": idle_ms, "few_mib": few_mib, "many_mib": many_mib}
+    return {**medians, "idle_ms": idle_ms}
 
 
 if __name__ == "__main__":
