@@ -155,8 +155,8 @@ def test_a_file_that_is_no_plan_is_refused(content: str, complaint: str, tmp_pat
 
 def test_a_file_may_name_groups(tmp_path: Path) -> None:
     file = tmp_path / "plan.csv"
-    file.write_text('g,t,0,5\ng,"a,b",1,7\r\nh,t,0,1\n')
-    expected = {"g": {("t", 0): 5, ("a,b", 1): 7}, "h": {("t", 0): 1}}
+    file.write_text('g,t,0,5\ng,"a,b",1,7\r\n"new\nline ""x""",t,0,1\n', newline="")
+    expected = {"g": {("t", 0): 5, ("a,b", 1): 7}, 'new\nline "x"': {("t", 0): 1}}
     assert _read_plan(parsed(f"reset-offsets g --from-file {file}")) == expected
     assert _read_plan(parsed(f"reset-offsets --all-groups --from-file {file}")) == expected
     file.write_text("t,0,5\n")

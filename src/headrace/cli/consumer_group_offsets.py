@@ -244,7 +244,8 @@ def _read_plan(options: Namespace) -> Plan:
     :raises BadUsage: it says something else
     """
     try:
-        lines = list(csv.reader(options.from_file.read_text(encoding="utf-8").splitlines()))
+        with options.from_file.open(encoding="utf-8", newline="") as file:  # an id in quotes may have newlines
+            lines = list(csv.reader(file))
     except (OSError, ValueError, csv.Error) as error:
         raise BadUsage(f"cannot read {options.from_file}: {' '.join(str(error).split())}") from error
     plan: Plan = {}
