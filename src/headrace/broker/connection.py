@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import handlers
 from headrace.errors import ErrorCode, StorageError
-from headrace.handlers import APIS, CloseConnection, RequestContext
+from headrace.handlers import APIS, CloseConnection, Heads, RequestContext
 from headrace.handlers.api_18_api_versions import supported
 from headrace.wire.frames import SIZE, BadFrame, RequestHeader, request_header
 from headrace.wire.messages import Codec, codec
@@ -29,13 +29,13 @@ from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES
 from .together import Later
 
 if TYPE_CHECKING:
-    from headrace.handlers.produce_heads import ProduceHeads
-
     from .server import Server
 
 log = logging.getLogger("headrace.server")
 
-_PRODUCE, _API_VERSIONS = 0, 18
+_API_VERSIONS = 18
+_API_KEY_LOW_BYTE = 1
+_NO_HEADS: Mapping[int, Heads] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
         self._frame_used = 0
         self._context: RequestContext | None = None
-        self._heads: ProduceHeads | None = None
+        self._heads = _NO_HEADS
         self._answers: list[bytes | memoryview] = []
         self._requests: deque[memoryview] = deque()
         self._writable = True
@@ -189,17 +189,10 @@ class Connection(asyncio.BufferedProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _request(self, frame: memoryview) -> None:
-        started, failure = perf_counter(), None
-        if self._heads is not None:
-            try:
-                answer = self._heads.serve(frame)
-            except Exception as error:
-                failure = error
-            else:
-                if answer is not None:
-                    self._answers.append(answer)
-                    self.server.metrics.requests[_PRODUCE].answered(started, answer)
-                    return
+        started = perf_counter()
+        heads = self._heads.get(frame[_API_KEY_LOW_BYTE])
+        if heads is not None and self._serve_as_before(heads, frame, started):
+            return
         try:
             header = request_header(frame)
             api = APIS.get(header.api_key)
@@ -219,8 +212,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         context = self._context_of(header, adapted.legacy)
         try:
-            if failure is not None:
-                raise failure
             response = handlers.handler(header.api_key)(self.server.broker, adapted.request, context)
         except CloseConnection as reason:
             self._close("%s", reason)
@@ -236,15 +227,40 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answer(response, adapted, header, wire)
             self.server.metrics.requests[header.api_key].answered(started, response)
-        if header.api_key == _PRODUCE:
-            self._learn(frame, header.body_offset)
+        if heads is None and (made := handlers.heads(header.api_key)) is not None:
+            heads = made(self.server.broker)
+            self._heads = {**self._heads, header.api_key: heads}
+        if heads is not None:
+            heads.learn(frame, header.body_offset)
 
-    def _learn(self, frame: memoryview, body_offset: int) -> None:
-        if self._heads is None:
-            from headrace.handlers.produce_heads import ProduceHeads  # who only consumes does without
+    def _serve_as_before(self, heads: Heads, frame: memoryview, started: float) -> bool:
+        """Whether a request began like one before, and so was served at once."""
+        try:
+            answer = heads.serve(frame)
+        except Exception as error:
+            answer = error
+        if isinstance(answer, Later):
+            self.task = answer
+            answer.then(partial(self._finish_as_before, bytes(frame), started))
+        elif answer is not None:
+            self._answer_as_before(frame, started, answer)
+        return answer is not None
 
-            self._heads = ProduceHeads(self.server.broker)
-        self._heads.learn(frame, body_offset)
+    def _answer_as_before(self, frame: bytes | memoryview, started: float, answer: bytes | Exception) -> None:
+        if isinstance(answer, Exception):
+            header = request_header(frame)
+            wire = codec(header.api_key, header.api_version)
+            request = wire.read_request(frame, header.body_offset)
+            adapted = adapt(request, wire, APIS[header.api_key].highest, self.server.broker.catalog)
+            self._answer(self._failed(answer, request, header), adapted, header, wire)
+        elif self.transport is not None:
+            self._answers.append(answer)
+        self.server.metrics.requests[frame[_API_KEY_LOW_BYTE]].answered(started, answer)
+
+    def _finish_as_before(self, frame: bytes, started: float, answer: bytes | Exception) -> None:
+        self.task = None
+        self._answer_as_before(frame, started, answer)
+        self._serve()
 
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
         """Mostly that of the request before: the same client in the same version."""

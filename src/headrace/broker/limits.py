@@ -23,6 +23,9 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 MAX_PRODUCE_HEADS = 1000
 """Of so many partitions a connection remembers how requests to produce to them begin; of one more it begins anew."""
 
+MAX_COMMIT_HEADS = 100
+"""Likewise of requests to commit offsets."""
+
 COPY_READ_BYTES = 1024 * 1024
 """How much of a log is read at a time to copy records to a dead-letter queue."""
 

@@ -60,6 +60,8 @@ class PendingOffsets:
 
     def replaced(self, group_id: str, topic: str, partition: int, at: int) -> None:
         """What was committed by the record at the offset ``at`` counts now: what is pending from before it is over."""
+        if not self._keys:
+            return
         key = _Key(group_id, topic, partition)
         for transaction in self._keys.get(key, ()):
             pending = self._transactions[transaction][key]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -66,17 +67,25 @@ from .records import (
     StatePartitions,
 )
 
+_KEYS_KEPT = 4096
+"""Keys of committed offsets that need not be made anew: consumers commit the same partitions again and again."""
+
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value bytes of a record; the value of a tombstone is None."""
     if isinstance(record, OffsetCommit):  # most of what is written
-        key = _OFFSET_TYPE + string(record.group_id) + string(record.topic) + i32(record.partition)
+        key = _offset_key(record.group_id, record.topic, record.partition)
         return key, None if record.value is None else _write_offset(record.value)
     schema = _BY_CLASS[type(record)]
     key = i16(schema.record_type) + string(record.group_id)
     if schema.second:
         key += string(getattr(record, schema.second))
     return key, None if record.value is None else schema.write(record.value)
+
+
+@lru_cache(_KEYS_KEPT)
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    return _OFFSET_TYPE + string(group_id) + string(topic) + i32(partition)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:

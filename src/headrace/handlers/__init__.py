@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 Handle = Callable[..., Any | Awaitable[Any]]
 
@@ -110,6 +110,35 @@ APIS: Mapping[int, Api] = {
         Api(92, "delete_share_group_offsets", 0, 0),
     )
 }
+
+
+class Heads(Protocol):
+    """What a connection remembers of one API's requests, to serve at once those that begin like one before."""
+
+    def __init__(self, broker: Any) -> None: ...
+
+    def serve(self, frame: memoryview) -> Any:
+        """The answer's frame, perhaps Later; None when nothing was done: it has to be served in the ordinary way."""
+
+    def learn(self, frame: memoryview, body_offset: int) -> None:
+        """Take in how a request begins that was served in the ordinary way.
+
+        :param body_offset: where its header's fixed part ends
+        """
+
+
+_HEADS = {0: ("produce_heads", "ProduceHeads"), 8: ("commit_heads", "CommitHeads")}
+"""What producers and consumers ask for again and again (docs/decisions/0009)."""
+
+
+@cache
+def heads(api_key: int) -> type[Heads] | None:
+    """What remembers how requests of an API begin; None for most."""
+    if api_key not in _HEADS:
+        return None
+    module, name = _HEADS[api_key]
+    found: type[Heads] = getattr(import_module(f"{__name__}.{module}"), name)
+    return found
 
 
 @cache

@@ -28,7 +28,7 @@ from headrace.wire.offset_commit import (
 from . import RequestContext
 from .group_requests import milliseconds
 
-_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _NOTHING: Outcome[GroupRecord, tuple[ErrorCode, ...]] = Outcome(())
 
@@ -40,7 +40,7 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext
 def _decide(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext
 ) -> Outcome[GroupRecord, OffsetCommitResponse]:
-    found = [(asked, _topic(broker, asked)) for asked in request.topics]
+    found = [(asked, topic_of(broker, asked)) for asked in request.topics]
     commits = [
         Commit(topic.name, topic.topic_id, *partition)
         for asked, topic in found
@@ -62,7 +62,8 @@ def _decide(
     return Outcome(OffsetCommitResponse(tuple(topics)), outcome.records)
 
 
-def _topic(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
+def topic_of(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
+    """The topic that offsets are committed for, by its name or its id."""
     if asked.name is not None:
         return broker.catalog.topics.get(asked.name)
     return None if asked.topic_id is None else broker.catalog.topics_by_id.get(asked.topic_id)
@@ -79,5 +80,5 @@ def _commit(
         commits,
         broker.now_ms(),
         retention_ms=NO_RETENTION if asked_retention is None else milliseconds(asked_retention),
-        says_group_unknown=context.api_version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+        says_group_unknown=context.api_version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
     )

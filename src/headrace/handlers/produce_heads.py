@@ -17,6 +17,7 @@ from headrace.log.batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.wire import produce
+from headrace.wire.frames import head_bytes
 
 
 class _Known(NamedTuple):
@@ -41,7 +42,7 @@ class ProduceHeads:
 
         :returns: the frame of its answer; None when nothing was done, as it has to be served in the ordinary way
         """
-        known = self._known.get(produce.head_bytes(frame, self._end))
+        known = self._known.get(head_bytes(frame, self._end))
         if known is None:
             return None
         log, config, topic_id, partition = known
@@ -73,4 +74,4 @@ class ProduceHeads:
             self._known.clear()
             self._end = head.end
         known = _Known(log, log.config, head.topic_id.bytes, head.partition)
-        self._known[produce.head_bytes(frame, head.end)] = known
+        self._known[head_bytes(frame, head.end)] = known

@@ -216,8 +216,8 @@ def build(
         record = [b"\0", encoded(delta), encoded(count), *sized(key), *sized(value), encoded(len(own_headers))]
         for name, content in own_headers:
             record += (*sized(name.encode()), *sized(content))
-        pieces.append(encoded(sum(map(len, record))))
-        pieces += record
+        joined = b"".join(record)
+        pieces += (encoded(len(joined)), joined)
         count += 1
     if not count:
         raise ValueError("a batch holds at least one record")

@@ -51,6 +51,20 @@ def request_header(frame: bytes | memoryview) -> RequestHeader:
     return RequestHeader(api_key, api_version, correlation_id, client_id, end)
 
 
+_API_AND_VERSION, _CORRELATION_ID = slice(0, 4), slice(4, 8)
+
+
+def head_bytes(frame: bytes | memoryview, end: int) -> bytes:
+    """What a request that begins like this one, up to ``end``, has in the same place: all but its correlation id."""
+    return bytes(frame[_API_AND_VERSION]) + bytes(frame[_CORRELATION_ID.stop : end])
+
+
+def correlation_id_of(frame: bytes | memoryview) -> int:
+    """What a request's answer is recognised by."""
+    (correlation_id,) = SIZE.unpack_from(frame, _CORRELATION_ID.start)
+    return int(correlation_id)
+
+
 def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
     """The position behind the tagged fields that start at ``offset``; the header of a request has none we need.
 

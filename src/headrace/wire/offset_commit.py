@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,7 +23,7 @@ from .fields import ID_BYTES, array_length, compact_string, nullable_string, str
 from .frames import skip_tagged_fields
 from .writer import NO_TIME
 
-FIRST_WITH_TOPIC_IDS = 10
+API_KEY, FIRST_BY_HAND, FIRST_WITH_TOPIC_IDS = 8, 8, 10
 
 _NO_ID = uuid.UUID(int=0)
 
@@ -160,6 +161,56 @@ def _partitions(frame: bytes, offset: int) -> tuple[tuple[OffsetCommitRequestPar
         partitions.append(OffsetCommitRequestPartition(index, committed, leader_epoch, metadata))
         offset = skip_tagged_fields(frame, offset)
     return tuple(partitions), skip_tagged_fields(frame, offset)
+
+
+# Requests for one topic -----------------------------------------------------------------------------------------------
+
+_ONE_OFFSET = "iqiH"
+"""Partition index, offset, leader epoch; no metadata, and no tagged fields."""
+_MOST_OFFSETS = 256
+
+
+class Head(NamedTuple):
+    """How a request for partitions of one topic begins, and what varies behind that.
+
+    :ivar end: where the first partition begins
+    :ivar varying: what stands there: :data:`_ONE_OFFSET` for each partition, and the tagged fields at the end
+    :ivar places: every fourth of those from the first on, which tell the partitions
+    :ivar extras: every fourth from the last of the first partition on
+    """
+
+    end: int
+    request: OffsetCommitRequest
+    varying: Struct
+    places: tuple[int, ...]
+    extras: tuple[int, ...]
+
+
+def head(frame: bytes | memoryview, body_offset: int, version: int) -> Head | None:
+    """The head of a request whose header's fixed part ends at ``body_offset``.
+
+    None when it is not for one topic, has metadata or tagged fields, or is for very many partitions.
+    """
+    request, end = reader(version)(frame, skip_tagged_fields(frame, body_offset))
+    if len(request.topics) != 1 or end != len(frame):
+        return None
+    (topic,) = request.topics
+    count = len(topic.partitions)
+    if not 0 < count <= _MOST_OFFSETS or any(one.committed_metadata for one in topic.partitions):
+        return None
+    varying = _varying(count)
+    start = end - varying.size
+    values = varying.unpack_from(frame, start)
+    places, extras = values[0::4], values[3::4]
+    as_read = (*(one.partition_index for one in topic.partitions), 0)
+    if places != as_read or any(extra & 0xFF for extra in extras):
+        return None
+    return Head(start, request, varying, places, extras)
+
+
+@cache
+def _varying(count: int) -> Struct:
+    return Struct(f">{_ONE_OFFSET * count}H")
 
 
 # Writing -------------------------------------------------------------------------------------------------------------

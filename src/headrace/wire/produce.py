@@ -20,7 +20,7 @@ from headrace import varint
 from headrace.errors import ErrorCode
 
 from .fields import ID_BYTES, array_length, nullable_string, span, topic_id_of
-from .frames import SIZE, BadFrame, skip_tagged_fields
+from .frames import SIZE, BadFrame, correlation_id_of, skip_tagged_fields
 from .writer import NO_TIME
 from .writer import writer as general_writer
 
@@ -138,7 +138,6 @@ def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
 
 # A request for one partition ------------------------------------------------------------------------------------------
 
-_API_AND_VERSION, _CORRELATION_ID = slice(0, 4), slice(4, 8)
 _THIS = Struct(">hh").pack(API_KEY, VERSION)
 _TO_ONE = Struct(">BBhiB16sBi")
 """What stands between a request's header and the records when they are all for one partition: no tagged fields, no
@@ -166,17 +165,12 @@ class Head(NamedTuple):
 def head(frame: memoryview, body_offset: int) -> Head | None:
     """The head of a request whose header's fixed part ends at ``body_offset``; None when it is for more than one."""
     end = body_offset + _TO_ONE.size
-    if frame[_API_AND_VERSION] != _THIS or len(frame) < end:
+    if frame[: len(_THIS)] != _THIS or len(frame) < end:
         return None
     tags, transactional_id, acks, _, topics, topic_id, partitions, index = _TO_ONE.unpack_from(frame, body_offset)
     if (tags, transactional_id, topics, partitions) != _SHAPE_OF_ONE:
         return None
     return Head(end, acks, topic_id_of(topic_id), index)
-
-
-def head_bytes(frame: memoryview, end: int) -> bytes:
-    """What the next request with the same head has in the same place: all of it but the correlation id."""
-    return bytes(frame[_API_AND_VERSION]) + bytes(frame[_CORRELATION_ID.stop : end])
 
 
 def records_behind(frame: memoryview, head_end: int) -> memoryview | None:
@@ -194,8 +188,7 @@ def answer_to_one(
     """The whole frame that answers a request for one partition: its records are appended."""
     offsets = (base_offset, log_append_time_ms, log_start_offset)
     size = _ANSWER_TO_ONE.size - SIZE.size
-    (correlation_id,) = SIZE.unpack_from(frame, _CORRELATION_ID.start)
-    return _ANSWER_TO_ONE.pack(size, correlation_id, 0, 2, topic_id, 2, partition, 0, *offsets, 1, 0)
+    return _ANSWER_TO_ONE.pack(size, correlation_id_of(frame), 0, 2, topic_id, 2, partition, 0, *offsets, 1, 0)
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceRequest, int]]:

@@ -1,0 +1,98 @@
+"""That a connection remembers how its commits begin: what is told to the client is in tests/conformance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Broker
+from headrace.broker.limits import MAX_COMMIT_HEADS
+from headrace.errors import ErrorCode
+from headrace.groups.coordinator import GroupCoordinator
+from headrace.handlers.commit_heads import CommitHeads
+from tests.clients.confluent import create_topic
+from tests.raw import Connection, connection
+
+OFFSET_COMMIT, VERSION = 8, 9
+
+
+def fields(offset: int, group_id: str = "g", metadata: str = "", partitions: int = 2) -> dict[str, Any]:
+    """A request that commits the same offset for partitions of a topic."""
+    one = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": metadata}
+    topic = {"name": "t", "partitions": [{"partition_index": index} | one for index in range(partitions)]}
+    who = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    return {"group_id": group_id, "topics": [topic]} | who
+
+
+def commit(client: Connection, *said: Any, **also: Any) -> set[int]:
+    """Commit what :func:`fields` says: the errors there are."""
+    (topic,) = client.ask(OFFSET_COMMIT, VERSION, **fields(*said, **also)).topics
+    assert [one.partition_index for one in topic.partitions] == list(range(len(topic.partitions)))
+    return {int(one.error_code) for one in topic.partitions}
+
+
+@pytest.fixture
+def client() -> Iterator[Connection]:
+    with Broker() as broker:
+        create_topic(broker.bootstrap_servers, "t", 300)
+        with connection(broker.bootstrap_servers) as opened:
+            yield opened
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether requests were served as before, one after the other; the first of a connection is not asked about."""
+    found: list[bool] = []
+    serve = CommitHeads.serve
+
+    def counted(heads: CommitHeads, frame: memoryview) -> object:
+        answer = serve(heads, frame)
+        found.append(answer is not None)
+        assert len(heads._known) <= MAX_COMMIT_HEADS
+        return answer
+
+    monkeypatch.setattr(CommitHeads, "serve", counted)
+    return found
+
+
+def test_what_is_remembered(client: Connection, served: list[bool]) -> None:
+    for offset in range(4):
+        assert commit(client, offset) == {ErrorCode.NONE}
+    assert served == [True] * 3
+    del served[:]
+    for _ in range(2):
+        assert commit(client, 1, metadata="m") == {ErrorCode.NONE}
+        assert commit(client, 1, partitions=257) == {ErrorCode.NONE}
+    assert served == [False] * 4, "metadata, and very many partitions"
+    del served[:]
+    assert commit(client, 1, partitions=256) == commit(client, 2, partitions=256) == {ErrorCode.NONE}
+    assert served == [False, True]
+
+
+def test_it_is_limited(client: Connection, served: list[bool]) -> None:
+    for number in (*range(MAX_COMMIT_HEADS + 1), 0, 0):
+        assert commit(client, 1, f"g-{number}") == {ErrorCode.NONE}
+    assert served == [False] * (MAX_COMMIT_HEADS + 1) + [True]
+
+
+def test_a_failure_is_answered_and_the_connection_lives_on(
+    client: Connection, served: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert commit(client, 1) == {ErrorCode.NONE}
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupCoordinator, "commit", lambda *_, **__: 1 // 0)
+        assert commit(client, 2) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert commit(client, 3) == {ErrorCode.NONE}
+    assert served == [True, True]
+
+
+def test_a_client_that_goes_away_harms_nobody(client: Connection) -> None:
+    host, port = client.socket.getpeername()
+    with connection(f"{host}:{port}") as other:
+        assert commit(other, 1, "other") == {ErrorCode.NONE}
+        for offset in range(10):
+            other.send_message(OFFSET_COMMIT, VERSION, **fields(offset, "other"))
+        other.reset()
+    assert commit(client, 1) == commit(client, 2) == {ErrorCode.NONE}
