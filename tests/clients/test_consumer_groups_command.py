@@ -134,6 +134,7 @@ def test_share_groups_are_none_of_its_business(run: Run, bootstrap_servers: str,
         assert shared not in run("list")
         for action in ("describe", "delete"):
             assert shared in run(action, shared, status=1)[-1]
+        assert shared in run("delete-offsets", shared, "--topic", topic, status=1)[-1]
         for action in ("--dry-run", "--execute"):
             complaint = run("reset-offsets", shared, "--topic", topic, "--to-latest", action, status=1)[-1]
             assert complaint == f"headrace consumer-groups: Group {shared} is not a consumer group."

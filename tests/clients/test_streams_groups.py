@@ -123,6 +123,7 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
         (("consumer-groups", "describe"), "is not a consumer group"),
         (("consumer-groups", "delete"), "is not a consumer group"),
         (("consumer-groups", "reset-offsets", "--all-topics", "--to-earliest", "--dry-run"), "is not a consumer group"),
+        (("consumer-groups", "delete-offsets", "--topic", "any"), "is not a consumer group"),
         (("share-groups", "describe"), "is not a share group"),
     ],
 )

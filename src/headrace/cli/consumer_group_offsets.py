@@ -14,7 +14,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicC
 
 from headrace.admin import AdminClient
 
-from .errors import BadUsage
+from .errors import BadUsage, Failure
 from .group_actions import (
     GROUPS_AT_ONCE,
     PARTITION,
@@ -266,6 +266,8 @@ def _read_plan(options: Namespace) -> Plan:
 def delete_offsets(admin: AdminClient, options: Namespace) -> None:
     """Forget what a group has committed (KIP-496); of a topic without partitions, for all that it has."""
     (group_id,) = options.group
+    if group_id in other_groups(admin, options):  # of streams groups a broker would delete them
+        raise Failure(f"Group {group_id} is not a consumer group")
     wanted = with_scope({}, options.scope)
     errors: dict[Key, BaseException | None] = {}
     keys = {(topic, number) for topic, numbers in wanted.items() for number in numbers or ()}
