@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.world import World
+from tests.conformance.classic import ClassicGroup
+from tests.conformance.world import Topic, World
 from tests.conftest import target_of
 from tests.peer import KafkaPeer
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess
@@ -82,3 +83,15 @@ def differs(target: str) -> Callable[..., Any]:
         return {"kafka": kafka, "headrace": headrace}[target]
 
     return expected
+
+
+@pytest.fixture
+def group(world: World) -> ClassicGroup:
+    """A group that nothing was committed for yet; modules about groups of another kind have their own."""
+    return ClassicGroup(world)
+
+
+@pytest.fixture
+def topic(world: World) -> Topic:
+    """A topic with three partitions, where a module has no other."""
+    return world.topic(partitions=3)

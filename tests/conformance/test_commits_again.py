@@ -12,16 +12,6 @@ VERSIONS = (5, 8, 9, 10)
 GONE = {9: "UNKNOWN_TOPIC_OR_PARTITION", 10: "UNKNOWN_TOPIC_ID"}
 
 
-@pytest.fixture
-def group(world: World) -> ClassicGroup:
-    return ClassicGroup(world)
-
-
-@pytest.fixture
-def topic(world: World) -> Topic:
-    return world.topic(partitions=3)
-
-
 def key(topic: Topic, version: int) -> object:
     return topic.id if version >= 10 else topic.name
 

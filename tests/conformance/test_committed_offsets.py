@@ -14,16 +14,6 @@ MISSING = (-1, -1, "", OK)
 UNKNOWN_PARTITION, SUBSCRIBED = "UNKNOWN_TOPIC_OR_PARTITION", "GROUP_SUBSCRIBED_TO_TOPIC"
 
 
-@pytest.fixture
-def group(world: World) -> ClassicGroup:
-    return ClassicGroup(world)
-
-
-@pytest.fixture
-def topic(world: World) -> Topic:
-    return world.topic(partitions=3)
-
-
 # --- commit and fetch ---
 
 

@@ -138,10 +138,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _split(self, data: memoryview) -> None:
         """Take the whole frames out of what has arrived, and start on the one that has not."""
-        position, end = 0, len(data)
+        position, end, largest = 0, len(data), self.server.max_request_bytes
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(data, position)
-            if not self._acceptable(size):
+            if not MIN_REQUEST_BYTES <= size <= largest:
+                self._refuse_frame(size)
                 return
             following = position + SIZE.size + size
             if following > end:
@@ -156,17 +157,15 @@ class Connection(asyncio.BufferedProtocol):
             frame = bytearray(SIZE.size)
         else:
             (size,) = SIZE.unpack_from(start)
-            if not self._acceptable(size):
+            if not MIN_REQUEST_BYTES <= size <= self.server.max_request_bytes:
+                self._refuse_frame(size)
                 return
             frame = bytearray(SIZE.size + size)
         frame[: len(start)] = start
         self._frame, self._frame_used = frame, len(start)
 
-    def _acceptable(self, size: int) -> bool:
-        if MIN_REQUEST_BYTES <= size <= self.server.max_request_bytes:
-            return True
+    def _refuse_frame(self, size: int) -> None:
         self._close("a request of %d bytes; socket.request.max.bytes is %d", size, self.server.max_request_bytes)
-        return False
 
     # Serving ---------------------------------------------------------------------------------------------------------
 
@@ -303,10 +302,11 @@ class Connection(asyncio.BufferedProtocol):
         """Send what has been answered in one go: a system call for each small answer costs more than making it."""
         answers = self._answers
         if answers and self.transport is not None:
-            self.server.metrics.sent_bytes += sum(map(len, answers))
             if len(answers) == 1:
+                self.server.metrics.sent_bytes += len(answers[0])
                 self.transport.write(answers[0])
             else:
+                self.server.metrics.sent_bytes += sum(map(len, answers))
                 self.transport.writelines(answers)
         answers.clear()
 

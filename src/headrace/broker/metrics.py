@@ -63,6 +63,8 @@ class RequestMetrics:
         :param started: when it began, by ``time.perf_counter``
         """
         self.total_ms.observe((perf_counter() - started) * 1000)
+        if type(response) is bytes:  # of a request that began like one before
+            return
         code = getattr(response, "error_code", None)
         if code:
             self.errors[code] += 1

@@ -114,7 +114,10 @@ class CommittedOffsets:
             self.pending.replay(record, at)
         else:
             self.pending.replaced(group_id, topic, partition, at.offset)
-            self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = value
+            try:
+                self._groups[group_id][topic][partition] = value
+            except KeyError:  # of the first commit there
+                self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = value
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
         """The marker of a producer's transaction stands in ``partition`` of the internal topic."""
