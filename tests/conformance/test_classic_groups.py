@@ -16,11 +16,6 @@ NO_COMMON_PROTOCOL, REBALANCE, STRANGER = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def group(world: World) -> ClassicGroup:
-    return ClassicGroup(world)
-
-
 def prepare(group: ClassicGroup) -> None:
     wait_until(lambda: group.state == "PreparingRebalance", PATIENCE_S, "the rebalance")
 

@@ -259,7 +259,10 @@ class Connection(asyncio.BufferedProtocol):
     def _finish_as_before(self, frame: bytes, started: float, answer: bytes | Exception) -> None:
         self.task = None
         self._answer_as_before(frame, started, answer)
-        self._serve()
+        if self._requests or self._paused:
+            self._serve()
+        else:
+            self._send()
 
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
         """Mostly that of the request before: the same client in the same version."""
