@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import Any, NamedTuple
+from unittest import mock
 from uuid import UUID
 
 from hypothesis import settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
+from headrace.broker import catalog
 from headrace.broker.broker import Broker
 from headrace.broker.config import Config
 from headrace.handlers import RequestContext, handler
@@ -20,6 +22,7 @@ from tests.raw import batch
 
 PARTITIONS = 3
 MIB = 1 << 20
+MOST_TOPICS = 100
 CONTEXT = RequestContext(18, "test", "/127.0.0.1", 1, "localhost", 9092)
 Key = tuple[UUID, int]
 keys = st.tuples(st.integers(0, 1), st.integers(0, PARTITIONS))  # the last one does not exist
@@ -37,6 +40,9 @@ class SessionAndFull(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
+        # What is drawn must not depend on random ids: they give partitions their order.
+        self.ids = mock.patch.object(catalog, "_new_uuid", side_effect=[UUID(int=n) for n in range(1, MOST_TOPICS)])
+        self.ids.start()
         self.broker = Broker(Config({}))
         self.topics = [self.broker.create_topic(name, PARTITIONS).topic_id for name in ("a", "b")]
         self.producers = 0
@@ -51,6 +57,7 @@ class SessionAndFull(RuleBasedStateMachine):
         assert len(self.broker.waits) == self.broker.fetch_sessions.partitions == 0
         self.broker.close()
         self.loop.close()
+        self.ids.stop()
 
     def fetch(self, asked: set[Key], session_id: int, epoch: int, max_bytes: int = MIB, forget: Any = ()) -> Any:
         """Fetch without waiting: the response, and what it says of each partition, with what was read."""

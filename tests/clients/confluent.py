@@ -80,7 +80,19 @@ def consumer(bootstrap_servers: str, group_id: str, **configs: object) -> Iterat
     try:
         yield opened
     finally:
+        if "group_instance_id" not in configs:  # a static member is to stay in the group
+            unsubscribe(opened)
         opened.close()
+
+
+def unsubscribe(source: Consumer) -> None:
+    """Leave the group, and take in what has arrived: librdkafka may hang for ever when it is closed while an assignment
+    arrives (its issue 4884). An assignment that was made by hand stays."""
+    source.unsubscribe()
+    for _ in range(50):
+        source.poll(0.01)
+        if not source.assignment():
+            break
 
 
 def take(source: Consumer, count: int) -> list[Message]:
