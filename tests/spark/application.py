@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -60,7 +61,8 @@ def kill_driver(driver: subprocess.Popen[str]) -> None:
     everyone = [process.pid for process in psutil.process_iter() if _session_of(process.pid) == driver.pid]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in everyone:
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # some end by themselves meanwhile
+                os.kill(pid, number)
     driver.wait()
 
 

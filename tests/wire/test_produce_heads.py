@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,6 +133,11 @@ UNUSUAL = {
 }
 
 
+def without_times(message: str | None) -> str | None:
+    """A refusal may tell what time it was."""
+    return message and re.sub(r"\d{13}", "…", message)
+
+
 @pytest.mark.parametrize("records", UNUSUAL.values(), ids=UNUSUAL.keys())
 def test_what_is_unusual_is_answered_as_the_first_time(
     bootstrap_servers: str, target: str, records: bytes | None
@@ -147,7 +153,8 @@ def test_what_is_unusual_is_answered_as_the_first_time(
             assert again is None
             return
         kept = int(not first.error_code)  # then a record was appended each time
-        assert (again.error_code, again.error_message) == (first.error_code, first.error_message)
+        assert again.error_code == first.error_code
+        assert without_times(again.error_message) == without_times(first.error_message)
         assert again.base_offset == first.base_offset + kept
         assert produce(client, found, batch([b"after"])).base_offset == 2 + 2 * kept
 
