@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -25,6 +26,10 @@ from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties, serv
 
 log = logging.getLogger("headrace")
 
+GC_ALLOCATIONS = 20_000
+"""After so many allocations the garbage collector looks for cycles, of which a broker makes few: Python's own 700 cost
+a twentieth of the time that commits of offsets take."""
+
 STOP_WITHIN_S = 4.5
 """How long stopping may take. What is not flushed by then is found again as after a crash."""
 
@@ -44,6 +49,7 @@ def run(options: Namespace) -> int:
     :raises Failure: when it cannot start
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    gc.set_threshold(GC_ALLOCATIONS)
     config = _config(options)
     listeners = _listeners(options.listen or [DEFAULT_LISTEN], options.advertise or [])
     data_dir = None if options.ephemeral else options.data_dir or DEFAULT_DATA_DIR
