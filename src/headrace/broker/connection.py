@@ -203,9 +203,7 @@ class Connection(asyncio.BufferedProtocol):
                     raise BadFrame(f"{api.name} {api.lowest}-{api.highest} is served, not {version}")
                 self._unsupported_api_versions(header)
                 return
-            wire = codec(header.api_key, version)
-            request = wire.read_request(frame, header.body_offset)
-            adapted = adapt(request, wire, api.highest, self.server.broker.catalog)
+            wire, adapted = self._read(frame, header)
         except BadFrame as error:
             self._close("%s", error)
             return
@@ -230,7 +228,12 @@ class Connection(asyncio.BufferedProtocol):
             heads = made(self.server.broker)
             self._heads = {**self._heads, header.api_key: heads}
         if heads is not None:
-            heads.learn(frame, header.body_offset)
+            heads.learn(frame, header.body_offset, adapted.request)
+
+    def _read(self, frame: bytes | memoryview, header: RequestHeader) -> tuple[Codec, Adapted]:
+        wire = codec(header.api_key, header.api_version)
+        request = wire.read_request(frame, header.body_offset)
+        return wire, adapt(request, wire, APIS[header.api_key].highest, self.server.broker.catalog)
 
     def _serve_as_before(self, heads: Heads, frame: memoryview, started: float) -> bool:
         """Whether a request began like one before, and so was served at once."""
@@ -248,10 +251,8 @@ class Connection(asyncio.BufferedProtocol):
     def _answer_as_before(self, frame: bytes | memoryview, started: float, answer: bytes | Exception) -> None:
         if isinstance(answer, Exception):
             header = request_header(frame)
-            wire = codec(header.api_key, header.api_version)
-            request = wire.read_request(frame, header.body_offset)
-            adapted = adapt(request, wire, APIS[header.api_key].highest, self.server.broker.catalog)
-            self._answer(self._failed(answer, request, header), adapted, header, wire)
+            wire, adapted = self._read(frame, header)
+            self._answer(self._failed(answer, adapted.request, header), adapted, header, wire)
         elif self.transport is not None:
             self._answers.append(answer)
         self.server.metrics.requests[frame[_API_KEY_LOW_BYTE]].answered(started, answer)

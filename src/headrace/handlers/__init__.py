@@ -120,10 +120,11 @@ class Heads(Protocol):
     def serve(self, frame: memoryview) -> Any:
         """The answer's frame, perhaps Later; None when nothing was done: it has to be served in the ordinary way."""
 
-    def learn(self, frame: memoryview, body_offset: int) -> None:
+    def learn(self, frame: memoryview, body_offset: int, request: Any) -> None:
         """Take in how a request begins that was served in the ordinary way.
 
         :param body_offset: where its header's fixed part ends
+        :param request: as it was served
         """
 
 

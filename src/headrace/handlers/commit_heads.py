@@ -26,6 +26,7 @@ from headrace.wire.messages import Codec, codec
 from headrace.wire.offset_commit import (
     API_KEY,
     FIRST_BY_HAND,
+    OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -98,13 +99,12 @@ class CommitHeads:
             return Outcome(_answer(known, correlation_id, codes), records)
         return Outcome(known.granted[: SIZE.size] + SIZE.pack(correlation_id) + known.granted[SIZE.size :], records)
 
-    def learn(self, frame: memoryview, body_offset: int) -> None:
+    def learn(self, frame: memoryview, body_offset: int, request: OffsetCommitRequest) -> None:
         """Take in the head of a request that was served in the ordinary way."""
         version = request_header(frame).api_version
-        found = head(frame, body_offset, version) if version >= FIRST_BY_HAND else None
+        found = head(frame, body_offset, version, request) if version >= FIRST_BY_HAND else None
         if found is None:
             return
-        request = found.request
         topic = topic_of(self._broker, request.topics[0])
         if topic is None or not all(0 <= partition < topic.partitions for partition in found.places):
             return

@@ -8,7 +8,7 @@ too, is left to the ordinary way, which has the words for it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_PRODUCE_HEADS
@@ -59,7 +59,7 @@ class ProduceHeads:
         base_offset, _, log_append_time_ms, log_start_offset, _ = appended
         return produce.answer_to_one(frame, topic_id, partition, base_offset, log_append_time_ms, log_start_offset)
 
-    def learn(self, frame: memoryview, body_offset: int) -> None:
+    def learn(self, frame: memoryview, body_offset: int, request: Any) -> None:
         """Take in the head of a request that was served in the ordinary way.
 
         Not of one that is not answered, and not where an answer has to wait until the disk has what was appended.

@@ -180,23 +180,24 @@ class Head(NamedTuple):
     """
 
     end: int
-    request: OffsetCommitRequest
     varying: Struct
     places: tuple[int, ...]
     extras: tuple[int, ...]
 
 
-def head(frame: bytes | memoryview, body_offset: int, version: int) -> Head | None:
-    """The head of a request whose header's fixed part ends at ``body_offset``.
+def head(frame: bytes | memoryview, body_offset: int, version: int, request: OffsetCommitRequest) -> Head | None:
+    """The head of a request whose header's fixed part ends at ``body_offset``, and which has been read.
 
     None when it is not for one topic, has metadata or tagged fields, or is for very many partitions.
     """
-    request, end = reader(version)(frame, skip_tagged_fields(frame, body_offset))
-    if len(request.topics) != 1 or end != len(frame):
+    if len(request.topics) != 1:
         return None
     (topic,) = request.topics
     count = len(topic.partitions)
     if not 0 < count <= _MOST_OFFSETS or any(one.committed_metadata for one in topic.partitions):
+        return None
+    _, end = reader(version)(frame, skip_tagged_fields(frame, body_offset))
+    if end != len(frame):
         return None
     varying = _varying(count)
     start = end - varying.size
@@ -205,7 +206,7 @@ def head(frame: bytes | memoryview, body_offset: int, version: int) -> Head | No
     as_read = (*(one.partition_index for one in topic.partitions), 0)
     if places != as_read or any(extra & 0xFF for extra in extras):
         return None
-    return Head(start, request, varying, places, extras)
+    return Head(start, varying, places, extras)
 
 
 @cache
