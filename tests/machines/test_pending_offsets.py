@@ -7,6 +7,7 @@ from itertools import count, permutations
 
 import pytest
 
+from headrace.broker.config import Config
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Position
@@ -16,7 +17,7 @@ class Offsets:
     """The offset of one partition, written with one record after the other."""
 
     def __init__(self) -> None:
-        self.store = CommittedOffsets()
+        self.store = CommittedOffsets(Config())
         self.places = count()
 
     def write(self, offset: int, producer_id: int = -1) -> None:

@@ -14,7 +14,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -303,17 +303,17 @@ class Broker(Machines):
     def submit_all(
         self,
         coordinator: Coordinator[Any],
-        keyed: Iterable[tuple[str, Sequence[Any]]],
+        keyed: Sequence[tuple[str, Sequence[Any]]],
         producer: Producer = NO_PRODUCER,
     ) -> None:
         """Append and replay records of several keys: one batch for each internal partition that is touched."""
-        keyed = [(key, records) for key, records in keyed if records]
-        if not keyed:
+        if not any(records for _, records in keyed):
             return
         topic = self.ensure_internal_topic(coordinator.topic)
         by_partition: dict[int, list[Any]] = {}
         for key, records in keyed:
-            by_partition.setdefault(internal_partition(key, topic.partitions), []).extend(records)
+            if records:
+                by_partition.setdefault(internal_partition(key, topic.partitions), []).extend(records)
         now_ms = self.now_ms()
         for partition, records in by_partition.items():
             partition_log = self.log(topic, partition)

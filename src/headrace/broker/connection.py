@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
             self._serve()
         else:
-            self._split(self.server.receive_buffer[:nbytes].toreadonly())
+            self._split(nbytes)
             self._serve()
             if self._requests:
                 self._keep_waiting()
@@ -136,9 +136,9 @@ class Connection(asyncio.BufferedProtocol):
             if frame.obj is shared:
                 self._requests[i] = memoryview(bytes(frame))
 
-    def _split(self, data: memoryview) -> None:
-        """Take the whole frames out of what has arrived, and start on the one that has not."""
-        position, end, largest = 0, len(data), self.server.max_request_bytes
+    def _split(self, end: int) -> None:
+        """Take the whole frames out of the bytes that have arrived, and start on the one that has not."""
+        data, largest, position = self.server.received, self.server.max_request_bytes, 0
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(data, position)
             if not MIN_REQUEST_BYTES <= size <= largest:
@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
             self._requests.append(data[position + SIZE.size : following])
             position = following
         if position < end:
-            self._begin_frame(data[position:])
+            self._begin_frame(data[position:end])
 
     def _begin_frame(self, start: memoryview | bytearray) -> None:
         if len(start) < SIZE.size:
@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(self._failed(answer, adapted.request, header), adapted, header, wire)
         elif self.transport is not None:
             self._answers.append(answer)
-        self.server.metrics.requests[frame[_API_KEY_LOW_BYTE]].answered(started, answer)
+        self.server.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
 
     def _finish_as_before(self, frame: bytes, started: float, answer: bytes | Exception) -> None:
         self.task = None
@@ -304,15 +304,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         """Send what has been answered in one go: a system call for each small answer costs more than making it."""
-        answers = self._answers
-        if answers and self.transport is not None:
-            if len(answers) == 1:
-                self.server.metrics.sent_bytes += len(answers[0])
-                self.transport.write(answers[0])
-            else:
-                self.server.metrics.sent_bytes += sum(map(len, answers))
-                self.transport.writelines(answers)
-        answers.clear()
+        answers, self._answers = self._answers, []
+        if not answers or self.transport is None:
+            return
+        if len(answers) == 1:
+            (answer,) = answers
+            self.server.metrics.sent_bytes += len(answer)
+            self.transport.write(answer)
+        else:
+            self.server.metrics.sent_bytes += sum(map(len, answers))
+            self.transport.writelines(answers)
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
         """The answer to a request whose handler raised: the right error everywhere in the response."""

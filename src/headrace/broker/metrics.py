@@ -57,32 +57,33 @@ class RequestMetrics:
         self.errors: Counter[int] = Counter()
         self.failures = 0
 
+    def took(self, started: float) -> None:
+        """Count a request that has no top-level error."""
+        self.total_ms.observe((perf_counter() - started) * 1000)
+
     def answered(self, started: float, response: object) -> None:
         """Count a request whose response is known.
 
         :param started: when it began, by ``time.perf_counter``
         """
-        self.total_ms.observe((perf_counter() - started) * 1000)
-        if type(response) is bytes:  # of a request that began like one before
-            return
+        self.took(started)
         code = getattr(response, "error_code", None)
         if code:
             self.errors[code] += 1
 
 
 class CoordinatorMetrics:
-    """Of one coordinator's writes: the records, those of each kind (tombstones apart), and each batch's append."""
+    """Of one coordinator's writes: the records, those of each kind without tombstones, and each batch's append."""
 
     def __init__(self) -> None:
         self.records = 0
-        self.kinds: Counter[tuple[type, bool]] = Counter()
+        self.kinds: Counter[type] = Counter()
         self.append_ms = Histogram(DURATION_BOUNDS_MS)
 
     def wrote(self, records: Sequence[object], started: float) -> None:
         """A batch of records was appended and replayed."""
         self.records += len(records)
-        for record in records:
-            self.kinds[type(record), getattr(record, "value", 0) is None] += 1
+        self.kinds.update([type(record) for record in records if getattr(record, "value", 0) is not None])
         self.append_ms.observe((perf_counter() - started) * 1000)
 
 

@@ -147,7 +147,7 @@ def _coordinators(broker: Broker, made: Page) -> None:
         made.histogram(counted.append_ms)
     kinds = broker.metrics.coordinators[broker.groups.topic].kinds
     prefix = "kafka_server_group_coordinator_metrics_"
-    made.one(f"{prefix}offset_commit_total", "counter", "Offsets committed.", kinds[OffsetCommit, False])
+    made.one(f"{prefix}offset_commit_total", "counter", "Offsets committed.", kinds[OffsetCommit])
     meters = broker.groups.meters
     for name, meaning, count in (
         ("offset_expiration", "Offsets whose retention was over.", meters.offset_expirations),
@@ -157,7 +157,7 @@ def _coordinators(broker: Broker, made: Page) -> None:
     ):
         made.one(f"{prefix}{name}_total", "counter", meaning, count)
     name = f"{prefix}share_group_rebalance_total"
-    made.one(name, "counter", "Times that the epoch of a share group went up.", kinds[ShareGroupMetadata, False])
+    made.one(name, "counter", "Times that the epoch of a share group went up.", kinds[ShareGroupMetadata])
 
 
 def _cleaner(broker: Broker, made: Page) -> None:

@@ -29,6 +29,7 @@ class Server:
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.received = self.receive_buffer.toreadonly()
         self.connection_ids = count(1)
         self._servers: list[asyncio.Server] = []
         self._reaper: asyncio.TimerHandle | None = None

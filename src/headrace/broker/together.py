@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.errors import StorageError
 from headrace.outcome import Coordinator, Outcome
@@ -45,10 +45,13 @@ class Later(Generic[R]):
             self._waiter(answer)
 
 
-class _Command(NamedTuple):
-    key: str
-    decide: Callable[[], Outcome[Any, Any]]
-    later: Later[Any]
+class _Command(Later[R]):
+    __slots__ = ("decide", "key")
+
+    def __init__(self, key: str, decide: Callable[[], Outcome[Any, R]]) -> None:
+        self._waiter = None
+        self.key = key
+        self.decide = decide
 
 
 class Together:
@@ -57,7 +60,7 @@ class Together:
     def __init__(self, broker: Broker, coordinator: Coordinator[Any]) -> None:
         self._broker = broker
         self._coordinator = coordinator
-        self._commands: list[_Command] = []
+        self._commands: list[_Command[Any]] = []
         self._durable: set[asyncio.Task[None]] = set()
 
     def submit(self, key: str, decide: Callable[[], Outcome[Any, R]]) -> Later[R]:
@@ -69,24 +72,24 @@ class Together:
         """
         if not self._commands:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        later: Later[R] = Later()
-        self._commands.append(_Command(key, decide, later))
-        return later
+        command = _Command(key, decide)
+        self._commands.append(command)
+        return command
 
     def _end_turn(self) -> None:
         commands, self._commands = self._commands, []
         answers: list[tuple[Later[Any], Any]] = []
-        decided: list[tuple[_Command, Outcome[Any, Any]]] = []
+        decided: list[tuple[_Command[Any], Outcome[Any, Any]]] = []
         for command in commands:
             try:
                 decided.append((command, command.decide()))
             except Exception as error:
-                answers.append((command.later, error))
+                answers.append((command, error))
         try:
             self._write(decided)
-            answers += ((command.later, outcome.reply) for command, outcome in decided)
+            answers += [(command, outcome.reply) for command, outcome in decided]
         except StorageError:  # perhaps not everywhere: what is written twice says the same
-            answers += ((command.later, self._alone(command, outcome)) for command, outcome in decided)
+            answers += [(command, self._alone(command, outcome)) for command, outcome in decided]
         self._broker.arm()
         if self._broker.flusher.due:
             task = asyncio.get_running_loop().create_task(self._answer_when_durable(answers))
@@ -95,10 +98,10 @@ class Together:
         else:
             _answer(answers)
 
-    def _write(self, decided: list[tuple[_Command, Outcome[Any, Any]]]) -> None:
-        self._broker.submit_all(self._coordinator, ((command.key, outcome.records) for command, outcome in decided))
+    def _write(self, decided: list[tuple[_Command[Any], Outcome[Any, Any]]]) -> None:
+        self._broker.submit_all(self._coordinator, [(command.key, outcome.records) for command, outcome in decided])
 
-    def _alone(self, command: _Command, outcome: Outcome[Any, Any]) -> Any:
+    def _alone(self, command: _Command[Any], outcome: Outcome[Any, Any]) -> Any:
         try:
             self._write([(command, outcome)])
         except StorageError as error:

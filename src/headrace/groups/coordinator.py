@@ -328,12 +328,13 @@ class GroupCoordinator(GroupOffsets):
     def replay(self, record: GroupRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record."""
         group_id = record.group_id
-        group = self.groups.get(group_id)
         if isinstance(record, OffsetCommit):
             self.offsets.replay(record, at)
-            if record.value is not None and group is None:
+            if group_id not in self.groups and record.value is not None:
                 self.groups[group_id] = ClassicGroup(group_id, self._timers)
-        elif isinstance(record, GroupMetadata):
+            return
+        group = self.groups.get(group_id)
+        if isinstance(record, GroupMetadata):
             if record.value is not None:
                 if not isinstance(group, ClassicGroup):
                     group = self.groups[group_id] = ClassicGroup(group_id, self._timers)

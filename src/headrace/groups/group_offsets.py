@@ -31,7 +31,7 @@ class GroupOffsets:
     """
 
     def __init__(self, config: Configuration) -> None:
-        self.offsets = CommittedOffsets()
+        self.offsets = CommittedOffsets(config)
         self.groups: dict[str, Group] = {}
         self._config = config
 
@@ -56,21 +56,24 @@ class GroupOffsets:
         group = self.groups.get(group_id)
         anonymous = transactional and generation_id < 0 and member == NO_MEMBER
         code = ErrorCode.NONE
-        if isinstance(group, ShareGroup):
+        codes: tuple[ErrorCode, ...] = ()
+        if isinstance(group, ClassicGroup):
+            if not anonymous:
+                code = group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
+        elif isinstance(group, ConsumerGroup):
+            if not anonymous:
+                knows_epochs = says_group_unknown or transactional
+                codes = group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
+        elif isinstance(group, ShareGroup):
             code = ErrorCode.GROUP_ID_NOT_FOUND
-        elif isinstance(group, ClassicGroup) and not anonymous:
-            code = group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
-        elif group is None and generation_id >= 0:
+        elif generation_id >= 0:
             code = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
-        codes = (code,) * len(commits)
-        if isinstance(group, ConsumerGroup) and not anonymous:
-            knows_epochs = says_group_unknown or transactional
-            codes = group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
-        max_metadata_chars = self._config.get_int("offset.metadata.max.bytes")
+        if code:
+            return Outcome((code,) * len(commits))
         if not any(codes):
-            return self.offsets.commit(group_id, commits, retention_ms, now_ms, max_metadata_chars)
+            return self.offsets.commit(group_id, commits, retention_ms, now_ms)
         let_in = [commit for commit, refused in zip(commits, codes, strict=True) if not refused]
-        outcome = self.offsets.commit(group_id, let_in, retention_ms, now_ms, max_metadata_chars)
+        outcome = self.offsets.commit(group_id, let_in, retention_ms, now_ms)
         answers = iter(outcome.reply)
         return outcome._replace(reply=tuple(refused or next(answers) for refused in codes))
 

@@ -15,6 +15,7 @@ from headrace.outcome import NOWHERE, Outcome, Position
 
 from .pending_offsets import PendingOffsets
 from .records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
+from .settings import Configuration
 
 NO_RETENTION = -1
 """A commit that leaves it to the broker how long it is kept."""
@@ -40,9 +41,13 @@ TopicOffsets = Mapping[int, CommittedOffset]
 
 
 class CommittedOffsets:
-    """The offsets of all groups."""
+    """The offsets of all groups.
 
-    def __init__(self) -> None:
+    :param config: where the limit of metadata is looked up when it is needed
+    """
+
+    def __init__(self, config: Configuration) -> None:
+        self._config = config
         self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self.pending = PendingOffsets()
 
@@ -58,19 +63,18 @@ class CommittedOffsets:
         return self._groups.get(group_id, {})
 
     def commit(
-        self, group_id: str, commits: Sequence[Commit], retention_ms: int, now_ms: int, max_metadata_chars: int
+        self, group_id: str, commits: Sequence[Commit], retention_ms: int, now_ms: int
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
         """Commit offsets of a group that lets its caller commit.
 
         :param retention_ms: how long to keep them (OffsetCommit 2-4), or :data:`NO_RETENTION`
-        :param max_metadata_chars: ``offset.metadata.max.bytes``, which counts characters
         :returns: an error code for each of ``commits``
         """
         expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
         records: list[GroupRecord] = []
         codes = []
         for topic, topic_id, partition, offset, leader_epoch, metadata in commits:
-            if metadata is not None and len(metadata) > max_metadata_chars:
+            if metadata and len(metadata) > self._config.get_int("offset.metadata.max.bytes"):
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
@@ -106,7 +110,7 @@ class CommittedOffsets:
 
     def replay(self, record: OffsetCommit, at: Position = NOWHERE) -> None:
         """Apply one durable record."""
-        group_id, topic, partition, value = record.group_id, record.topic, record.partition, record.value
+        group_id, topic, partition, value = record
         if value is None:
             self.pending.deleted(group_id, topic, partition)
             self._forget(group_id, topic, partition)

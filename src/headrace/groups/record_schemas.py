@@ -118,16 +118,14 @@ _PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
 
 
 def _write_offset(value: CommittedOffset) -> bytes:
-    if value.expire_timestamp_ms != NO_TIMESTAMP:  # only version 1 has a place for it
-        times = i64(value.commit_timestamp_ms) + i64(value.expire_timestamp_ms)
-        return i16(1) + i64(value.offset) + string(value.metadata) + times
-    if value.topic_id is not None and not value.metadata:  # as most are: in one go
-        return _PLAIN_OFFSET.pack(
-            4, value.offset, value.leader_epoch, 1, value.commit_timestamp_ms, 1, 0, 16, value.topic_id.bytes
-        )
-    head = struct.pack(">hqi", 4, value.offset, value.leader_epoch)
-    tags = NO_TAGS if value.topic_id is None else tagged(0, value.topic_id.bytes)
-    return head + compact_string(value.metadata) + i64(value.commit_timestamp_ms) + tags
+    offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = value
+    if expire_ms != NO_TIMESTAMP:  # only version 1 has a place for it
+        return i16(1) + i64(offset) + string(metadata) + i64(commit_ms) + i64(expire_ms)
+    if topic_id is not None and not metadata:  # as most are: in one go
+        return _PLAIN_OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, 1, 0, 16, topic_id.int.to_bytes(16))
+    head = struct.pack(">hqi", 4, offset, leader_epoch)
+    tags = NO_TAGS if topic_id is None else tagged(0, topic_id.bytes)
+    return head + compact_string(metadata) + i64(commit_ms) + tags
 
 
 def _read_offset(reader: Reader) -> CommittedOffset:

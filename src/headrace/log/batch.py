@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headrace.log.checksum import crc32c
 from headrace.log.compression import NONE, BadCompression, compress, decompress
-from headrace.log.varints import byte_string, encoded, sized, varint
+from headrace.log.varints import NULL, byte_string, encoded, sized, varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer
@@ -212,12 +212,19 @@ def build(
     count = 0
     for key, value in records:
         delta = timestamps_ms[count] - base_timestamp if timestamps_ms else 0
-        own_headers = headers[count] if headers else ()
-        record = [b"\0", encoded(delta), encoded(count), *sized(key), *sized(value), encoded(len(own_headers))]
-        for name, content in own_headers:
-            record += (*sized(name.encode()), *sized(content))
-        joined = b"".join(record)
-        pieces += (encoded(len(joined)), joined)
+        record = b"".join(
+            (
+                b"\0",
+                encoded(delta) if delta else b"\0",
+                encoded(count),
+                NULL if key is None else encoded(len(key)),
+                key or b"",
+                NULL if value is None else encoded(len(value)),
+                value or b"",
+                _headers(headers[count]) if headers else b"\0",
+            )
+        )
+        pieces += (encoded(len(record)), record)
         count += 1
     if not count:
         raise ValueError("a batch holds at least one record")
@@ -231,6 +238,13 @@ def build(
         ),
         payload,
     ) + payload  # fmt: skip
+
+
+def _headers(headers: Sequence[Header]) -> bytes:
+    pieces = [encoded(len(headers))]
+    for name, content in headers:
+        pieces += (*sized(name.encode()), *sized(content))
+    return b"".join(pieces)
 
 
 def end_transaction_marker(producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int) -> bytes:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+NULL = b"\1"
+"""The length of what is null: the zigzag varint of -1."""
+
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it.
@@ -53,4 +56,4 @@ def put_varint(out: bytearray, value: int) -> None:
 
 def sized(value: bytes | None) -> tuple[bytes, bytes]:
     """Bytes and, before them, their length."""
-    return (b"\1", b"") if value is None else (encoded(len(value)), value)  # 1 is the zigzag varint of -1
+    return (NULL, b"") if value is None else (encoded(len(value)), value)

@@ -59,10 +59,9 @@ def head_bytes(frame: bytes | memoryview, end: int) -> bytes:
     return bytes(frame[_API_AND_VERSION]) + bytes(frame[_CORRELATION_ID.stop : end])
 
 
-def correlation_id_of(frame: bytes | memoryview) -> int:
-    """What a request's answer is recognised by."""
-    (correlation_id,) = SIZE.unpack_from(frame, _CORRELATION_ID.start)
-    return int(correlation_id)
+def correlation_bytes(frame: bytes | memoryview) -> bytes:
+    """What a request's answer is recognised by: its correlation id, as it stands in the frame of either."""
+    return bytes(frame[_CORRELATION_ID])
 
 
 def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:

@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
-from struct import Struct
+from functools import lru_cache
+from struct import Struct, calcsize
 from typing import Any, ClassVar, NamedTuple
 
 from headrace import varint
@@ -165,6 +165,8 @@ def _partitions(frame: bytes, offset: int) -> tuple[tuple[OffsetCommitRequestPar
 
 # Requests for one topic -----------------------------------------------------------------------------------------------
 
+_START = "4s4s"
+"""Api and version, correlation id."""
 _ONE_OFFSET = "iqiH"
 """Partition index, offset, leader epoch; no metadata, and no tagged fields."""
 _MOST_OFFSETS = 256
@@ -173,16 +175,15 @@ _MOST_OFFSETS = 256
 class Head(NamedTuple):
     """How a request for partitions of one topic begins, and what varies behind that.
 
-    :ivar end: where the first partition begins
-    :ivar varying: what stands there: :data:`_ONE_OFFSET` for each partition, and the tagged fields at the end
-    :ivar places: every fourth of those from the first on, which tell the partitions
+    :ivar shape: of the whole frame: :data:`_START`, then the rest of the head up to the first partition, then what
+        varies: :data:`_ONE_OFFSET` for each partition, and the tagged fields at the end
+    :ivar places: every fourth of what varies from the first on, which tell the partitions
     :ivar extras: every fourth from the last of the first partition on
     """
 
-    end: int
-    varying: Struct
-    places: tuple[int, ...]
-    extras: tuple[int, ...]
+    shape: Struct
+    places: list[int]
+    extras: list[int]
 
 
 def head(frame: bytes | memoryview, body_offset: int, version: int, request: OffsetCommitRequest) -> Head | None:
@@ -199,19 +200,20 @@ def head(frame: bytes | memoryview, body_offset: int, version: int, request: Off
     _, end = reader(version)(frame, skip_tagged_fields(frame, body_offset))
     if end != len(frame):
         return None
-    varying = _varying(count)
-    start = end - varying.size
-    values = varying.unpack_from(frame, start)
+    shape = _shape(end, count)
+    _, _, _, *values = shape.unpack(frame)
     places, extras = values[0::4], values[3::4]
-    as_read = (*(one.partition_index for one in topic.partitions), 0)
+    as_read = [*(one.partition_index for one in topic.partitions), 0]
     if places != as_read or any(extra & 0xFF for extra in extras):
         return None
-    return Head(start, varying, places, extras)
+    return Head(shape, places, extras)
 
 
-@cache
-def _varying(count: int) -> Struct:
-    return Struct(f">{_ONE_OFFSET * count}H")
+@lru_cache(1024)
+def _shape(frame_bytes: int, count: int) -> Struct:
+    varying = _ONE_OFFSET * count + "H"
+    fixed_bytes = calcsize(f">{_START}{varying}")
+    return Struct(f">{_START}{frame_bytes - fixed_bytes}s{varying}")
 
 
 # Writing -------------------------------------------------------------------------------------------------------------

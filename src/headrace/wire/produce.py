@@ -20,7 +20,7 @@ from headrace import varint
 from headrace.errors import ErrorCode
 
 from .fields import ID_BYTES, array_length, nullable_string, span, topic_id_of
-from .frames import SIZE, BadFrame, correlation_id_of, skip_tagged_fields
+from .frames import SIZE, BadFrame, correlation_bytes, skip_tagged_fields
 from .writer import NO_TIME
 from .writer import writer as general_writer
 
@@ -145,7 +145,7 @@ transactional id, acks, timeout, one topic, its id, one partition, its index."""
 _SHAPE_OF_ONE = (0, 0, 2, 2)
 _TAIL = b"\0\0\0"
 """What stands behind the records then: the tagged fields of partition, topic and request, of which there are none."""
-_ANSWER_TO_ONE = Struct(">iiBB16sBihqqqBQ")
+_ANSWER_TO_ONE = Struct(">i4sBB16sBihqqqBQ")
 """The whole frame of its answer: size, correlation id, no tagged fields, one topic, its id, one partition, its index,
 no error, base offset, append time, log start offset, an empty array of record errors, and zeros to the end."""
 
@@ -188,7 +188,7 @@ def answer_to_one(
     """The whole frame that answers a request for one partition: its records are appended."""
     offsets = (base_offset, log_append_time_ms, log_start_offset)
     size = _ANSWER_TO_ONE.size - SIZE.size
-    return _ANSWER_TO_ONE.pack(size, correlation_id_of(frame), 0, 2, topic_id, 2, partition, 0, *offsets, 1, 0)
+    return _ANSWER_TO_ONE.pack(size, correlation_bytes(frame), 0, 2, topic_id, 2, partition, 0, *offsets, 1, 0)
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceRequest, int]]:
