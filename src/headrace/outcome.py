@@ -38,6 +38,10 @@ class Position(NamedTuple):
     producer_id: int = -1
 
 
+make = tuple.__new__
+"""``make(Position, (partition, offset, producer_id))``: all fields of a named tuple, at half the price of a call of its
+class. For what each of very many records needs."""
+
 NOWHERE = Position(-1, -1)
 """Of a record that was replayed and never written, as in tests of a machine alone."""
 

@@ -25,7 +25,7 @@ from headrace.hashing import internal_partition
 from headrace.log import batch
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
-from headrace.outcome import Completion, Coordinator, Outcome, Position
+from headrace.outcome import Completion, Coordinator, Outcome, Position, make
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
 from . import internal_logs
@@ -330,7 +330,7 @@ class Broker(Machines):
             if isinstance(appended, Refusal):
                 raise StorageError(f"cannot append to {topic.name}-{partition}: {appended.message}")
             for offset, record in enumerate(records, appended.base_offset):
-                coordinator.replay(record, Position(partition, offset, producer.producer_id))
+                coordinator.replay(record, make(Position, (partition, offset, producer.producer_id)))
             self.metrics.coordinators[topic.name].wrote(records, started)
             self.appended(partition_log)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.outcome import NOWHERE, Outcome, Position
+from headrace.outcome import NOWHERE, Outcome, Position, make
 
 from .pending_offsets import PendingOffsets
 from .records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
@@ -77,10 +77,10 @@ class CommittedOffsets:
             if metadata and len(metadata) > self._config.get_int("offset.metadata.max.bytes"):
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
-            value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
-            records.append(OffsetCommit(group_id, topic, partition, value))
+            fields = (offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
+            records.append(make(OffsetCommit, (group_id, topic, partition, make(CommittedOffset, fields))))
             codes.append(ErrorCode.NONE)
-        return Outcome(tuple(codes), tuple(records))
+        return make(Outcome, (tuple(codes), tuple(records), (), ()))
 
     def deletions(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
         """What forgets these (topic, partition), of those that are there or pending (KIP-496)."""

@@ -20,7 +20,7 @@ from headrace.errors import ErrorCode
 from headrace.groups.classic_member import MemberIdentity
 from headrace.groups.offsets import Commit
 from headrace.groups.records import GroupRecord
-from headrace.outcome import Outcome
+from headrace.outcome import Outcome, make
 from headrace.wire import offset_commit
 from headrace.wire.frames import SIZE, request_header
 from headrace.wire.messages import Codec, codec
@@ -83,7 +83,7 @@ class CommitHeads:
         if broker.catalog.topics.get(name) is not topic:
             return None
         commits = [
-            Commit(name, topic_id, partition, offset, leader_epoch)
+            make(Commit, (name, topic_id, partition, offset, leader_epoch, None))
             for partition, offset, leader_epoch in zip(known.places, values[1::4], values[2::4], strict=False)
         ]
         return broker.commits.submit(known.group_id, partial(self._decide, known, correlation_id, commits))
@@ -100,7 +100,7 @@ class CommitHeads:
         if any(outcome.reply):
             return Outcome(_answer(known, int.from_bytes(correlation_id, signed=True), outcome.reply), outcome.records)
         size, granted = known.granted
-        return Outcome(size + correlation_id + granted, outcome.records)
+        return make(Outcome, (size + correlation_id + granted, outcome.records, (), ()))
 
     def learn(self, frame: memoryview, body_offset: int, request: OffsetCommitRequest) -> None:
         """Take in the head of a request that was served in the ordinary way."""
