@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else "/"
-        self.last_active = asyncio.get_running_loop().time()
+        self.last_active = perf_counter()
         self.server.connections.add(self)
         self.server.metrics.connections_accepted += 1
         limit = self.server.broker.config.get_int("max.connections")
@@ -110,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._frame)[self._frame_used :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = asyncio.get_running_loop().time()
+        self.last_active = perf_counter()
         self.server.metrics.received_bytes += nbytes
         if self._frame is not None:
             self._frame_used += nbytes
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _request(self, frame: memoryview) -> None:
-        started = perf_counter()
+        started = self.last_active
         heads = self._heads.get(frame[_API_KEY_LOW_BYTE])
         if heads is not None and self._serve_as_before(heads, frame, started):
             return

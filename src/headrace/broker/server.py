@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from .broker import Broker
@@ -79,12 +80,11 @@ class Server:
 
     def _reap(self) -> None:
         """Close connections on which nothing has happened for ``connections.max.idle.ms``."""
-        loop = asyncio.get_running_loop()
-        oldest = loop.time() - self.max_idle_ms / 1000
+        oldest = perf_counter() - self.max_idle_ms / 1000
         for connection in list(self.connections):
             if connection.last_active < oldest and connection.task is None:
                 connection.abandon()
-        self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
+        self._reaper = asyncio.get_running_loop().call_later(self.max_idle_ms / 2000, self._reap)
 
     async def close(self) -> None:
         """Stop listening and close every connection; requests that are waiting are given up."""
