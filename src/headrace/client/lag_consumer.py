@@ -59,6 +59,7 @@ class LagConsumer(Consumer):
         self._read_committed = str(conf.get("isolation.level", "read_committed")) == "read_committed"
         self._shows_eof = str(conf.get("enable.partition.eof", "false")).lower() == "true"
         self._asker: _EndOffsets | None = None
+        self._failure: KafkaException | None = None
         self._is_closed = False
         super().__init__({**conf, "enable.partition.eof": True}, **more)
 
@@ -143,10 +144,11 @@ class LagConsumer(Consumer):
     def consume_by_partition(self, num_messages: int, timeout: float) -> dict[PartitionName, list[Message]]:
         """What is at hand, by partition; waits up to ``timeout`` seconds only as long as there is nothing.
 
-        :raises KafkaException: an error that the consumer does not get over by itself
+        :raises KafkaException: an error that the consumer does not get over by itself; after the records that came
+            along with it have been returned
         """
-        messages = super().consume(num_messages, 0)
-        if not messages and timeout > 0:
+        messages = [] if self._failure is not None else super().consume(num_messages, 0)
+        if not messages and timeout > 0 and self._failure is None:
             first = super().poll(timeout)
             messages = [] if first is None else [first, *super().consume(num_messages, 0)]
         found: dict[PartitionName, list[Message]] = {}
@@ -164,6 +166,9 @@ class LagConsumer(Consumer):
         for name, run in found.items():
             if at_end.get(name) != len(run):
                 self._advance(name, run[-1])
+        if self._failure is not None and not found:
+            failure, self._failure = self._failure, None
+            raise failure
         return found
 
     def _take_note(self, messages: Iterable[Message]) -> list[Message]:
@@ -188,8 +193,10 @@ class LagConsumer(Consumer):
         error, name = message.error(), _name_of(message)
         if error.code() == KafkaError._PARTITION_EOF:
             self._reach_end(name, message)
-        elif error.fatal() or not (error.retriable() or error.code() in _PASSING_ERRORS):
-            raise KafkaException(error)
+        elif self._failure is None and (error.fatal() or not (error.retriable() or error.code() in _PASSING_ERRORS)):
+            if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                error = KafkaError(error.code(), f"{name} cannot be read from its position: {error.str()}; {_NO_RESET}")
+            self._failure = KafkaException(error)
         return name
 
     def _reach_end(self, name: PartitionName, message: Any) -> None:
@@ -277,6 +284,8 @@ class LagConsumer(Consumer):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+
+_NO_RESET = "reset the group's offsets, or set auto.offset.reset to earliest or latest"
 
 _PASSING_ERRORS = frozenset({
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,

@@ -12,8 +12,9 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headrace.tasks import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
 
+from .errors import ConnectionFailed
 from .lag_consumer import LagConsumer, PartitionName
-from .ordered_topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config
+from .ordered_topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config, explained
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,9 @@ MAX_POLL_RECORDS = 2_000
 
 LOOK_RECORDS = 100
 """After so many records of one task comes the next task; and what has arrived is looked at, if one lacks records."""
+
+CHECK_INTERVAL_S = 5.0
+"""How often the topics are looked up while this member lacks inputs of its tasks."""
 
 POLL_INTERVAL_S = 0.1
 """How long one wait for records may be, and how long the broker is not listened to while there are enough of them."""
@@ -56,8 +60,8 @@ class OrderedConsumer:
     :param max_task_idle_ms: -1: never wait, give what is at hand. 0: wait for records that the broker has. n: when a
         partition has been read to its end, wait also n milliseconds for what its producers may still send
     :param conf: librdkafka's configuration properties, with its defaults (``isolation.level`` is ``read_committed``),
-        but ``auto.offset.reset`` is ``earliest``, ``fetch.wait.max.ms`` 100, ``fetch.queue.backoff.ms`` 5 and
-        ``queued.min.messages`` 10,000 unless given here
+        but ``auto.offset.reset`` is ``earliest``, ``fetch.wait.max.ms`` 100, ``fetch.queue.backoff.ms`` 5,
+        ``queued.min.messages`` 10,000 and ``topic.metadata.refresh.interval.ms`` 10,000 unless given here
     :param max_buffered_records: of one partition. One that has more is paused, until half of them are processed
     :raises InvalidTopics: a topic is missing, or they are not co-partitioned
     :raises ValueError: an argument is wrong
@@ -88,7 +92,7 @@ class OrderedConsumer:
         self._processed: dict[PartitionName, Message] = {}
         self._stored: dict[PartitionName, int] = {}
         self._before_look = 0
-        self._last_look_s = self._last_store_s = 0.0
+        self._last_look_s = self._last_store_s = self._next_check_s = 0.0
         self._problem: Exception | None = None
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
@@ -108,8 +112,8 @@ class OrderedConsumer:
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or None when none is due within ``timeout`` seconds (None: wait for ever).
 
-        :raises KafkaException: an error that the consumer does not get over by itself
-        :raises InvalidTopics: the topics, or what this member was given of them, no longer fit together
+        :raises KafkaException: an error that the consumer does not get over by itself; every further call raises it
+        :raises InvalidTopics: the topics, or what this member was given of them, no longer fit together; as well
         """
         if self._in_hand is not None:
             self._processed[self._in_hand[0]] = self._in_hand[1]
@@ -231,13 +235,15 @@ class OrderedConsumer:
         if now_s - self._last_store_s >= POLL_INTERVAL_S:
             self._store()
             self._last_store_s = now_s
-        found = self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
-        if self._problem is not None:
-            raise self._problem
+        found = self._listen(wait_s)
         for name, messages in found.items():
             if name in self._assigned:
                 self._tasks[name.partition].add(name, [(message.timestamp()[1], message) for message in messages])
         self._pause_and_resume(found)
+        if self._problem is None and self._is_incremental:
+            self._check_inputs()
+        if self._problem is not None:
+            raise self._problem  # again and again: what cannot be read any more would be waited for silently
         now_ms = self._now_ms()
         for task in self._tasks.values():
             if task.merge.empty_queues and self._idle_ms != IDLING_DISABLED:
@@ -253,6 +259,13 @@ class OrderedConsumer:
                 elif task.decision is not None and task.decision.is_enforced:
                     logger.debug("%s", task.decision)
         self._before_look, self._last_look_s = LOOK_RECORDS, time.monotonic()
+
+    def _listen(self, wait_s: float) -> dict[PartitionName, list[Message]]:
+        try:
+            return self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
+        except KafkaException as error:
+            self._problem = self._problem or explained(error)
+            return {}
 
     def _wait_s(self) -> float:
         """How long to wait for records: no longer than until some task is ready without any."""
@@ -336,6 +349,20 @@ class OrderedConsumer:
                 f"this member of group '{self._group_id}' was not given {min(missing)}, which belongs to one of its "
                 f"tasks: all members must subscribe to exactly {', '.join(self.topics)}"
             )
+
+    def _check_inputs(self) -> None:
+        """With the consumer protocol inputs come and go one by one: see now and then that those which lack exist."""
+        now_s = time.monotonic()
+        if len(self._assigned) == len(self._tasks) * len(self.topics):
+            self._next_check_s = now_s + CHECK_INTERVAL_S
+        elif now_s >= self._next_check_s:
+            self._next_check_s = now_s + CHECK_INTERVAL_S
+            try:
+                check_co_partitioned(self._consumer, self.topics, self._servers)
+            except InvalidTopics as problem:
+                self._problem = problem
+            except ConnectionFailed as error:
+                logger.warning("the topics cannot be looked up now: %s", error)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._store()  # librdkafka commits it before it lets go of the partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from .errors import ClientError, ConnectionFailed
 
@@ -43,6 +43,8 @@ def consumer_config(conf: Mapping[str, Any], group_id: str, is_incremental: bool
         # An input of which enough was fetched may be the one that is short a moment later: not after a whole second.
         "fetch.queue.backoff.ms": 5,
         "queued.min.messages": 10_000,
+        # How soon it is seen that a topic is gone, or has more partitions: librdkafka takes five minutes.
+        "topic.metadata.refresh.interval.ms": 10_000,
         **conf,
         "group.id": group_id,
         "enable.auto.offset.store": False,
@@ -68,3 +70,9 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
         raise InvalidTopics(f"the topics are not co-partitioned: of partitions, {listed}; they need equal numbers")
+
+
+def explained(error: KafkaException) -> Exception:
+    """What to raise for an error of the inner consumer: one of ours when a topic is gone."""
+    what = error.args[0]
+    return InvalidTopics(what.str()) if what.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else error
