@@ -348,7 +348,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.group and not self.group.members)
     @rule()
     def delete_group(self):
-        self.desk.delete_offsets({self.names[topic_id] for topic_id in self.group.stateful()})
+        self.desk.delete_offsets({self.names[topic_id] for topic_id in self.group.topic_ids()})
         self.desk.submit(self.desk.coordinator.delete("s"))
         assert self.group is None
         assert not self.desk.share_state

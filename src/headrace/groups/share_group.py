@@ -221,6 +221,10 @@ class ShareGroup:
         """The partitions in which the group has share state, or is getting it."""
         return union(self.state_partitions.initialized, self.state_partitions.initializing)
 
+    def topic_ids(self) -> set[UUID]:
+        """The topics where the group may have share state, also such as has begun to be deleted."""
+        return {*self.stateful(), *self.state_partitions.deleting}
+
     def tombstones(self) -> tuple[GroupRecord, ...]:
         """What forgets an empty group. Its share state has to be deleted before."""
         return (

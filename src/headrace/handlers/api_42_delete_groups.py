@@ -27,5 +27,5 @@ def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext
 def _delete(broker: Broker, group_id: str) -> ErrorCode:
     group = broker.groups.groups.get(group_id)
     if isinstance(group, ShareGroup) and group.is_empty:
-        share_group_state.delete(broker, group, {*group.stateful(), *group.state_partitions.deleting})
+        share_group_state.delete(broker, group, group.topic_ids())
     return broker.submit(broker.groups, group_id, broker.groups.delete(group_id))

@@ -47,8 +47,7 @@ def _found(broker: Broker, group: ShareGroup, name: str) -> UUID | Refusal:
     topic = broker.catalog.topics.get(name)
     if topic is None:
         return NOT_HOSTED
-    begun = topic.topic_id in group.stateful() or topic.topic_id in group.state_partitions.deleting
-    return topic.topic_id if begun else _NOTHING_TO_DELETE
+    return topic.topic_id if topic.topic_id in group.topic_ids() else _NOTHING_TO_DELETE
 
 
 def _topic(name: str, result: UUID | Refusal) -> DeleteShareGroupOffsetsResponseTopic:
