@@ -103,11 +103,15 @@ class BrokerLog:
 
     def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each log; without those that nobody tells of now."""
-        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+        return _offsets(self._list(dict.fromkeys(partitions, EARLIEST)))
 
     def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record, or the last stable offset; without those that nobody tells of now."""
-        return self._offsets(dict.fromkeys(partitions, LATEST))
+        return _offsets(self._list(dict.fromkeys(partitions, LATEST)))
+
+    def whole_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record, whatever transactions are open; without those that nobody tells of now."""
+        return _offsets(self._list(dict.fromkeys(partitions, LATEST), READ_UNCOMMITTED))
 
     def offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset with that timestamp or a later one; None without any."""
@@ -148,13 +152,15 @@ class BrokerLog:
         options = replace(self._options.reading, headers=False, warn_of_lost=False, buffer_bytes=_LOOK_BUFFER_BYTES)
         return LogReader(self._options.kafka, ranges, options)
 
-    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {p: found.offset for p, found in self._list(wanted).items() if found.offset is not None}
+    def _list(
+        self, wanted: Mapping[TopicPartition, int], isolation_level: int | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
+        level = self._isolation_level if isolation_level is None else isolation_level
+        return self.link.call(self._ask_leaders(wanted, level))
 
-    def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-        return self.link.call(self._ask_leaders(wanted))
-
-    async def _ask_leaders(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    async def _ask_leaders(
+        self, wanted: Mapping[TopicPartition, int], isolation_level: int
+    ) -> dict[TopicPartition, ListedOffset]:
         led: dict[int, list[TopicPartition]] = {}
         for partition in wanted:
             led.setdefault(self._leaders.get(partition, -1), []).append(partition)
@@ -165,7 +171,7 @@ class BrokerLog:
             for at in range(0, len(partitions), _PARTITIONS_AT_ONCE)
         ]
         answers = await asyncio.gather(
-            *(ask_leader(self.link.cluster, node, part, self._isolation_level, _TIMEOUT_MS) for node, part in asked),
+            *(ask_leader(self.link.cluster, node, part, isolation_level, _TIMEOUT_MS) for node, part in asked),
             return_exceptions=True,
         )
         found: dict[TopicPartition, ListedOffset] = {}
@@ -183,6 +189,10 @@ class BrokerLog:
     def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's committed offsets, of those partitions that have one."""
         return self.link.call(committed_offsets(self.link.cluster, group_id, partitions))
+
+
+def _offsets(listed: Mapping[TopicPartition, ListedOffset]) -> dict[TopicPartition, int]:
+    return {p: found.offset for p, found in listed.items() if found.offset is not None}
 
 
 def timestamps_ms(batch: Any) -> Any:

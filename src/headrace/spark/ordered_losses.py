@@ -39,7 +39,13 @@ def look(log: BrokerLog, position: Mapping[TopicPartition, int], *, fail: bool) 
     """
     topics = log.topics()
     ends = log.ends([(topic, p) for topic, p in position if p < topics.get(topic, 0)])
-    shorter = any(end < position[p] for p, end in ends.items())
+    shorter = False
+    beyond = [p for p, end in ends.items() if end < position[p]]
+    if beyond:
+        # With read_committed a position that was given, or committed by others, may lie behind an open transaction.
+        whole = log.whole_ends(beyond)
+        ends |= {p: max(ends[p], min(position[p], whole.get(p, position[p]))) for p in beyond}
+        shorter = any(ends[p] < position[p] for p in beyond)
     if not shorter and not log.replaced and len(ends) == len(position):
         return Found(topics, dict(position), ends)  # nearly always
     if shorter:

@@ -37,12 +37,14 @@ class Bound:
     :param offsets: an offset per topic and partition; -1 is the end, -2 the start
     :param timestamps_ms: the first record from that timestamp on, per topic and partition
     :param timestamp_ms: the same for all partitions
+    :param which: ``starting`` or ``ending``, as the options' names begin
     """
 
     at: str
     offsets: Mapping[str, Mapping[int, int]] | None = None
     timestamps_ms: Mapping[str, Mapping[int, int]] | None = None
     timestamp_ms: int | None = None
+    which: str = "starting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,13 @@ def _bound(given: GivenOptions, which: str, default: str, words: tuple[str, ...]
     if offsets is not None and not offsets.startswith("{"):
         if offsets.lower() not in words:
             raise SourceError(f"option {which}Offsets is '{offsets}': say {', '.join(words)}, or {_EXAMPLE}")
-        return Bound(offsets.lower())
+        return Bound(offsets.lower(), which=which)
     return Bound(
         default,
         _by_partition(given, f"{which}Offsets", -2 if which == "starting" else -1),
         _by_partition(given, f"{which}OffsetsByTimestamp", 0),
         given.number(f"{which}Timestamp", lowest=0),
+        which,
     )
 
 
@@ -154,6 +157,7 @@ def _by_partition(given: GivenOptions, name: str, lowest: int) -> dict[str, dict
         raise SourceError(f"option {name} cannot be read: say {_EXAMPLE}") from None
     for topic, by_partition in found.items():
         for partition, number in by_partition.items():
-            if not isinstance(number, int) or number < lowest:
-                raise SourceError(f"option {name} says {number} for {topic}-{partition}: say a number from {lowest}")
+            if type(number) is not int or number < lowest:
+                said = json.dumps(number)
+                raise SourceError(f"option {name} says {said} for {topic}-{partition}: say a number from {lowest}")
     return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from .option_parsing import SourceError
 from .ordered_log import BrokerLog
 from .ordered_options import COMMITTED, EARLIEST, IN_JSON, LATEST, Bound
 from .ordered_plan import Inputs, Offsets, TopicPartition, cut
+
+_log = logging.getLogger(__name__)
 
 
 def all_partitions(topics: Mapping[str, int]) -> list[TopicPartition]:
@@ -37,26 +40,36 @@ def check_equal_counts(topics: Mapping[str, int]) -> None:
         )
 
 
-def resolve(log: BrokerLog, bound: Bound, partitions: Sequence[TopicPartition], group_id: str | None) -> Offsets:
+def resolve(
+    log: BrokerLog, bound: Bound, partitions: Sequence[TopicPartition], group_id: str | None, *, fail: bool
+) -> Offsets:
     """The offsets that a bound means; without partitions whose leader does not answer.
 
     :param group_id: whose committed offsets ``committed`` means
-    :raises SourceError: the bound does not say something about each partition, or says more
+    :param fail: refuse offsets beyond the end of a log; otherwise there is a warning for each, and reading begins at
+        the start of that log, or ends at its end
+    :raises SourceError: that, or the bound does not say something about each partition, or says more
     """
     times = bound.timestamps_ms
     if bound.timestamp_ms is not None:
         return _at(log, dict.fromkeys(partitions, bound.timestamp_ms))
     if times is not None:
-        return _at(log, _one_each("OffsetsByTimestamp", times, partitions))
+        return _at(log, _one_each(f"{bound.which}OffsetsByTimestamp", times, partitions))
     if bound.offsets is not None:
-        wanted = _one_each("Offsets", bound.offsets, partitions)
+        option = f"{bound.which}Offsets"
+        wanted = _one_each(option, bound.offsets, partitions)
         at_ends = [p for p, n in wanted.items() if IN_JSON.get(n) == LATEST]
         at_starts = [p for p, n in wanted.items() if IN_JSON.get(n) == EARLIEST]
         said = {p: n for p, n in wanted.items() if n not in IN_JSON}
-        return said | log.ends(at_ends) | log.starts(at_starts)
+        reached = _within(
+            log, said, f"option {option} says", "say an offset up to that, or -1 for the end", bound, fail
+        )
+        return reached | log.ends(at_ends) | log.starts(at_starts)
     if bound.at == COMMITTED:
         assert group_id is not None
-        return log.starts(partitions) | log.committed(group_id, partitions)
+        committed = log.committed(group_id, partitions)
+        by = f"group '{group_id}' has committed"
+        return log.starts(partitions) | _within(log, committed, by, "reset the group's offsets", bound, fail)
     return log.starts(partitions) if bound.at == EARLIEST else log.ends(partitions)
 
 
@@ -67,14 +80,31 @@ def _at(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) -> Offsets:
     return cut(log, Inputs(known, starts, ends), {p: timestamps_ms[p] for p in known}).reached
 
 
+def _within(log: BrokerLog, offsets: Offsets, who: str, remedy: str, bound: Bound, fail: bool) -> Offsets:
+    """Offsets that somebody has said, with those that lie beyond the ends of their logs put right, or refused."""
+    ends = log.whole_ends(tuple(offsets))
+    beyond = [p for p, end in ends.items() if end < offsets[p]]
+    instead, where = (log.starts(beyond), "begin at its start") if bound.which == "starting" else (ends, "end there")
+    for partition in beyond:
+        topic, number = partition
+        problem = f"{who} {offsets[partition]} for {topic}-{number}, but its log ends at {ends[partition]}"
+        if fail:
+            raise SourceError(f"{problem}: {remedy}; or set failOnDataLoss=false to {where}")
+        _log.warning("%s: failOnDataLoss=false has the query %s", problem, where)
+    return offsets | {p: instead[p] for p in beyond if p in instead}
+
+
 def _one_each(
-    what: str, given: Mapping[str, Mapping[int, int]], partitions: Sequence[TopicPartition]
+    option: str, given: Mapping[str, Mapping[int, int]], partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     said = {(topic, partition): n for topic, numbers in given.items() for partition, n in numbers.items()}
     missing = [p for p in partitions if p not in said]
     unknown = [p for p in said if p not in partitions]
-    for found, problem in ((missing, "lacks"), (unknown, "names what is not subscribed or not there:")):
+    for found, problem in (
+        (missing, "lacks {}: name every partition of every topic"),
+        (unknown, "names {}, which is not there or not subscribed: leave it out, or correct it"),
+    ):
         if found:
             topic, partition = found[0]
-            raise SourceError(f"the JSON of starting{what} or ending{what} {problem} {topic}-{partition}")
+            raise SourceError(f"option {option} {problem.format(f'{topic}-{partition}')}")
     return said

@@ -128,8 +128,8 @@ class OrderedReader(DataSourceReader):
         topics = log.all_topics()
         check_equal_counts(topics)
         wanted = all_partitions(topics)
-        starts = resolve(log, options.start, wanted, options.group_id)
-        ends = resolve(log, options.end, wanted, None)
+        starts = resolve(log, options.start, wanted, options.group_id, fail=options.fail_on_data_loss)
+        ends = resolve(log, options.end, wanted, None, fail=options.fail_on_data_loss)
         if options.max_task_idle_ms >= 0:
             _refuse_unknown(wanted, starts, ends)
         work = []
@@ -172,10 +172,10 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         try:
             log = self._open()
-            topics = log.all_topics()
+            options, topics = self._options, log.all_topics()
             check_equal_counts(topics)
             wanted = all_partitions(topics)
-            starts = resolve(log, self._options.start, wanted, self._options.group_id)
+            starts = resolve(log, options.start, wanted, options.group_id, fail=options.fail_on_data_loss)
             _refuse_unknown(wanted, starts)
         except (ClientError, SourceError) as error:
             raise one_line(error) from None
