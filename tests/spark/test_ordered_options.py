@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from headrace.spark import SourceError
@@ -87,4 +89,6 @@ def test_a_driver_that_cannot_be_reached_is_no_error() -> None:
     tally = Tally("127.0.0.1")
     desk = tally.next_batch()
     tally.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((desk.host, desk.port), 5)
     report(desk, (0, 0, 1, 0, 0, 1))

@@ -8,6 +8,7 @@ missing there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -93,6 +94,8 @@ class Tally:
 
     def close(self) -> None:
         """Listen no longer."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # which wakes who waits for a connection; closing does not
         self._socket.close()
 
     def _sum(self) -> Totals:
