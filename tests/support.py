@@ -23,6 +23,7 @@ COMMON_CONFIGS = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "1000",
+    "log.retention.ms": "-1",  # many records of tests are of 1970, and a check of what is too old may come at any time
     "offsets.topic.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
     "group.share.assignment.interval.ms": "0",

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce, set_configs, take
-from tests.support import unique, wait_until
+from tests.support import COMMON_CONFIGS, unique, wait_until
 
 
 @pytest.fixture
@@ -141,7 +141,8 @@ def test_topic_configs_are_described_changed_and_reset(
         ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.APPEND)
     )
     client.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
-    wait_until(lambda: described()["retention.ms"].value == str(7 * 24 * 3600 * 1000), PATIENCE_S, "the default")
+    default = COMMON_CONFIGS["log.retention.ms"]
+    wait_until(lambda: described()["retention.ms"].value == default, PATIENCE_S, "the broker's default")
     assert described()["cleanup.policy"].value == "compact,delete"
 
     bad = ConfigResource(ResourceType.TOPIC, topic_name)
