@@ -112,8 +112,10 @@ class OrderedConsumer:
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or None when none is due within ``timeout`` seconds (None: wait for ever).
 
-        :raises KafkaException: an error that the consumer does not get over by itself; every further call raises it
-        :raises InvalidTopics: the topics, or what this member was given of them, no longer fit together; as well
+        :raises KafkaException: an error that the consumer does not get over by itself; further calls raise it again
+            when it leaves a partition that nobody reads
+        :raises InvalidTopics: the topics, or what this member was given of them, no longer fit together; so does every
+            further call
         """
         if self._in_hand is not None:
             self._processed[self._in_hand[0]] = self._in_hand[1]
@@ -264,7 +266,10 @@ class OrderedConsumer:
         try:
             return self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
         except KafkaException as error:
-            self._problem = self._problem or explained(error)
+            problem, is_lasting = explained(error)
+            if not is_lasting:
+                raise
+            self._problem = self._problem or problem
             return {}
 
     def _wait_s(self) -> float:

@@ -72,7 +72,9 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
         raise InvalidTopics(f"the topics are not co-partitioned: of partitions, {listed}; they need equal numbers")
 
 
-def explained(error: KafkaException) -> Exception:
-    """What to raise for an error of the inner consumer: one of ours when a topic is gone."""
+def explained(error: KafkaException) -> tuple[Exception, bool]:
+    """What to raise for an error of the inner consumer, and whether to go on raising it: nobody reads a partition."""
     what = error.args[0]
-    return InvalidTopics(what.str()) if what.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else error
+    if what.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return InvalidTopics(what.str()), True
+    return error, what.fatal() or what.code() == KafkaError._AUTO_OFFSET_RESET
