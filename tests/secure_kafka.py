@@ -13,6 +13,7 @@ from tests.support import free_port_pair
 NAME, PASSWORD = "b=o,b", "pa,ss=wörd"
 """Of the SCRAM mechanisms; with PLAIN it is ann, s3cret."""
 LOGIN = "org.apache.kafka.common.security"
+KEY_PASSWORD = "hush"
 
 
 def _openssl(folder: Path, *arguments: str) -> None:
@@ -20,7 +21,10 @@ def _openssl(folder: Path, *arguments: str) -> None:
 
 
 def _certificates(folder: Path) -> None:
-    """ca.pem signs keystore.pem, of the broker at 127.0.0.1, and client.pem with client.key."""
+    """ca.pem signs keystore.pem, of the broker at 127.0.0.1, and client.pem with client.key.
+
+    client.p8 is the same key with a password, client-store.pem both as Java has them; nobody vouches for stranger.pem.
+    """
     key = ["-newkey", "rsa:2048", "-nodes"]
     _openssl(folder, "req", "-x509", *key, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
@@ -32,10 +36,15 @@ def _certificates(folder: Path) -> None:
         )  # fmt: skip
     _openssl(folder, "pkcs8", "-topk8", "-nocrypt", "-in", "broker.key", "-out", "broker.p8")
     (folder / "keystore.pem").write_text((folder / "broker.p8").read_text() + (folder / "broker.pem").read_text())
+    password = ["-passout", f"pass:{KEY_PASSWORD}"]
+    _openssl(folder, "pkcs8", "-topk8", "-in", "client.key", "-out", "client.p8", *password)
+    (folder / "client-store.pem").write_text((folder / "client.p8").read_text() + (folder / "client.pem").read_text())
+    stranger = ["-keyout", "stranger.key", "-out", "stranger.pem"]
+    _openssl(folder, "req", "-x509", *key, "-subj", "/CN=stranger", *stranger, "-days", "2")
 
 
 class SecureKafka:
-    """Where its listeners are, and the folder of certificates."""
+    """Where its listeners are, and the folder of certificates. That of ``tls`` wants a certificate from its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,6 +80,23 @@ class SecureKafka:
                 self.peer.configs[f"{prefix}.{mechanism}.sasl.jaas.config"] = (
                     f"{LOGIN}.scram.ScramLoginModule required;"
                 )
+
+    def with_certificate(self, form: str | None) -> dict[str, str]:
+        """A client's configuration for ``tls``: how it gives its certificate, or that it gives none."""
+        file = {path.name: str(path) for path in self.folder.glob("*.*")}
+        text = {name: (self.folder / name).read_text() for name in ("client.pem", "client.p8")}
+        password = {"ssl.key.password": KEY_PASSWORD}
+        forms: dict[str | None, dict[str, str]] = {
+            None: {},
+            "files": {"ssl.certificate.location": file["client.pem"], "ssl.key.location": file["client.key"]},
+            "password": {
+                "ssl.certificate.location": file["client.pem"], "ssl.key.location": file["client.p8"], **password
+            },
+            "inline": {"ssl.certificate.pem": text["client.pem"], "ssl.key.pem": text["client.p8"], **password},
+            "java": {"ssl.keystore.type": "PEM", "ssl.keystore.location": file["client-store.pem"], **password},
+            "stranger": {"ssl.certificate.location": file["stranger.pem"], "ssl.key.location": file["stranger.key"]},
+        }  # fmt: skip
+        return {"security.protocol": "SSL", "ssl.ca.location": file["ca.pem"], **forms[form]}
 
     def __enter__(self) -> SecureKafka:
         self.peer.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.admin import AdminClient
 from headrace.cli.main import main
+from headrace.client import ClientError, ShareConsumer
+from headrace.client.settings import settings
 from headrace.spark import lag_source
 from headrace.spark.lag_options import LagOptions
 from headrace.spark.log_reader import OffsetRange, read
@@ -53,17 +57,38 @@ def test_plain(secure_kafka: SecureKafka) -> None:
     assert _listing(secure_kafka.sasl, **ann, sasl_password="wrong").code() == KafkaError._AUTHENTICATION
 
 
-def test_tls_with_a_client_certificate(secure_kafka: SecureKafka) -> None:
-    assert (
-        _listing(
-            secure_kafka.tls,
-            security_protocol="ssl",
-            ssl_ca_location=str(secure_kafka.folder / "ca.pem"),
-            ssl_certificate_location=str(secure_kafka.folder / "client.pem"),
-            ssl_key_location=str(secure_kafka.folder / "client.key"),
-        )
-        is None
-    )
+@pytest.mark.parametrize("form", ["files", "password", "inline"])
+def test_tls_with_a_client_certificate(secure_kafka: SecureKafka, form: str) -> None:
+    assert _listing(secure_kafka.tls, **secure_kafka.with_certificate(form)) is None
+
+
+@pytest.mark.parametrize("form", [None, "stranger"])
+def test_a_client_without_a_certificate_is_told_so(secure_kafka: SecureKafka, form: str | None) -> None:
+    error = _listing(secure_kafka.tls, **secure_kafka.with_certificate(form))
+    assert error.code() == KafkaError._AUTHENTICATION
+    assert "see to ssl.certificate.location and ssl.key.location" in error.str()
+    assert "\n" not in error.str()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_the_asyncio_client_with_and_without_a_certificate(
+    secure_kafka: SecureKafka, topic_name: str, group_id: str, version: ssl.TLSVersion
+) -> None:
+    """With TLS 1.2 the refusal ends the handshake, with 1.3 what comes after it."""
+    create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
+    produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"one"])  # by then the broker knows the topic
+
+    async def join(form: str | None) -> None:
+        config = {"bootstrap.servers": secure_kafka.tls, **secure_kafka.with_certificate(form)}
+        security = settings(config).security
+        assert security.tls is not None
+        security.tls.minimum_version = security.tls.maximum_version = version
+        async with ShareConsumer(secure_kafka.tls, group_id, [topic_name], security=security):
+            pass
+
+    asyncio.run(join("password"))
+    with pytest.raises(ClientError, match=r"wants a client certificate .*ssl\.certificate\.location"):
+        asyncio.run(join(None))
 
 
 def test_a_broker_that_nobody_vouches_for_is_not_spoken_to(secure_kafka: SecureKafka) -> None:

@@ -12,9 +12,11 @@ from headrace.admin import AdminClient
 from headrace.admin.translation import kafka_error
 from headrace.client import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
 from headrace.client.security import PLAINTEXT, Sasl
-from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
+from headrace.client.settings import UnsupportedSetting, from_java, librdkafka_config, settings
 
 HERE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9092"}
+TLS = {"security.protocol": "ssl"}
+LOCKED = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
 def test_defaults_are_those_of_librdkafka() -> None:
@@ -69,7 +71,24 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not supported"),
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password must be set"),
         ({"security.protocol": "ssl", "ssl.keystore.location": "/x.p12"}, "ssl.keystore.location is not supported"),
-        ({"security.protocol": "ssl", "ssl.ca.location": "/missing.pem"}, "the TLS settings cannot be used: No such"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/missing.pem"}, "^ssl.ca.location cannot be used: No such"),
+        ({**TLS, "ssl.ca.pem": "no PEM"}, "^ssl.ca.pem cannot be used: "),
+        (
+            {**TLS, "ssl.certificate.pem": "x"},
+            "^ssl.certificate.pem is set alone: set ssl.key.location, or ssl.key.pem",
+        ),
+        ({**TLS, "ssl.key.location": "/x"}, "^ssl.key.location is set alone: set ssl.certificate.location, or"),
+        (
+            {**TLS, "ssl.certificate.location": "/missing", "ssl.key.pem": "x"},
+            "^ssl.certificate.location cannot .*: No",
+        ),
+        ({**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": LOCKED}, "^ssl.key.pem is encrypted: set ssl.key.password"),
+        ({**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": "x"}, "cannot be used: they are no PEM$"),
+        (
+            {**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": LOCKED, "ssl.key.password": "x"},
+            "cannot be used: they are no PEM, or ssl.key.password is wrong$",
+        ),
+        ({**TLS, "ssl.cipher.suites": "none such"}, "^ssl.cipher.suites cannot be used"),
         ({"bootstrap.servers": ""}, "no broker given"),
     ],
 )
@@ -77,6 +96,21 @@ def test_what_is_not_supported_is_refused(config: dict[str, Any], complaint: str
     with pytest.raises(UnsupportedSetting, match=complaint) as refused:
         settings({**HERE, **config})
     assert "\n" not in str(refused.value)
+
+
+def test_javas_names_for_pem_are_understood() -> None:
+    stores = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "pem", "ssl.key.password": "p"}
+    files = {"ssl.truststore.location": "/ca", "ssl.keystore.location": "/me"}
+    assert from_java({**stores, **files}) == {
+        "ssl.ca.location": "/ca",
+        "ssl.certificate.location": "/me",
+        "ssl.key.location": "/me",
+        "ssl.key.password": "p",
+    }
+    texts = {"ssl.truststore.certificates": "A", "ssl.keystore.certificate.chain": "C", "ssl.keystore.key": "K"}
+    inline = {"ssl.ca.pem": "A", "ssl.certificate.pem": "C", "ssl.key.pem": "K", "ssl.key.password": "p"}
+    assert from_java({**stores, **texts}) == inline
+    assert from_java(files) == files, "of another type"
 
 
 def test_unsupported_security_fails_the_calls_that_need_it_and_not_the_client() -> None:

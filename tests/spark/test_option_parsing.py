@@ -93,7 +93,7 @@ def test_settings_go_to_librdkafka_and_what_secures_to_our_own_connections() -> 
         ({"fetch.min.byte": "5"}, 'No such configuration property: "fetch.min.byte"'),
         ({"security.protocol": "secret"}, "secret"),
         ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password"),
-        ({"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}, "ssl.ca.location failed"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}, "kafka.ssl.ca.location cannot be used: No"),
     ],
 )
 def test_settings_are_looked_at_before_anything_is_connected(settings: dict[str, str], advice: str) -> None:

@@ -86,3 +86,32 @@ def test_topics_in_order_over_tls_with_a_login(spark: SparkSession, secure_kafka
         options = {name: value for name, value in {**given, **secure, **wrong}.items() if value is not None}
         with pytest.raises(AnalysisException, match=advice):
             spark.read.format("kafka-ordered").options(**options).load()
+
+
+def test_client_certificates(
+    spark: SparkSession, secure_kafka: SecureKafka, drain: Callable[..., Batches], tmp_path: Path
+) -> None:
+    """Drivers and executors show them; without one, each source says what the broker wants."""
+
+    def options(form: str | None) -> dict[str, str]:
+        return {f"kafka.{name}": value for name, value in secure_kafka.with_certificate(form).items()}
+
+    flights = make_queue(secure_kafka.peer.bootstrap_servers, 20)
+    secured = replace(flights, bootstrap_servers=secure_kafka.tls)
+    assert drain(secured, **options("java")).values() == list(range(20))
+
+    given = {"kafka.bootstrap.servers": secure_kafka.tls}
+    topic = {"subscribe": flights.topic}
+    ordered = spark.read.format("kafka-ordered").options(**given, **topic, **options("inline")).load()
+    assert ordered.count() == 20
+    lag = spark.read.format("kafka-lag").options(**given, groups=flights.group_id, **options("password")).load()
+    assert {row.lag for row in lag.collect()} == {0}
+
+    says = "wants a client certificate .*: see to ssl.certificate.location and ssl.key.location"
+    for form in (None, "stranger"):
+        with pytest.raises(AnalysisException, match=says):
+            spark.read.format("kafka-ordered").options(**given, **topic, **options(form)).load()
+        with pytest.raises(AnalysisException, match=says):
+            spark.read.format("kafka-lag").options(**given, **options(form)).load()
+        with pytest.raises(AnalysisException, match=says):
+            spark.readStream.format("kafka-share").options(**secured.options(), **options(form)).load()

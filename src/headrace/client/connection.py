@@ -20,6 +20,8 @@ from .security import PLAINTEXT, Sasl, Security, conversation
 
 _INT = struct.Struct(">i")
 
+_CERTIFICATE_SETTINGS = "ssl.certificate.location and ssl.key.location"
+
 # api name -> (key, lowest, highest version that this client speaks)
 _SPOKEN = {
     "fetch": (1, 12, 12),
@@ -92,13 +94,15 @@ class Connection:
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationFailed(f"the certificate of {address} does not hold: {error.verify_message}") from None
         except ssl.SSLError as error:
+            if _is_about_our_certificate(error):
+                raise _not_let_in(address, error) from None
             raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConnectionFailed(f"no broker answers at {address}: {reason or 'it hung up when TLS began'}") from None
         connection = cls(frames, address, client_id)
         try:
-            await connection._negotiate(timeout_ms)
+            await connection._negotiate(timeout_ms, over_tls=tls is not None)
             if security.sasl is not None:
                 await connection._log_in(security.sasl, timeout_ms)
         except BaseException:
@@ -164,13 +168,17 @@ class Connection:
         self._fail(f"the connection to {self.address} was closed")
         await self._frames.wait_closed()
 
-    async def _negotiate(self, timeout_ms: int) -> None:
+    async def _negotiate(self, timeout_ms: int, *, over_tls: bool) -> None:
         module = import_module("kio.schema.api_versions.v3.request")
         request = module.ApiVersionsRequest(client_software_name="headrace", client_software_version="0")
         try:
             response = await self.request(request, timeout_ms=timeout_ms)
         except ConnectionFailed as error:
-            raise ConnectionFailed(f"{self.address} does not speak the Kafka protocol: {error}") from None
+            lost = self._frames.lost  # with TLS 1.3 the broker looks at certificates after the handshake
+            if isinstance(lost, ssl.SSLError) and _is_about_our_certificate(lost):
+                raise _not_let_in(self.address, lost) from None
+            wanting = f", or wants a client certificate ({_CERTIFICATE_SETTINGS})" if over_tls else ""
+            raise ConnectionFailed(f"{self.address} does not speak the Kafka protocol{wanting}: {error}") from None
         if response.error_code != 0:
             raise RequestRefused(f"asking {self.address} for its API versions", int(response.error_code))
         self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in response.api_keys}
@@ -217,6 +225,19 @@ class Connection:
             if not answer.done():
                 answer.set_exception(self._failure)
         self._waiting.clear()
+
+
+def _is_about_our_certificate(error: ssl.SSLError) -> bool:
+    """Whether the broker has ended TLS because of the certificate that it got, or because it got none."""
+    reason = str(getattr(error, "reason", ""))
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or reason.endswith(("UNKNOWN_CA", "ACCESS_DENIED")))
+
+
+def _not_let_in(address: str, error: ssl.SSLError) -> AuthenticationFailed:
+    alert = error.reason.partition("_ALERT_")[2].replace("_", " ").lower()
+    return AuthenticationFailed(
+        f"{address} wants a client certificate that it trusts, and says '{alert}': see to {_CERTIFICATE_SETTINGS}"
+    )
 
 
 def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:

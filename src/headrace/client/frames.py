@@ -29,6 +29,8 @@ class Frames(asyncio.BufferedProtocol):
         self._frame: memoryview | None = None
         """The frame that is being received, when it does not fit into the scratch."""
         self._frame_filled = 0
+        self.lost: Exception | None = None
+        """What ended the connection, if that was an error."""
 
     def begin(self, take: Callable[[memoryview], None], over: Callable[[str | None], None]) -> None:
         """Say who gets the frames; before anything is asked of the broker."""
@@ -61,6 +63,7 @@ class Frames(asyncio.BufferedProtocol):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = exc
         self._closed.set()
         self._writable.set()
         self._over(None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from .cluster import Cluster, parse_bootstrap
@@ -15,10 +17,23 @@ from .security import SASL_MECHANISMS, Sasl, Security
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _UNSUPPORTED = (
     "ssl.engine.location", "ssl.keystore.location", "ssl.provider", "ssl.providers", "ssl.crl.location",
-    "ssl.certificate.verify_cb", "ssl_engine", "ssl.curves.list", "ssl.sigalgs.list", "ssl.key.pem", "ssl.key",
-    "ssl.certificate.pem", "ssl.certificate", "ssl_key", "ssl_certificate", "ssl_ca", "ssl.ca",
+    "ssl.certificate.verify_cb", "ssl_engine", "ssl.curves.list", "ssl.sigalgs.list", "ssl.key",
+    "ssl.certificate", "ssl_key", "ssl_certificate", "ssl_ca", "ssl.ca",
     "ssl.ca.certificate.stores",
 )  # fmt: skip
+
+_JAVA_PEM: dict[str, dict[str, tuple[str, ...]]] = {
+    "truststore": {
+        "ssl.truststore.location": ("ssl.ca.location",),
+        "ssl.truststore.certificates": ("ssl.ca.pem",),
+    },
+    "keystore": {
+        "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+        "ssl.keystore.certificate.chain": ("ssl.certificate.pem",),
+        "ssl.keystore.key": ("ssl.key.pem",),
+    },
+}
+"""Java's names for PEM (KIP-651), where the type of a store is PEM, and librdkafka's for the same."""
 
 
 class UnsupportedSetting(ValueError):
@@ -70,10 +85,11 @@ def from_java(config: Mapping[str, str]) -> dict[str, str]:
             translated.setdefault(f"sasl.{name}", next(filter(None, found.groups()), ""))
     if "default.api.timeout.ms" in translated:
         translated.setdefault("socket.timeout.ms", translated.pop("default.api.timeout.ms"))
-    if translated.get("ssl.truststore.type", "").upper() == "PEM":
-        del translated["ssl.truststore.type"]
-        if "ssl.truststore.location" in translated:
-            translated["ssl.ca.location"] = translated.pop("ssl.truststore.location")
+    for store, names in _JAVA_PEM.items():
+        if translated.get(f"ssl.{store}.type", "").upper() == "PEM":
+            del translated[f"ssl.{store}.type"]
+            for name in names.keys() & translated.keys():
+                translated |= dict.fromkeys(names[name], translated.pop(name))
     return translated
 
 
@@ -127,29 +143,68 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     unsupported = [key for key in _UNSUPPORTED if config.get(key)]
     if unsupported:
-        raise UnsupportedSetting(f"{unsupported[0]} is not supported here: give PEM files with ssl.*.location")
-    try:
-        context = ssl.create_default_context()
-        authority = config.get("ssl.ca.location")
-        if authority and authority != "probe":
-            if Path(authority).is_dir():
-                context = ssl.create_default_context(capath=str(authority))
-            else:
-                context = ssl.create_default_context(cafile=str(authority))
-        elif config.get("ssl.ca.pem"):
-            context = ssl.create_default_context(cadata=str(config["ssl.ca.pem"]))
-        if config.get("ssl.certificate.location"):
-            context.load_cert_chain(
-                str(config["ssl.certificate.location"]),
-                str(config["ssl.key.location"]) if config.get("ssl.key.location") else None,
-                str(config["ssl.key.password"]) if config.get("ssl.key.password") else None,
-            )
-        if config.get("ssl.cipher.suites"):
+        raise UnsupportedSetting(
+            f"{unsupported[0]} is not supported here: give PEM with ssl.ca.*, ssl.certificate.* and ssl.key.*"
+        )
+    context = _trusting(config)
+    _show_certificate(context, config)
+    if config.get("ssl.cipher.suites"):
+        with _named("ssl.cipher.suites"):
             context.set_ciphers(str(config["ssl.cipher.suites"]))
-    except OSError as error:  # ssl.SSLError is one
-        raise UnsupportedSetting(f"the TLS settings cannot be used: {error.strerror or error}") from None
     verified = str(config.get("enable.ssl.certificate.verification", "true")).lower() in ("true", "1")
     named = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
     context.check_hostname = verified and named
     context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
     return context
+
+
+@contextmanager
+def _named(setting: str) -> Iterator[None]:
+    """Say which setting it was that could not be used."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or (error.args[0] if error.args else error)
+        raise UnsupportedSetting(f"{setting} cannot be used: {why}") from None
+
+
+def _trusting(config: Mapping[str, Any]) -> ssl.SSLContext:
+    """A context that takes the brokers' certificates for which the given authorities vouch, or the system's."""
+    location, pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
+    if location and location != "probe":
+        with _named("ssl.ca.location"):
+            if Path(str(location)).is_dir():
+                return ssl.create_default_context(capath=str(location))
+            return ssl.create_default_context(cafile=str(location))
+    with _named("ssl.ca.pem"):
+        return ssl.create_default_context(cadata=str(pem) if pem else None)
+
+
+def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    """Have the client's own certificate at hand for brokers that want one, if there is any."""
+    parts = ("ssl.certificate", "ssl.key")
+    names = [next((n for n in (f"{part}.location", f"{part}.pem") if config.get(n)), None) for part in parts]
+    certificate, key = names
+    if certificate is None or key is None:
+        for name, part in zip(reversed(names), parts, strict=True):
+            if name is not None:
+                raise UnsupportedSetting(f"{name} is set alone: set {part}.location, or {part}.pem, too")
+        return
+    password = str(config.get("ssl.key.password") or "")
+    texts = {}
+    for name in (certificate, key):
+        with _named(name):
+            texts[name] = Path(str(config[name])).read_text() if name.endswith(".location") else str(config[name])
+    if "ENCRYPTED" in texts[key] and not password:  # with none, OpenSSL would ask for it at the terminal
+        raise UnsupportedSetting(f"{key} is encrypted: set ssl.key.password")
+    # Python takes files only. This one is readable by its owner, and gone at once.
+    with NamedTemporaryFile("w", prefix="headrace-", suffix=".pem") as file:
+        file.write(f"{texts[key]}\n{texts[certificate]}\n")
+        file.flush()
+        try:
+            context.load_cert_chain(file.name, password=password)
+        except ssl.SSLError as error:
+            is_other = "KEY_VALUES_MISMATCH" in str(error)
+            wrong = "they do not belong together" if is_other else "they are no PEM"
+            hint = f"{wrong}, or ssl.key.password is wrong" if password else wrong
+            raise UnsupportedSetting(f"{certificate} and {key} cannot be used: {hint}") from None

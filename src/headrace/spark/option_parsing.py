@@ -50,11 +50,11 @@ class KafkaOptions:
 
         :raises SourceError: one of them does not take a setting
         """
+        _ = self.security  # first, because it says more clearly what is wrong with files
         try:
             Consumer({**self.librdkafka, "group.id": "check", "log_level": "0"}, logger=None).close()
         except KafkaException as refusal:
             raise SourceError(f"librdkafka does not take an option kafka.*: {refusal.args[0].str()}") from None
-        _ = self.security
 
     @property
     def security(self) -> Security:
@@ -183,6 +183,6 @@ class GivenOptions:
             if name in _JAVA_STORES:
                 raise SourceError(
                     f"option kafka.{name} is for Java: give PEM files with kafka.ssl.ca.location, "
-                    "kafka.ssl.certificate.location and kafka.ssl.key.location"
+                    "kafka.ssl.certificate.location and kafka.ssl.key.location; or set its type to PEM, if it is that"
                 )
         return KafkaOptions(bootstrap_servers, passed)
