@@ -59,6 +59,7 @@ class SecureKafka:
             f"SSL://{self.tls}"
         )
         self.peer.configs = {
+            "log.retention.ms": "-1",
             "listeners": f"{advertised},CONTROLLER://127.0.0.1:{self.peer.port + 1}",
             "advertised.listeners": advertised,
             "listener.security.protocol.map": ",".join(
