@@ -116,7 +116,7 @@ def test_partitions_are_added_and_never_taken_away(client: AdminClient, topic_na
 def test_topic_configs_are_described_changed_and_reset(
     client: AdminClient, bootstrap_servers: str, topic_name: str
 ) -> None:
-    create_topic(bootstrap_servers, topic_name, retention_ms="1234567")
+    create_topic(bootstrap_servers, topic_name, retention_ms="1234567", delete_retention_ms="7654321")
 
     def described() -> dict[str, ConfigEntry]:
         resource = ConfigResource(ResourceType.TOPIC, topic_name)
@@ -136,13 +136,15 @@ def test_topic_configs_are_described_changed_and_reset(
     assert entries["cleanup.policy"].value == "compact"
 
     resource = ConfigResource(ResourceType.TOPIC, topic_name)
-    resource.add_incremental_config(ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE))
+    for name in ("retention.ms", "delete.retention.ms"):
+        resource.add_incremental_config(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE))
     resource.add_incremental_config(
         ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.APPEND)
     )
     client.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
     default = COMMON_CONFIGS["log.retention.ms"]
     wait_until(lambda: described()["retention.ms"].value == default, PATIENCE_S, "the broker's default")
+    assert described()["delete.retention.ms"].value == str(24 * 3600 * 1000)
     assert described()["cleanup.policy"].value == "compact,delete"
 
     bad = ConfigResource(ResourceType.TOPIC, topic_name)

@@ -58,13 +58,16 @@ class RequestMetrics:
         self.failures = 0
 
     def took(self, started: float) -> None:
-        """Count a request that has no top-level error."""
+        """Count a request that has no top-level error.
+
+        :param started: when it arrived, by ``time.perf_counter``
+        """
         self.total_ms.observe((perf_counter() - started) * 1000)
 
     def answered(self, started: float, response: object) -> None:
         """Count a request whose response is known.
 
-        :param started: when it began, by ``time.perf_counter``
+        :param started: as of :meth:`took`
         """
         self.took(started)
         code = getattr(response, "error_code", None)
