@@ -12,7 +12,7 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config import Config
-from headrace.broker.together import Later
+from headrace.broker.together import Command, Later
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.records import OffsetCommit
 from headrace.handlers import RequestContext, handler
@@ -55,7 +55,7 @@ def commit(
 
 def answer(later: Later[Any]) -> asyncio.Future[Any]:
     future = asyncio.get_running_loop().create_future()
-    later.then(lambda came: future.set_result(came if isinstance(came, Exception) else codes(came)))
+    later.waiter = lambda came: future.set_result(came if isinstance(came, Exception) else codes(came))
     return future
 
 
@@ -144,14 +144,19 @@ def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(tmp_path: 
 
 def test_one_that_cannot_be_decided_is_nobody_elses_trouble(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
-        def fail() -> Outcome[Any, Any]:
-            raise ZeroDivisionError
+        class Decided(Command[None]):
+            def decide(self, now_ms: int) -> Outcome[Any, None]:
+                return Outcome(None)
+
+        class Undecided(Command[None]):
+            def decide(self, now_ms: int) -> Outcome[Any, None]:
+                raise ZeroDivisionError
 
         def tell(_: object) -> None:
             raise ConnectionError
 
-        broker.commits.submit("g", lambda: Outcome(None)).then(tell)
-        told = [commit(broker, "g", 1), answer(broker.commits.submit("g", fail)), commit(broker, "h", 2)]
+        broker.commits.submit(Decided("g")).waiter = tell
+        told = [commit(broker, "g", 1), answer(broker.commits.submit(Undecided("g"))), commit(broker, "h", 2)]
         first, failure, last = await asyncio.gather(*told)
         assert isinstance(failure, ZeroDivisionError)
         assert first == last == [NONE, UNKNOWN]

@@ -10,7 +10,7 @@ from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequ
 from headrace.groups.consumer_member import ConsumerHeartbeat
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
-from headrace.groups.offsets import Commit
+from headrace.groups.offsets import NO_RETENTION, commit_record
 from headrace.groups.records import SharedTopic
 from headrace.groups.share_heartbeat import LEAVE_EPOCH, ShareHeartbeat
 
@@ -205,11 +205,14 @@ class Desk:
 
     def commit(self, *partitions, group="g", member_id="", generation_id=-1, topic="t", offset=1, **fields):
         """Commit an offset in each of these partitions; the errors."""
-        commits = [Commit(topic, None, partition, offset) for partition in partitions or (0,)]
-        outcome = self.coordinator.commit(
-            group, MemberIdentity(member_id), generation_id, commits, self.now_ms, **fields
-        )
-        return self.submit(outcome)
+        commits = [(topic, None, partition, offset) for partition in partitions or (0,)]
+        return self.commit_all(commits, MemberIdentity(member_id), generation_id, group=group, **fields)
+
+    def commit_all(self, commits, member, generation_id=-1, *, group="g", retention_ms=NO_RETENTION, **fields):
+        """Commit offsets given as ``commit_record`` takes them, without the group; the errors."""
+        times = {"now_ms": self.now_ms, "retention_ms": retention_ms}
+        records = [commit_record(group, *said, **times) for said in commits]
+        return self.submit(self.coordinator.commit(group, member, generation_id, records, self.now_ms, **fields))
 
     def committed(self, group="g"):
         """(topic, partition) of all offsets of a group."""

@@ -6,7 +6,6 @@ import pytest
 
 from headrace.errors import ErrorCode
 from headrace.groups.classic_member import JoinedMember, MemberIdentity
-from headrace.groups.offsets import Commit
 from tests.machines.group_desk import Desk, durable
 
 
@@ -393,11 +392,8 @@ def test_a_rebalance_that_a_restart_interrupts_begins_again(desk):
 
 
 def commit(desk, member_id="", generation_id=-1, *, group="g", instance=None, commits=None, **fields):
-    commits = [Commit("t", None, 0, 5)] if commits is None else commits
-    outcome = desk.coordinator.commit(
-        group, MemberIdentity(member_id, instance), generation_id, commits, desk.now_ms, **fields
-    )
-    return desk.submit(outcome)
+    commits = [("t", None, 0, 5)] if commits is None else commits
+    return desk.commit_all(commits, MemberIdentity(member_id, instance), generation_id, group=group, **fields)
 
 
 def test_commits_without_a_group_make_a_simple_one(desk):
@@ -420,7 +416,7 @@ def test_who_may_commit(desk):
     assert commit(desk) == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert commit(desk, leader, 1) == (ErrorCode.ILLEGAL_GENERATION,)
     assert commit(desk, "who", 2) == (ErrorCode.UNKNOWN_MEMBER_ID,)
-    assert commit(desk, leader, 2, commits=[Commit("t", None, 0, 1), Commit("t", None, 1, -5)]) == (0, 0)
+    assert commit(desk, leader, 2, commits=[("t", None, 0, 1), ("t", None, 1, -5)]) == (0, 0)
     desk.join(leader, version=3)
     assert commit(desk, follower, 2) == (ErrorCode.NONE,)  # while others join, what was read can still be committed
     desk.join(follower, version=3)
@@ -439,9 +435,9 @@ def test_a_commit_keeps_its_member_alive(desk):
 
 def test_metadata_has_a_limit_and_may_be_missing(desk):
     commits = [
-        Commit("t", None, 0, 1, -1, "x" * 4097),
-        Commit("t", None, 1, 1, -1, "x" * 4096),
-        Commit("t", None, 2, 1),
+        ("t", None, 0, 1, -1, "x" * 4097),
+        ("t", None, 1, 1, -1, "x" * 4096),
+        ("t", None, 2, 1),
     ]
     assert commit(desk, commits=commits) == (ErrorCode.OFFSET_METADATA_TOO_LARGE, 0, 0)
     offsets = desk.coordinator.committed("g")["t"]
@@ -459,8 +455,8 @@ def test_a_commit_can_ask_for_its_own_retention(desk):
 def test_offsets_go_with_their_topic(desk):
     desk.add_topic("t", 2)
     desk.add_topic("u", 2)
-    commit(desk, commits=[Commit("t", None, 0, 1), Commit("t", None, 1, 1), Commit("u", None, 0, 1)])
-    commit(desk, group="h", commits=[Commit("t", None, 0, 1)])
+    commit(desk, commits=[("t", None, 0, 1), ("t", None, 1, 1), ("u", None, 0, 1)])
+    commit(desk, group="h", commits=[("t", None, 0, 1)])
     desk.delete_topic("t")
     assert {topic: list(partitions) for topic, partitions in desk.coordinator.committed("g").items()} == {"u": [0]}
     assert desk.coordinator.committed("h") == {}

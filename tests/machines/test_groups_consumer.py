@@ -10,7 +10,6 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer_protocol import read_assignment, read_subscription, write_assignment
 from headrace.groups.consumer_state import ConsumerState
-from headrace.groups.offsets import Commit
 from headrace.groups.records import (
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
@@ -354,8 +353,8 @@ def test_a_group_of_a_thousand_settles(desk):
 
 def commit_codes(desk, member_id, epoch):
     """What a member is told that commits an offset in each partition of ``t`` with an epoch."""
-    commits = [Commit("t", desk.id_of("t"), number, 1) for number in range(desk.topics["t"].partitions)]
-    return desk.submit(desk.coordinator.commit("c", MemberIdentity(member_id), epoch, commits, desk.now_ms))
+    commits = [("t", desk.id_of("t"), number, 1) for number in range(desk.topics["t"].partitions)]
+    return desk.commit_all(commits, MemberIdentity(member_id), epoch, group="c")
 
 
 def test_an_earlier_epoch_is_good_for_what_a_member_has_had_since(desk):

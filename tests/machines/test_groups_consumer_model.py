@@ -8,7 +8,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import Commit
 from headrace.groups.records import MemberState
 from tests.machines.group_desk import Desk, durable
 
@@ -210,9 +209,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         topic = data.draw(st.sampled_from(sorted(self.desk.topics.values(), key=lambda topic: topic.name)))
         current = self.state.current.get(member_id)
         epoch = (current.member_epoch if current else 1) - back
-        commits = [Commit(topic.name, topic.topic_id, 0, 1)]
-        outcome = self.desk.coordinator.commit("c", MemberIdentity(member_id), epoch, commits, self.desk.now_ms)
-        (code,) = self.desk.submit(outcome)
+        commits = [(topic.name, topic.topic_id, 0, 1)]
+        (code,) = self.desk.commit_all(commits, MemberIdentity(member_id), epoch, group="c")
         if current is None:
             assert code == ErrorCode.UNKNOWN_MEMBER_ID
         elif back <= 0:

@@ -8,7 +8,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import JoinReply, MemberIdentity, SyncReply
-from headrace.groups.offsets import Commit
 from tests.machines.group_desk import Desk, durable
 
 PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range")])
@@ -137,9 +136,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             assert code != ErrorCode.NONE
 
     def commit_one(self, member_id, instance, generation_id, offset=0, partition=0):
-        commits = [Commit("t", None, partition, offset)]
         identity = MemberIdentity(member_id, instance)
-        return self.desk.submit(self.desk.coordinator.commit("g", identity, generation_id, commits, self.desk.now_ms))
+        return self.desk.commit_all([("t", None, partition, offset)], identity, generation_id)
 
     @rule()
     def who_has_the_instance_id_of_another_is_fenced(self):

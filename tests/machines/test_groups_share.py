@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import Commit
 from headrace.groups.share_heartbeat import ShareHeartbeat
 from tests.machines.group_desk import Desk, durable
 
@@ -294,8 +292,7 @@ def test_groups_of_another_type_are_refused(desk):
     assert desk.answer(desk.join(group="s")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert desk.heartbeat("m", 2, group="s") == ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.leave("m", group="s") == (ErrorCode.UNKNOWN_MEMBER_ID,)
-    commit = desk.coordinator.commit("s", MemberIdentity(""), -1, [Commit("t", None, 0, 1)], desk.now_ms)
-    assert desk.submit(commit) == (ErrorCode.GROUP_ID_NOT_FOUND,)
+    assert desk.commit(0, group="s") == (ErrorCode.GROUP_ID_NOT_FOUND,)
     assert desk.coordinator.committed("s") == {}
     assert desk.coordinator.classic_group("s") == Refusal(
         ErrorCode.GROUP_ID_NOT_FOUND, "Group s is not a classic group."

@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import ErrorCode
 from headrace.groups.group_offsets import NO_MEMBER
 from headrace.groups.offset_expiration import MAX_TOMBSTONES, PORTION
-from headrace.groups.offsets import Commit
+from headrace.groups.offsets import commit_record
 from headrace.outcome import Position
 from tests.machines.group_desk import Desk, durable
 
@@ -111,7 +111,7 @@ def test_of_other_kinds_of_members_nothing_can_be_deleted(desk):
 
 def pending(desk, partition, *, group="g"):
     """Commit offset 9 within the transaction of producer 7."""
-    commits = [Commit("t", None, partition, 9)]
+    commits = [commit_record(group, "t", None, partition, 9, now_ms=desk.now_ms)]
     outcome = desk.coordinator.commit(group, NO_MEMBER, -1, commits, desk.now_ms, transactional=True)
     for record in outcome.records:
         desk.coordinator.replay(record, Position(0, 0, 7))

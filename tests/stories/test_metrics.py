@@ -16,7 +16,7 @@ from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
 from headrace.broker.metrics_page import page
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.group_offsets import NO_MEMBER
-from headrace.groups.offsets import NO_RETENTION, Commit
+from headrace.groups.offsets import NO_RETENTION, commit_record
 from headrace.groups.share_group import ShareGroup
 from headrace.handlers import RequestContext, handler
 from headrace.log.partition_log import PartitionLog
@@ -328,9 +328,9 @@ async def test_what_happens_to_committed_offsets_is_counted():
         groups, meters = s.broker.groups, "kafka_server_group_coordinator_metrics_"
 
         def commit(group_id: str, *partitions: int, retention_ms: int = NO_RETENTION) -> None:
-            commits = [Commit("t", None, partition, 1) for partition in partitions]
-            now_ms = s.broker.now_ms()
-            outcome = groups.commit(group_id, NO_MEMBER, -1, commits, now_ms, retention_ms=retention_ms)
+            times = {"now_ms": s.broker.now_ms(), "retention_ms": retention_ms}
+            commits = [commit_record(group_id, "t", None, partition, 1, **times) for partition in partitions]
+            outcome = groups.commit(group_id, NO_MEMBER, -1, commits, times["now_ms"])
             s.broker.submit(groups, group_id, outcome)
 
         commit("kept", 0, 1)

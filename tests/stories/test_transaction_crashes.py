@@ -16,7 +16,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config import Config
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import Commit
+from headrace.groups.offsets import commit_record
 from headrace.log.batch import TRANSACTIONAL_BIT, build
 from headrace.log.partition_log import PartitionLog
 from headrace.transactions.producer import NO_PRODUCER, Producer
@@ -75,9 +75,9 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
         )  # fmt: skip
         assert not isinstance(broker.append(log_of(broker, *one), data), Refusal)
     topic = broker.catalog.topics["t"]
-    outcome = broker.groups.commit(
-        "g", MemberIdentity(""), -1, [Commit("t", topic.topic_id, 0, 7, -1, "")], broker.now_ms(), transactional=True
-    )
+    now_ms = broker.now_ms()
+    commits = [commit_record("g", "t", topic.topic_id, 0, 7, now_ms=now_ms)]
+    outcome = broker.groups.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
     assert broker.submit(broker.groups, "g", outcome, producer) == (ErrorCode.NONE,)
 
 

@@ -82,7 +82,7 @@ def test_a_failure_is_answered_and_the_connection_lives_on(
 ) -> None:
     assert commit(client, 1) == {ErrorCode.NONE}
     with monkeypatch.context() as patched:
-        patched.setattr(GroupCoordinator, "commit", lambda *_, **__: 1 // 0)
+        patched.setattr(GroupCoordinator, "check_commit", lambda *_, **__: 1 // 0)
         assert commit(client, 2) == {ErrorCode.UNKNOWN_SERVER_ERROR}
     assert commit(client, 3) == {ErrorCode.NONE}
     assert served == [True, True]

@@ -63,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_used",
         "_heads",
         "_paused",
+        "_repeated",
         "_requests",
         "_writable",
         "connection_id",
@@ -86,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_used = 0
         self._context: RequestContext | None = None
         self._heads = _NO_HEADS
+        self._repeated: tuple[bytes, float] = b"", 0.0
+        """The request like one before that is waited for, and when it came."""
         self._answers: list[bytes | memoryview] = []
         self._requests: deque[memoryview] = deque()
         self._writable = True
@@ -111,23 +114,29 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = perf_counter()
-        self.server.metrics.received_bytes += nbytes
-        if self._frame is not None:
-            self._frame_used += nbytes
-            if self._frame_used < len(self._frame):
+        server = self.server
+        server.metrics.received_bytes += nbytes
+        if self._frame is None:
+            data, served_at_once = server.received, self.task is None and self._writable
+            if served_at_once and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in server.whole_frame_bytes:
+                self._request(data[SIZE.size : nbytes])  # one request and no more, as from most clients
+                if self._answers:
+                    self._send()
                 return
-            if self._frame_used == SIZE.size:  # it was only the size that had not arrived whole
-                frame, self._frame = self._frame, None
-                self._begin_frame(frame)
-                return
-            frame, self._frame = self._frame, None
-            self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
-            self._serve()
-        else:
             self._split(nbytes)
             self._serve()
             if self._requests:
                 self._keep_waiting()
+            return
+        self._frame_used += nbytes
+        if self._frame_used < len(self._frame):
+            return
+        frame, self._frame = self._frame, None
+        if len(frame) == SIZE.size:  # it was only the size that had not arrived whole
+            self._begin_frame(frame)
+            return
+        self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
+        self._serve()
 
     def _keep_waiting(self) -> None:
         """Give the requests that have to wait memory of their own: the buffer is everyone's."""
@@ -190,8 +199,19 @@ class Connection(asyncio.BufferedProtocol):
     def _request(self, frame: memoryview) -> None:
         started = self.last_active
         heads = self._heads.get(frame[_API_KEY_LOW_BYTE])
-        if heads is not None and self._serve_as_before(heads, frame, started):
-            return
+        if heads is not None:
+            try:
+                answer = heads.serve(frame)
+            except Exception as error:
+                answer = error
+            if answer is not None:
+                if isinstance(answer, Later):
+                    self.task = answer
+                    self._repeated = bytes(frame), started
+                    answer.waiter = self._finish_as_before
+                else:
+                    self._answer_as_before(frame, started, answer)
+                return
         try:
             header = request_header(frame)
             api = APIS.get(header.api_key)
@@ -217,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             response = self._failed(error, adapted.request, header)
         if isinstance(response, Later):
             self.task = response
-            response.then(partial(self._finish, adapted, header, wire, started))
+            response.waiter = partial(self._finish, adapted, header, wire, started)
         elif hasattr(response, "__await__"):
             finish = partial(self._finish, adapted, header, wire, started)
             self.task = asyncio.get_running_loop().create_task(_wait(response, finish))
@@ -235,20 +255,8 @@ class Connection(asyncio.BufferedProtocol):
         request = wire.read_request(frame, header.body_offset)
         return wire, adapt(request, wire, APIS[header.api_key].highest, self.server.broker.catalog)
 
-    def _serve_as_before(self, heads: Heads, frame: memoryview, started: float) -> bool:
-        """Whether a request began like one before, and so was served at once."""
-        try:
-            answer = heads.serve(frame)
-        except Exception as error:
-            answer = error
-        if isinstance(answer, Later):
-            self.task = answer
-            answer.then(partial(self._finish_as_before, bytes(frame), started))
-        elif answer is not None:
-            self._answer_as_before(frame, started, answer)
-        return answer is not None
-
     def _answer_as_before(self, frame: bytes | memoryview, started: float, answer: bytes | Exception) -> None:
+        """Answer a request that began like one before."""
         if isinstance(answer, Exception):
             header = request_header(frame)
             wire, adapted = self._read(frame, header)
@@ -257,13 +265,19 @@ class Connection(asyncio.BufferedProtocol):
             self._answers.append(answer)
         self.server.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
 
-    def _finish_as_before(self, frame: bytes, started: float, answer: bytes | Exception) -> None:
+    def _finish_as_before(self, answer: bytes | Exception) -> None:
         self.task = None
-        self._answer_as_before(frame, started, answer)
+        frame, started = self._repeated
+        if isinstance(answer, bytes):
+            metrics = self.server.metrics
+            metrics.sent_bytes += len(answer)
+            metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
+            self.transport.write(answer)
+        else:
+            self._answer_as_before(frame, started, answer)
+            self._send()
         if self._requests or self._paused:
             self._serve()
-        else:
-            self._send()
 
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
         """Mostly that of the request before: the same client in the same version."""
@@ -304,14 +318,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         """Send what has been answered in one go: a system call for each small answer costs more than making it."""
-        answers, self._answers = self._answers, []
+        answers = self._answers
         if not answers or self.transport is None:
             return
         if len(answers) == 1:
-            (answer,) = answers
+            answer = answers.pop()
             self.server.metrics.sent_bytes += len(answer)
             self.transport.write(answer)
         else:
+            self._answers = []
             self.server.metrics.sent_bytes += sum(map(len, answers))
             self.transport.writelines(answers)
 

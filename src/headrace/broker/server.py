@@ -9,9 +9,11 @@ from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from headrace.wire.frames import SIZE
+
 from .broker import Broker
 from .connection import Connection, Listener
-from .limits import RECEIVE_BUFFER_BYTES
+from .limits import MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from .metrics_server import MetricsServer
@@ -28,6 +30,7 @@ class Server:
         self.listeners = list(listeners)
         self.connections = broker.metrics.connections
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
+        self.whole_frame_bytes = range(SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1)
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.received = self.receive_buffer.toreadonly()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.errors import StorageError
@@ -24,34 +24,36 @@ R = TypeVar("R")
 
 
 class Later(Generic[R]):
-    """An answer that comes at the end of the turn. One waits for it, who may give up."""
+    """An answer that comes at the end of the turn. One waits for it, who may give up.
 
-    __slots__ = ("_waiter",)
+    :ivar waiter: called with the answer, or with why there is none
+    """
+
+    __slots__ = ("waiter",)
 
     def __init__(self) -> None:
-        self._waiter: Callable[[R | Exception], None] | None = None
-
-    def then(self, waiter: Callable[[R | Exception], None]) -> None:
-        """Have ``waiter`` called with the answer, or with why there is none."""
-        self._waiter = waiter
+        self.waiter: Callable[[R | Exception], None] | None = None
 
     def cancel(self) -> None:
         """Give up waiting. What was asked for happens all the same."""
-        self._waiter = None
-
-    def come(self, answer: R | Exception) -> None:
-        """Here it is."""
-        if self._waiter is not None:
-            self._waiter(answer)
+        self.waiter = None
 
 
-class _Command(Later[R]):
-    __slots__ = ("decide", "key")
+class Command(Later[R]):
+    """What shall be decided at the end of the turn.
 
-    def __init__(self, key: str, decide: Callable[[], Outcome[Any, R]]) -> None:
-        self._waiter = None
+    :ivar key: what it is about, as of :class:`~headrace.outcome.Coordinator`
+    """
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
         self.key = key
-        self.decide = decide
+
+    def decide(self, now_ms: int) -> Outcome[Any, R]:
+        """Called once; the reply is the answer, and so is what it raises. It completes nothing else."""
+        raise NotImplementedError
 
 
 class Together:
@@ -60,65 +62,64 @@ class Together:
     def __init__(self, broker: Broker, coordinator: Coordinator[Any]) -> None:
         self._broker = broker
         self._coordinator = coordinator
-        self._commands: list[_Command[Any]] = []
+        self._commands: list[Command[Any]] = []
         self._durable: set[asyncio.Task[None]] = set()
 
-    def submit(self, key: str, decide: Callable[[], Outcome[Any, R]]) -> Later[R]:
-        """Have a command decided and made true at the end of this turn. Its outcome completes nothing else.
+    def submit(self, command: Command[R]) -> Later[R]:
+        """Have a command decided and made true at the end of this turn.
 
-        :param decide: called once; what it raises is the answer
         :returns: the outcome's reply, when its records are as durable as the flush settings ask; StorageError when the
             append failed
         """
         if not self._commands:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        command = _Command(key, decide)
         self._commands.append(command)
         return command
 
     def _end_turn(self) -> None:
         commands, self._commands = self._commands, []
-        answers: list[tuple[Later[Any], Any]] = []
-        decided: list[tuple[_Command[Any], Outcome[Any, Any]]] = []
+        answers: list[Any] = []
+        written: list[tuple[str, Sequence[Any]]] = []
+        now_ms = self._broker.now_ms()
         for command in commands:
             try:
-                decided.append((command, command.decide()))
+                answer, records, _, _ = command.decide(now_ms)
             except Exception as error:
-                answers.append((command, error))
+                answer, records = error, ()
+            answers.append(answer)
+            written.append((command.key, records))
         try:
-            self._write(decided)
-            answers += [(command, outcome.reply) for command, outcome in decided]
+            self._broker.submit_all(self._coordinator, written)
         except StorageError:  # perhaps not everywhere: what is written twice says the same
-            answers += [(command, self._alone(command, outcome)) for command, outcome in decided]
+            answers = [self._alone(*both) for both in zip(answers, written, strict=True)]
         self._broker.arm()
         if self._broker.flusher.due:
-            task = asyncio.get_running_loop().create_task(self._answer_when_durable(answers))
+            task = asyncio.get_running_loop().create_task(self._answer_when_durable(commands, answers))
             self._durable.add(task)
             task.add_done_callback(self._durable.discard)
         else:
-            _answer(answers)
+            _answer(commands, answers)
 
-    def _write(self, decided: list[tuple[_Command[Any], Outcome[Any, Any]]]) -> None:
-        self._broker.submit_all(self._coordinator, [(command.key, outcome.records) for command, outcome in decided])
-
-    def _alone(self, command: _Command[Any], outcome: Outcome[Any, Any]) -> Any:
+    def _alone(self, answer: Any, written: tuple[str, Sequence[Any]]) -> Any:
         try:
-            self._write([(command, outcome)])
+            self._broker.submit_all(self._coordinator, [written])
         except StorageError as error:
             return error
-        return outcome.reply
+        return answer
 
-    async def _answer_when_durable(self, answers: list[tuple[Later[Any], Any]]) -> None:
+    async def _answer_when_durable(self, commands: Sequence[Later[Any]], answers: Sequence[Any]) -> None:
         try:
             await self._broker.durable()
         except StorageError as error:
-            answers = [(later, error) for later, _ in answers]
-        _answer(answers)
+            answers = [error] * len(commands)
+        _answer(commands, answers)
 
 
-def _answer(answers: list[tuple[Later[Any], Any]]) -> None:
-    for later, answer in answers:
-        try:
-            later.come(answer)
-        except Exception:  # of one connection, which is not the others' fault
-            log.exception("cannot answer")
+def _answer(commands: Sequence[Later[Any]], answers: Sequence[Any]) -> None:
+    for command, answer in zip(commands, answers, strict=True):
+        waiter = command.waiter
+        if waiter is not None:
+            try:
+                waiter(answer)
+            except Exception:  # of one connection, which is not the others' fault
+                log.exception("cannot answer")

@@ -285,7 +285,7 @@ class ClassicGroup(ClassicOffsets):
 
     def check_commit(self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int) -> ErrorCode:
         """Whether offsets may be committed. A member's commit counts as a heartbeat."""
-        if generation_id < 0 and self.is_empty:
+        if generation_id < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID  # an administrator, while members are at work

@@ -26,7 +26,6 @@ from .consumer_reconciliation import holds_only
 from .consumer_state import ConsumerState
 from .consumer_step import MemberStep
 from .deadlines import REJOIN, RESYNC, REVOKE, SESSION, GroupDeadlines, TimerKey
-from .offsets import Commit
 from .records import (
     CommittedOffset,
     ConsumerAssignment,
@@ -40,6 +39,7 @@ from .records import (
     GroupEpoch,
     GroupRecord,
     MemberState,
+    OffsetCommit,
 )
 from .settings import ConsumerSettings, TopicCatalog
 
@@ -230,9 +230,9 @@ class ConsumerGroup:
     # Offsets ---------------------------------------------------------------------------------------------------------
 
     def check_commit(
-        self, member_id: str, member_epoch: int, commits: Sequence[Commit], *, knows_epochs: bool
+        self, member_id: str, member_epoch: int, commits: Sequence[OffsetCommit], *, knows_epochs: bool
     ) -> tuple[ErrorCode, ...]:
-        """Whether offsets may be committed, for each of them.
+        """Whether offsets may be committed: a code for each of them, or nothing when all may.
 
         An earlier epoch of a member is good for partitions that it has had ever since (KIP-1251).
 
@@ -240,23 +240,23 @@ class ConsumerGroup:
         """
         state = self.state
         if member_epoch < 0 and state.is_empty:
-            return (ErrorCode.NONE,) * len(commits)
+            return ()
         member, current = state.members.get(member_id), state.current.get(member_id)
         if member is None or current is None:
             return (ErrorCode.UNKNOWN_MEMBER_ID,) * len(commits)
         if member.classic is None and not knows_epochs:
             return (ErrorCode.UNSUPPORTED_VERSION,) * len(commits)
         if member_epoch == current.member_epoch:
-            return (ErrorCode.NONE,) * len(commits)
+            return ()
         stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
         codes = []
-        for commit in commits:
+        for _, _, partition, value in commits:
             since = None
-            if commit.topic_id is not None and member_epoch < current.member_epoch:
-                held = current.assigned.get(commit.topic_id, {})
-                since = held.get(commit.partition)
+            topic_id = None if value is None else value.topic_id
+            if topic_id is not None and member_epoch < current.member_epoch:
+                since = current.assigned.get(topic_id, {}).get(partition)
                 if since is None:
-                    since = current.pending_revocation.get(commit.topic_id, {}).get(commit.partition)
+                    since = current.pending_revocation.get(topic_id, {}).get(partition)
             codes.append(ErrorCode.NONE if since is not None and member_epoch >= since else stale)
         return tuple(codes)
 

@@ -317,13 +317,8 @@ class GroupCoordinator(GroupOffsets):
 
     # Replay ----------------------------------------------------------------------------------------------------------
 
-    def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
-        """Key and value bytes of a record."""
-        return record_schemas.encode(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
-        """The record of these bytes; None for a type that is not kept here."""
-        return record_schemas.decode(key, value)
+    encode = staticmethod(record_schemas.encode)
+    decode = staticmethod(record_schemas.decode)
 
     def replay(self, record: GroupRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record."""

@@ -14,14 +14,15 @@ from headrace.outcome import Outcome
 from .classic_group import ClassicGroup
 from .classic_member import MemberIdentity
 from .consumer_group import ConsumerGroup
-from .offsets import NO_RETENTION, Commit, CommittedOffsets, TopicOffsets
-from .records import GroupRecord
+from .offsets import CommittedOffsets, TopicOffsets
+from .records import GroupRecord, OffsetCommit
 from .settings import Configuration
 from .share_group import ShareGroup
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 
 NO_MEMBER = MemberIdentity("")
+_NONE = ErrorCode.NONE
 
 
 class GroupOffsets:
@@ -40,14 +41,34 @@ class GroupOffsets:
         group_id: str,
         member: MemberIdentity,
         generation_id: int,
-        commits: Sequence[Commit],
+        commits: Sequence[OffsetCommit],
         now_ms: int,
         *,
-        retention_ms: int = NO_RETENTION,
         says_group_unknown: bool = True,
         transactional: bool = False,
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """OffsetCommit and TxnOffsetCommit: a code for each of ``commits``.
+        """OffsetCommit and TxnOffsetCommit: a code for each of ``commits``, those of which that are let in are written.
+
+        Parameters as of :meth:`check_commit`.
+        """
+        refused = self.check_commit(
+            group_id, member, generation_id, commits, now_ms, says_group_unknown, transactional
+        ) or [ErrorCode.NONE] * len(commits)
+        unfit = self.offsets.check(commits)
+        codes = tuple(refusal or error for refusal, error in zip(refused, unfit, strict=True))
+        return Outcome(codes, tuple(commit for commit, code in zip(commits, codes, strict=True) if not code))
+
+    def check_commit(
+        self,
+        group_id: str,
+        member: MemberIdentity,
+        generation_id: int,
+        commits: Sequence[OffsetCommit],
+        now_ms: int,
+        says_group_unknown: bool,
+        transactional: bool = False,
+    ) -> Sequence[ErrorCode]:
+        """Whether the group lets these be committed: a code for each, or nothing when all are let in.
 
         :param generation_id: -1 for an administrator, or a consumer that assigns itself
         :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
@@ -55,27 +76,19 @@ class GroupOffsets:
         """
         group = self.groups.get(group_id)
         anonymous = transactional and generation_id < 0 and member == NO_MEMBER
-        code = ErrorCode.NONE
-        codes: tuple[ErrorCode, ...] = ()
+        code = _NONE
         if isinstance(group, ClassicGroup):
             if not anonymous:
                 code = group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
         elif isinstance(group, ConsumerGroup):
             if not anonymous:
                 knows_epochs = says_group_unknown or transactional
-                codes = group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
+                return group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
         elif isinstance(group, ShareGroup):
             code = ErrorCode.GROUP_ID_NOT_FOUND
         elif generation_id >= 0:
             code = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
-        if code:
-            return Outcome((code,) * len(commits))
-        if not any(codes):
-            return self.offsets.commit(group_id, commits, retention_ms, now_ms)
-        let_in = [commit for commit, refused in zip(commits, codes, strict=True) if not refused]
-        outcome = self.offsets.commit(group_id, let_in, retention_ms, now_ms)
-        answers = iter(outcome.reply)
-        return outcome._replace(reply=tuple(refused or next(answers) for refused in codes))
+        return (code,) * len(commits) if code else ()
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether a member may ask for its group's offsets. Only consumer groups mind who asks."""

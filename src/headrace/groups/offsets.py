@@ -7,11 +7,10 @@ expire is in :mod:`headrace.groups.offset_expiration`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.outcome import NOWHERE, Outcome, Position, make
+from headrace.outcome import NOWHERE, Position
 
 from .pending_offsets import PendingOffsets
 from .records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
@@ -21,19 +20,27 @@ NO_RETENTION = -1
 """A commit that leaves it to the broker how long it is kept."""
 
 
-class Commit(NamedTuple):
-    """One partition of an OffsetCommit.
+def commit_record(
+    group_id: str,
+    topic: str,
+    topic_id: UUID | None,
+    partition: int,
+    offset: int,
+    leader_epoch: int = -1,
+    metadata: str | None = None,
+    *,
+    now_ms: int,
+    retention_ms: int = NO_RETENTION,
+) -> OffsetCommit:
+    """What a commit in one partition writes if it is let in.
 
     :param offset: any number; Kafka does not check it
     :param metadata: the client's own text; None is stored as ""
+    :param retention_ms: how long to keep it (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
-
-    topic: str
-    topic_id: UUID | None
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str | None = None
+    expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
+    value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
+    return OffsetCommit(group_id, topic, partition, value)
 
 
 TopicOffsets = Mapping[int, CommittedOffset]
@@ -62,25 +69,11 @@ class CommittedOffsets:
         """All that a group has committed, by topic name; empty for a group that has none."""
         return self._groups.get(group_id, {})
 
-    def commit(
-        self, group_id: str, commits: Sequence[Commit], retention_ms: int, now_ms: int
-    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """Commit offsets of a group that lets its caller commit.
-
-        :param retention_ms: how long to keep them (OffsetCommit 2-4), or :data:`NO_RETENTION`
-        :returns: an error code for each of ``commits``
-        """
-        expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
-        records: list[GroupRecord] = []
-        codes = []
-        for topic, topic_id, partition, offset, leader_epoch, metadata in commits:
-            if metadata and len(metadata) > self._config.get_int("offset.metadata.max.bytes"):
-                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                continue
-            fields = (offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
-            records.append(make(OffsetCommit, (group_id, topic, partition, make(CommittedOffset, fields))))
-            codes.append(ErrorCode.NONE)
-        return make(Outcome, (tuple(codes), tuple(records), (), ()))
+    def check(self, commits: Sequence[OffsetCommit]) -> list[ErrorCode]:
+        """What is wrong with commits themselves: a code for each."""
+        limit = self._config.get_int("offset.metadata.max.bytes")
+        too_large = [value is not None and len(value.metadata) > limit for _, _, _, value in commits]
+        return [ErrorCode.OFFSET_METADATA_TOO_LARGE if one else ErrorCode.NONE for one in too_large]
 
     def deletions(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
         """What forgets these (topic, partition), of those that are there or pending (KIP-496)."""

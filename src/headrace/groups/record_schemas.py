@@ -74,8 +74,8 @@ _KEYS_KEPT = 4096
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value bytes of a record; the value of a tombstone is None."""
     if isinstance(record, OffsetCommit):  # most of what is written
-        key = _offset_key(record.group_id, record.topic, record.partition)
-        return key, None if record.value is None else _write_offset(record.value)
+        group_id, topic, partition, committed = record
+        return _offset_key(group_id, topic, partition), None if committed is None else _write_offset(committed)
     schema = _BY_CLASS[type(record)]
     key = i16(schema.record_type) + string(record.group_id)
     if schema.second:

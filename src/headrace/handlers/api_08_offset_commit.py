@@ -7,15 +7,13 @@ does not get that far.
 
 from __future__ import annotations
 
-from functools import partial
-
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.broker.together import Later
+from headrace.broker.together import Command, Later
 from headrace.errors import ErrorCode
 from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import NO_RETENTION, Commit
-from headrace.groups.records import GroupRecord
+from headrace.groups.offsets import NO_RETENTION, commit_record
+from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.outcome import Outcome
 from headrace.wire.offset_commit import (
     OffsetCommitRequest,
@@ -34,32 +32,52 @@ _NOTHING: Outcome[GroupRecord, tuple[ErrorCode, ...]] = Outcome(())
 
 
 def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> Later[OffsetCommitResponse]:
-    return broker.commits.submit(request.group_id, partial(_decide, broker, request, context))
+    return broker.commits.submit(_Commit(broker, request, context))
 
 
-def _decide(
-    broker: Broker, request: OffsetCommitRequest, context: RequestContext
-) -> Outcome[GroupRecord, OffsetCommitResponse]:
-    found = [(asked, topic_of(broker, asked)) for asked in request.topics]
-    commits = [
-        Commit(topic.name, topic.topic_id, *partition)
-        for asked, topic in found
-        if topic is not None
-        for partition in asked.partitions
-        if 0 <= partition.partition_index < topic.partitions
-    ]
-    outcome = _commit(broker, request, context, commits) if commits else _NOTHING
-    codes = iter(outcome.reply)
-    topics = []
-    for asked, topic in found:
-        count = 0 if topic is None else topic.partitions
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None and topic is None else _UNKNOWN
-        partitions = tuple(
-            OffsetCommitResponsePartition(index, next(codes) if 0 <= index < count else unknown)
-            for index, *_ in asked.partitions
+class _Commit(Command[OffsetCommitResponse]):
+    __slots__ = ("_broker", "_context", "_request")
+
+    def __init__(self, broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> None:
+        super().__init__(request.group_id)
+        self._broker = broker
+        self._request = request
+        self._context = context
+
+    def decide(self, now_ms: int) -> Outcome[GroupRecord, OffsetCommitResponse]:
+        asked_retention = self._context.legacy.get("retention_time")
+        retention_ms = NO_RETENTION if asked_retention is None else milliseconds(asked_retention)
+        found = [(asked, topic_of(self._broker, asked)) for asked in self._request.topics]
+        commits = [
+            commit_record(self.key, topic.name, topic.topic_id, *partition, now_ms=now_ms, retention_ms=retention_ms)
+            for asked, topic in found
+            if topic is not None
+            for partition in asked.partitions
+            if 0 <= partition.partition_index < topic.partitions
+        ]
+        outcome = self._commit(commits, now_ms) if commits else _NOTHING
+        codes = iter(outcome.reply)
+        topics = []
+        for asked, topic in found:
+            count = 0 if topic is None else topic.partitions
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None and topic is None else _UNKNOWN
+            partitions = tuple(
+                OffsetCommitResponsePartition(index, next(codes) if 0 <= index < count else unknown)
+                for index, *_ in asked.partitions
+            )
+            topics.append(OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id))
+        return Outcome(OffsetCommitResponse(tuple(topics)), outcome.records)
+
+    def _commit(self, commits: list[OffsetCommit], now_ms: int) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+        request = self._request
+        return self._broker.groups.commit(
+            request.group_id,
+            MemberIdentity(request.member_id, request.group_instance_id),
+            request.generation_id_or_member_epoch,
+            commits,
+            now_ms,
+            says_group_unknown=self._context.api_version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
         )
-        topics.append(OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id))
-    return Outcome(OffsetCommitResponse(tuple(topics)), outcome.records)
 
 
 def topic_of(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
@@ -67,18 +85,3 @@ def topic_of(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
     if asked.name is not None:
         return broker.catalog.topics.get(asked.name)
     return None if asked.topic_id is None else broker.catalog.topics_by_id.get(asked.topic_id)
-
-
-def _commit(
-    broker: Broker, request: OffsetCommitRequest, context: RequestContext, commits: list[Commit]
-) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-    asked_retention = context.legacy.get("retention_time")
-    return broker.groups.commit(
-        request.group_id,
-        MemberIdentity(request.member_id, request.group_instance_id),
-        request.generation_id_or_member_epoch,
-        commits,
-        broker.now_ms(),
-        retention_ms=NO_RETENTION if asked_retention is None else milliseconds(asked_retention),
-        says_group_unknown=context.api_version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
-    )

@@ -18,7 +18,8 @@ from kio.schema.txn_offset_commit.v5.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import Commit
+from headrace.groups.offsets import commit_record
+from headrace.groups.records import OffsetCommit
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 from headrace.wire.messages import NO_THROTTLE
 
@@ -30,7 +31,8 @@ _FIRST_THAT_TAKES_PART = 5
 
 def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
     codes: dict[tuple[str, int], ErrorCode] = {}
-    commits = []
+    commits: list[OffsetCommit] = []
+    group_id, now_ms = request.group_id, broker.now_ms()
     for asked in request.topics:
         topic = broker.catalog.topics.get(asked.name)
         for partition in asked.partitions:
@@ -38,10 +40,10 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
             if topic is None or not 0 <= index < topic.partitions:
                 codes[asked.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            offset, epoch = partition.committed_offset, partition.committed_leader_epoch
-            commits.append(Commit(asked.name, topic.topic_id, index, offset, epoch, partition.committed_metadata))
+            said = (partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata)
+            commits.append(commit_record(group_id, topic.name, topic.topic_id, index, *said, now_ms=now_ms))
     if commits:
-        answers = _commit(broker, request, context.api_version, commits)
+        answers = _commit(broker, request, context.api_version, commits, now_ms)
         codes |= {(commit.topic, commit.partition): code for commit, code in zip(commits, answers, strict=True)}
     topics = tuple(
         TxnOffsetCommitResponseTopic(
@@ -60,7 +62,7 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
 
 
 def _commit(
-    broker: Broker, request: TxnOffsetCommitRequest, version: int, commits: list[Commit]
+    broker: Broker, request: TxnOffsetCommitRequest, version: int, commits: list[OffsetCommit], now_ms: int
 ) -> tuple[ErrorCode, ...]:
     if not request.group_id:
         return (ErrorCode.INVALID_GROUP_ID,) * len(commits)
@@ -75,7 +77,7 @@ def _commit(
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id,
         commits,
-        broker.now_ms(),
+        now_ms,
         says_group_unknown=False,
         transactional=True,
     )

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from struct import Struct
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_COMMIT_HEADS
-from headrace.broker.together import Later
+from headrace.broker.together import Command, Later
 from headrace.errors import ErrorCode
 from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import Commit
-from headrace.groups.records import GroupRecord
+from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
 from headrace.outcome import Outcome, make
 from headrace.wire import offset_commit
-from headrace.wire.frames import SIZE, request_header
+from headrace.wire.frames import SIZE, correlation_bytes, request_header
 from headrace.wire.messages import Codec, codec
 from headrace.wire.offset_commit import (
     API_KEY,
@@ -38,20 +37,64 @@ from .api_08_offset_commit import FIRST_WITH_GROUP_ID_NOT_FOUND, topic_of
 
 @dataclass(slots=True)
 class _Known:
-    """What does not vary, and what that which does must look like, as :class:`headrace.wire.offset_commit.Head`.
+    """What does not vary.
 
+    :ivar start: api and version
+    :ivar behind: as of :class:`headrace.wire.offset_commit.Head`
+    :ivar places: of the offsets: group id, topic name, partition
     :ivar granted: what the answer is before and behind its correlation id when no partition is refused
     """
 
+    start: bytes
+    behind: list[bytes]
+    groups: GroupCoordinator
     group_id: str
     member: MemberIdentity
     generation_id: int
     topic: Topic
+    places: list[tuple[str, str, int]]
     by_name: bool
     wire: Codec
-    places: list[int]
-    extras: list[int]
+    says_group_unknown: bool
     granted: tuple[bytes, bytes] = (b"", b"")
+
+    def answer(self, correlation_id: bytes, codes: Sequence[ErrorCode]) -> bytes:
+        """The frame of an answer."""
+        partitions = [partition for _, _, partition in self.places]
+        response = OffsetCommitResponseTopic(
+            tuple(map(OffsetCommitResponsePartition, partitions, codes)),
+            self.topic.name if self.by_name else None,
+            None if self.by_name else self.topic.topic_id,
+        )
+        number = int.from_bytes(correlation_id, signed=True)
+        return b"".join(self.wire.write_response(number, OffsetCommitResponse((response,))))
+
+
+class _CommitAgain(Command[bytes]):
+    __slots__ = ("_correlation_id", "_known", "_said")
+
+    def __init__(self, known: _Known, correlation_id: bytes, said: list[int]) -> None:
+        """``said``: offset, leader epoch and what stands behind for each partition."""
+        self.waiter = None
+        self.key = known.group_id
+        self._known = known
+        self._correlation_id = correlation_id
+        self._said = said
+
+    def decide(self, now_ms: int) -> Outcome[GroupRecord, bytes]:
+        known, said = self._known, self._said
+        topic_id, commits = known.topic.topic_id, []
+        for place, offset, leader_epoch in zip(known.places, said[0::3], said[1::3], strict=False):
+            value = make(CommittedOffset, (offset, leader_epoch, "", now_ms, NO_TIMESTAMP, topic_id))
+            commits.append(make(OffsetCommit, (*place, value)))
+        codes = known.groups.check_commit(
+            self.key, known.member, known.generation_id, commits, now_ms, known.says_group_unknown, False
+        )
+        if codes:
+            let_in = tuple(commit for commit, code in zip(commits, codes, strict=True) if not code)
+            return Outcome(known.answer(self._correlation_id, codes), let_in)
+        size, granted = known.granted
+        return make(Outcome, (size + self._correlation_id + granted, tuple(commits), (), ()))
 
 
 class CommitHeads:
@@ -63,8 +106,8 @@ class CommitHeads:
         self._broker = broker
         self._shapes: dict[int, Struct] = {}
         """What a whole frame of that length is made of: a head, and fields of fixed length behind it."""
-        self._known: dict[tuple[bytes, bytes], _Known] = {}
-        """By api and version, and what of the head comes behind the correlation id."""
+        self._known: dict[bytes, _Known] = {}
+        """By what of the head comes behind the correlation id."""
 
     def serve(self, frame: memoryview) -> Later[bytes] | None:
         """Have the offsets committed that a request with a known head brings.
@@ -74,33 +117,14 @@ class CommitHeads:
         shape = self._shapes.get(len(frame))
         if shape is None:
             return None
-        version, correlation_id, start, *values = shape.unpack(frame)
-        known = self._known.get((version, start))
-        if known is None or values[0::4] != known.places or values[3::4] != known.extras:
+        start, correlation_id, head, *said = shape.unpack(frame)
+        known = self._known.get(head)
+        if known is None or start != known.start or said[2::3] != known.behind:
             return None
         broker, topic = self._broker, known.topic
-        name, topic_id = topic.name, topic.topic_id
-        if broker.catalog.topics.get(name) is not topic:
+        if broker.catalog.topics.get(topic.name) is not topic:
             return None
-        commits = [
-            make(Commit, (name, topic_id, partition, offset, leader_epoch, None))
-            for partition, offset, leader_epoch in zip(known.places, values[1::4], values[2::4], strict=False)
-        ]
-        return broker.commits.submit(known.group_id, partial(self._decide, known, correlation_id, commits))
-
-    def _decide(self, known: _Known, correlation_id: bytes, commits: list[Commit]) -> Outcome[GroupRecord, bytes]:
-        outcome = self._broker.groups.commit(
-            known.group_id,
-            known.member,
-            known.generation_id,
-            commits,
-            self._broker.now_ms(),
-            says_group_unknown=known.wire.version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
-        )
-        if any(outcome.reply):
-            return Outcome(_answer(known, int.from_bytes(correlation_id, signed=True), outcome.reply), outcome.records)
-        size, granted = known.granted
-        return make(Outcome, (size + correlation_id + granted, outcome.records, (), ()))
+        return broker.commits.submit(_CommitAgain(known, correlation_id, said))
 
     def learn(self, frame: memoryview, body_offset: int, request: OffsetCommitRequest) -> None:
         """Take in the head of a request that was served in the ordinary way."""
@@ -108,34 +132,28 @@ class CommitHeads:
         found = offset_commit.head(frame, body_offset, version, request) if version >= FIRST_BY_HAND else None
         if found is None:
             return
-        topic = topic_of(self._broker, request.topics[0])
-        if topic is None or not all(0 <= partition < topic.partitions for partition in found.places):
+        (asked,) = request.topics
+        topic = topic_of(self._broker, asked)
+        partitions = [one.partition_index for one in asked.partitions]
+        if topic is None or not all(0 <= partition < topic.partitions for partition in partitions):
             return
         if len(self._known) >= MAX_COMMIT_HEADS:
             self._known.clear()
             self._shapes.clear()
-        known = _Known(
+        start, _, head, *_ = found.shape.unpack(frame)
+        known = self._known[head] = _Known(
+            start,
+            found.behind,
+            self._broker.groups,
             request.group_id,
             MemberIdentity(request.member_id, request.group_instance_id),
             request.generation_id_or_member_epoch,
             topic,
-            request.topics[0].name is not None,
+            [(request.group_id, topic.name, partition) for partition in partitions],
+            asked.name is not None,
             codec(API_KEY, version),
-            found.places,
-            found.extras,
+            version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
         )
-        answer = _answer(known, 0, [ErrorCode.NONE] * (len(found.places) - 1))
+        answer = known.answer(correlation_bytes(frame), [ErrorCode.NONE] * len(partitions))
         known.granted = (answer[: SIZE.size], answer[2 * SIZE.size :])
-        version_bytes, _, start, *_ = found.shape.unpack(frame)
-        self._known[version_bytes, start] = known
         self._shapes[len(frame)] = found.shape
-
-
-def _answer(known: _Known, correlation_id: int, codes: Sequence[ErrorCode]) -> bytes:
-    topic = known.topic
-    response = OffsetCommitResponseTopic(
-        tuple(map(OffsetCommitResponsePartition, known.places, codes)),
-        topic.name if known.by_name else None,
-        None if known.by_name else topic.topic_id,
-    )
-    return b"".join(known.wire.write_response(correlation_id, OffsetCommitResponse((response,))))

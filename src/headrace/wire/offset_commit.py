@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from headrace import varint
 from headrace.errors import ErrorCode
-from headrace.serial import NO_TAGS
+from headrace.serial import NO_TAGS, i32
 
 from .fields import ID_BYTES, array_length, compact_string, nullable_string, string, topic_id_of
 from .frames import skip_tagged_fields
@@ -167,23 +167,22 @@ def _partitions(frame: bytes, offset: int) -> tuple[tuple[OffsetCommitRequestPar
 
 _START = "4s4s"
 """Api and version, correlation id."""
-_ONE_OFFSET = "iqiH"
-"""Partition index, offset, leader epoch; no metadata, and no tagged fields."""
+_OFFSET_AND_EPOCH = "qi"
+_BEHIND_ONE, _AT_THE_END = "6s", "4s"
+"""Behind a partition: no metadata, no tagged fields, and the next partition's index or no more tagged fields."""
 _MOST_OFFSETS = 256
 
 
 class Head(NamedTuple):
     """How a request for partitions of one topic begins, and what varies behind that.
 
-    :ivar shape: of the whole frame: :data:`_START`, then the rest of the head up to the first partition, then what
-        varies: :data:`_ONE_OFFSET` for each partition, and the tagged fields at the end
-    :ivar places: every fourth of what varies from the first on, which tell the partitions
-    :ivar extras: every fourth from the last of the first partition on
+    :ivar shape: of the whole frame: :data:`_START`, the rest of the head with the index of the first partition, then
+        offset, leader epoch and what stands behind them for each partition
+    :ivar behind: every third of these, which does not vary
     """
 
     shape: Struct
-    places: list[int]
-    extras: list[int]
+    behind: list[bytes]
 
 
 def head(frame: bytes | memoryview, body_offset: int, version: int, request: OffsetCommitRequest) -> Head | None:
@@ -202,16 +201,15 @@ def head(frame: bytes | memoryview, body_offset: int, version: int, request: Off
         return None
     shape = _shape(end, count)
     _, _, _, *values = shape.unpack(frame)
-    places, extras = values[0::4], values[3::4]
-    as_read = [*(one.partition_index for one in topic.partitions), 0]
-    if places != as_read or any(extra & 0xFF for extra in extras):
-        return None
-    return Head(shape, places, extras)
+    metadata = [b"\0" if one.committed_metadata is None else b"\1" for one in topic.partitions]
+    following = [*(i32(one.partition_index) for one in topic.partitions[1:]), 2 * NO_TAGS]
+    behind = [text + NO_TAGS + next_ for text, next_ in zip(metadata, following, strict=True)]
+    return Head(shape, behind) if values[2::3] == behind else None
 
 
 @lru_cache(1024)
 def _shape(frame_bytes: int, count: int) -> Struct:
-    varying = _ONE_OFFSET * count + "H"
+    varying = (_OFFSET_AND_EPOCH + _BEHIND_ONE) * (count - 1) + _OFFSET_AND_EPOCH + _AT_THE_END
     fixed_bytes = calcsize(f">{_START}{varying}")
     return Struct(f">{_START}{frame_bytes - fixed_bytes}s{varying}")
 
