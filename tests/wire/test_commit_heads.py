@@ -88,6 +88,24 @@ def test_a_failure_is_answered_and_the_connection_lives_on(
     assert served == [True, True]
 
 
+def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(
+    client: Connection, served: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert commit(client, 1) == {ErrorCode.NONE}
+    serve, left = CommitHeads.serve, []
+
+    def deleting(heads: CommitHeads, frame: memoryview) -> object:
+        broker, answer = heads._broker, serve(heads, frame)
+        broker.delete_topic(broker.catalog.topics["t"])
+        left.append(broker.groups.committed)
+        return answer
+
+    monkeypatch.setattr(CommitHeads, "serve", deleting)
+    assert commit(client, 2) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert served == [True]
+    assert left[0]("g") == {}
+
+
 def test_a_client_that_goes_away_harms_nobody(client: Connection) -> None:
     host, port = client.socket.getpeername()
     with connection(f"{host}:{port}") as other:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
+from headrace.broker.catalog import Catalog, Topic
 from headrace.broker.limits import MAX_COMMIT_HEADS
 from headrace.broker.together import Command, Later
 from headrace.errors import ErrorCode
@@ -47,6 +47,7 @@ class _Known:
 
     start: bytes
     behind: list[bytes]
+    catalog: Catalog
     groups: GroupCoordinator
     group_id: str
     member: MemberIdentity
@@ -82,8 +83,11 @@ class _CommitAgain(Command[bytes]):
         self._said = said
 
     def decide(self, now_ms: int) -> Outcome[GroupRecord, bytes]:
-        known, said = self._known, self._said
-        topic_id, commits = known.topic.topic_id, []
+        known, said, topic = self._known, self._said, self._known.topic
+        if known.catalog.topics.get(topic.name) is not topic:  # deleted in this turn
+            gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known.by_name else ErrorCode.UNKNOWN_TOPIC_ID
+            return Outcome(known.answer(self._correlation_id, [gone] * len(known.places)))
+        topic_id, commits = topic.topic_id, []
         for place, offset, leader_epoch in zip(known.places, said[0::3], said[1::3], strict=False):
             value = make(CommittedOffset, (offset, leader_epoch, "", now_ms, NO_TIMESTAMP, topic_id))
             commits.append(make(OffsetCommit, (*place, value)))
@@ -144,6 +148,7 @@ class CommitHeads:
         known = self._known[head] = _Known(
             start,
             found.behind,
+            self._broker.catalog,
             self._broker.groups,
             request.group_id,
             MemberIdentity(request.member_id, request.group_instance_id),
