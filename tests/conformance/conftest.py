@@ -48,6 +48,21 @@ def world(world_of_this_run: World) -> Iterator[World]:
 
 
 @pytest.fixture(scope="session")
+def headrace_beside() -> Iterator[HeadraceProcess]:
+    """A headrace beside the broker under test, for conversations that are held with both."""
+    with HeadraceProcess(configs=COMMON_CONFIGS) as server:
+        yield server
+
+
+@pytest.fixture
+def beside(headrace_beside: HeadraceProcess) -> Iterator[World]:
+    """headrace beside the broker under test, for one conversation."""
+    world = World(headrace_beside.bootstrap_servers, "headrace")
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="session")
 def small_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HeadraceProcess | KafkaPeer]:

@@ -1,35 +1,24 @@
 """Random deliveries and acknowledgements, asked of Kafka and of headrace at once: both must answer the same.
 
-What is known to differ is kept out (docs/differences.md), and two things are not compared: in how many elements
-adjoining records come, and the text of an error beside its code. A failure prints the conversation and its seed; run it
-again with HEADRACE_TEST_SEED.
+Two things are not compared: in how many elements adjoining records come, and the text of an error beside its code.
 """
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from tests.conformance.members import BRIEFLY_MS, Member
+from tests.conformance.side_by_side import SEED, told
 from tests.conformance.world import World
-from tests.support import COMMON_CONFIGS, HeadraceProcess
 
 pytestmark = pytest.mark.kafka
 
 STEPS = 60
 ROUNDS = 5
-SEED = int(os.environ.get("HEADRACE_TEST_SEED") or random.randrange(10**6))
 KAFKA_FAILED = "UNKNOWN_SERVER_ERROR"
 """Kafka stumbles over an acknowledgement of records before the first that is in flight: that ends the conversation."""
-
-
-@pytest.fixture(scope="module")
-def headrace_beside() -> Iterator[HeadraceProcess]:
-    with HeadraceProcess(configs=COMMON_CONFIGS) as server:
-        yield server
 
 
 def joined(acquired: str) -> str:
@@ -103,12 +92,10 @@ class Conversation:
 
 
 @pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
-def test_both_answer_the_same(world: World, headrace_beside: HeadraceProcess, seed: int) -> None:
-    beside = World(headrace_beside.bootstrap_servers, "headrace")
+def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     talk = Conversation([world, beside], random.Random(seed))
     for _ in range(STEPS):
         agreed = talk.go_on()
         if agreed is None:
             break
-        assert agreed, f"HEADRACE_TEST_SEED={seed}: Kafka, headrace\n" + "\n".join(talk.said)
-    beside.close()
+        assert agreed, told(seed, talk.said)
