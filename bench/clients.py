@@ -100,6 +100,12 @@ def java_transactional_produce(bootstrap: str, topic: str, transactions: int, re
     return float(_run([*program, bootstrap, topic, str(transactions), str(records), str(record_bytes)]))
 
 
+def librdkafka_produce(bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
+    """A confluent-kafka producer with acks=all and otherwise its defaults: MiB/s once it is warm."""
+    out = _run([sys.executable, HERE / "produce.py", bootstrap, topic, str(records), str(record_bytes)])
+    return float(json.loads(out.splitlines()[-1])["mib_per_s"])
+
+
 def librdkafka_consume(bootstrap: str, topic: str, records: int) -> float:
     """librdkafka from Python, consume(10000) until `records` came: MiB/s of values."""
     return float(json.loads(_run([sys.executable, HERE / "consume.py", bootstrap, topic, str(records)]))["mib_per_s"])

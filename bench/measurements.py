@@ -121,6 +121,11 @@ def produce_small(broker: Broker, scale: Scale) -> tuple[float, ...]:
         return (clients.java_produce(broker.bootstrap_servers, name, scale.small_records, 100),)
 
 
+def produce_librdkafka(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    with topic(broker) as name:
+        return (clients.librdkafka_produce(broker.bootstrap_servers, name, scale.large_records, 1024),)
+
+
 def consume_librdkafka(broker: Broker, scale: Scale) -> tuple[float, ...]:
     name = filled_topic(broker.bootstrap_servers, scale.large_records)
     return (clients.librdkafka_consume(broker.bootstrap_servers, name, scale.large_records),)
@@ -178,6 +183,9 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "memory-idle": Measurement((Metric("resident memory, idle", "MiB", 6, True),), memory),
     "produce-1k": Measurement((Metric("produce, Java, 1 KiB records, acks=all", "MiB/s", 1.3),), produce_large),
     "produce-100": Measurement((Metric("produce, Java, 100 B records, acks=all", "MiB/s"),), produce_small),
+    "produce-librdkafka": Measurement(
+        (Metric("produce, librdkafka, 1 KiB records, acks=all", "MiB/s"),), produce_librdkafka
+    ),
     "consume-librdkafka": Measurement((Metric("consume, librdkafka, 1 KiB", "MiB/s", 1.0),), consume_librdkafka),
     "consume-java": Measurement((Metric("consume, Java, 1 KiB", "MiB/s", 1.0),), consume_java),
     "share-1": Measurement(

@@ -40,7 +40,7 @@ NOTES = (
     + ", and Kafka's replication factors of 1. Neither flushes each write to disk.",
     "Java: `ProducerPerformance` (steady state, after a fifth of the records), `ConsumerPerformance` (`fetch.MB.sec`), "
     "`bench/java/ShareConsume.java` (KafkaShareConsumer; from when a fifth of the records is accepted until all are). "
-    "Topics have one partition. librdkafka: `bench/consume.py`, `bench/latency.py`.",
+    "Topics have one partition. librdkafka: `bench/produce.py`, `bench/consume.py`, `bench/latency.py`.",
     "Start-up is timed from starting the process until it answers ApiVersions, on a directory that exists.",
     "Connections and partitions are held by a fresh broker of each kind; CPU is user and system time of its process. "
     "The partitions are empty.",

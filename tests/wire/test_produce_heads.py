@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import crc32c
@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 from headrace import Broker
-from headrace.broker.limits import MAX_PRODUCE_HEADS
+from headrace.broker.limits import MAX_PRODUCE_HEAD_LENGTHS, MAX_PRODUCE_HEADS
 from headrace.errors import ErrorCode
 from headrace.handlers.produce_heads import ProduceHeads
 from headrace.log.partition_log import PartitionLog
@@ -22,35 +22,55 @@ from tests.clients.confluent import admin, consumer, create_topic, set_configs, 
 from tests.raw import Connection, batch, connection, with_byte_changed
 from tests.support import unique, wait_until
 
-PRODUCE, METADATA, VERSION = 0, 3, 13
+PRODUCE, METADATA, LATEST = 0, 3, 13
+VERSIONS = {"aiokafka": 7, "old": 8, "kafka-python": 9, "librdkafka": 10, "Java": LATEST}
 ATTRIBUTES_LOW_BYTE = 22
 
 
-def topic_id(client: Connection, topic: str) -> UUID:
+@pytest.fixture(params=VERSIONS.values(), ids=VERSIONS.keys())
+def version(request: pytest.FixtureRequest) -> int:
+    """Of Produce: those that clients use, some of which name topics, and some of which have no tagged fields."""
+    number: int = request.param
+    return number
+
+
+class Topic(NamedTuple):
+    """A topic, and the version of Produce that it is produced to with."""
+
+    name: str
+    topic_id: UUID
+    version: int
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {"topic_id": self.topic_id} if self.version >= LATEST else {"name": self.name}
+
+
+def find(client: Connection, name: str, version: int = LATEST) -> Topic:
     (found,) = client.ask(
-        METADATA, 12, topics=[{"topic_id": UUID(int=0), "name": topic}], allow_auto_topic_creation=False,
+        METADATA, 12, topics=[{"topic_id": UUID(int=0), "name": name}], allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
     ).topics  # fmt: skip
-    return UUID(str(found.topic_id))
+    return Topic(name, UUID(str(found.topic_id)), version)
 
 
 def send(
-    client: Connection, topic: UUID, records: bytes | None, partition: int = 0, acks: int = -1, timeout_ms: int = 30_000
+    client: Connection, topic: Topic, records: bytes | None, partition: int = 0, acks: int = -1
 ) -> tuple[int, int, int]:
-    data = {"topic_id": topic, "partition_data": [{"index": partition, "records": records}]}
+    data = {**topic.named, "partition_data": [{"index": partition, "records": records}]}
     return client.send_message(
-        PRODUCE, VERSION, transactional_id=None, acks=acks, timeout=timeout_ms, topic_data=[data]
+        PRODUCE, topic.version, transactional_id=None, acks=acks, timeout=30_000, topic_data=[data]
     )
 
 
-def produce(client: Connection, topic: UUID, records: bytes | None, partition: int = 0) -> Any:
+def produce(client: Connection, topic: Topic, records: bytes | None, partition: int = 0) -> Any:
     """What is answered for the partition; None when the connection is closed instead."""
     sent = send(client, topic, records, partition)
     try:
         answer = client.receive_message(sent)
     except (AssertionError, ConnectionError):
         return None
-    assert answer.responses[0].topic_id == topic
+    assert {name: getattr(answer.responses[0], name) for name in topic.named} == topic.named
     (one,) = answer.responses[0].partition_responses
     assert one.index == partition
     return one
@@ -60,32 +80,32 @@ def new_topic(bootstrap_servers: str, partitions: int = 1) -> str:
     """A topic with these partitions, each of which can be produced to: which Kafka's broker learns a little later."""
     name = create_topic(bootstrap_servers, unique("again"), partitions)
     with connection(bootstrap_servers) as client:
-        found = topic_id(client, name)
+        found = find(client, name)
         for partition in range(partitions):
             has_leader(client, found, partition)
     return name
 
 
-def has_leader(client: Connection, topic: UUID, partition: int = 0) -> None:
+def has_leader(client: Connection, topic: Topic, partition: int = 0) -> None:
     """Wait until what is wrong with a batch is all that is wrong."""
     wrong = with_byte_changed(batch([b"x"]), 64)
     wait_until(lambda: produce(client, topic, wrong, partition).error_code == ErrorCode.CORRUPT_MESSAGE, 10, "a leader")
 
 
 @contextmanager
-def used(bootstrap_servers: str, topic: str, partition: int = 0) -> Iterator[tuple[Connection, UUID]]:
-    """A connection that has produced to the partition before."""
+def used(bootstrap_servers: str, topic: str, version: int = LATEST) -> Iterator[tuple[Connection, Topic]]:
+    """A connection that has produced to the first partition before."""
     with connection(bootstrap_servers) as client:
-        found = topic_id(client, topic)
+        found = find(client, topic, version)
         for _ in range(2):
-            assert produce(client, found, batch([b"before"]), partition).error_code == ErrorCode.NONE
+            assert produce(client, found, batch([b"before"])).error_code == ErrorCode.NONE
         yield client, found
 
 
-def test_records_follow_each_other_in_each_partition(bootstrap_servers: str) -> None:
+def test_records_follow_each_other_in_each_partition(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers, 3)
     with connection(bootstrap_servers) as client:
-        found = topic_id(client, name)
+        found = find(client, name, version)
         for n in range(30):
             one = produce(client, found, batch([b"%d" % n, b"and"]), n % 3)
             assert (one.error_code, one.base_offset, one.log_start_offset) == (ErrorCode.NONE, n // 3 * 2, 0)
@@ -97,9 +117,9 @@ def test_records_follow_each_other_in_each_partition(bootstrap_servers: str) -> 
     assert {(message.partition(), message.offset(), message.value()) for message in read} == expected
 
 
-def test_pipelined_requests_are_answered_in_order(bootstrap_servers: str) -> None:
+def test_pipelined_requests_are_answered_in_order(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers)
-    with used(bootstrap_servers, name) as (client, found):
+    with used(bootstrap_servers, name, version) as (client, found):
         sent = [send(client, found, batch([b"%d" % n])) for n in range(20)]
         answers = [client.receive_message(one).responses[0].partition_responses[0] for one in sent]
     assert [one.base_offset for one in answers] == list(range(2, 22))
@@ -133,19 +153,19 @@ UNUSUAL = {
 }
 
 
-def without_times(message: str | None) -> str | None:
-    """A refusal may tell what time it was."""
-    return message and re.sub(r"\d{13,}", "…", message)
+def without_times(answer: Any) -> str:
+    """The text of a refusal, in the versions that have one; it may tell what time it was."""
+    return re.sub(r"\d{13,}", "…", getattr(answer, "error_message", None) or "")
 
 
 @pytest.mark.parametrize("records", UNUSUAL.values(), ids=UNUSUAL.keys())
 def test_what_is_unusual_is_answered_as_the_first_time(
-    bootstrap_servers: str, target: str, records: bytes | None
+    bootstrap_servers: str, target: str, version: int, records: bytes | None
 ) -> None:
     if records is None and target == "kafka":
         pytest.skip("Kafka 4.3.1 never answers null records")
     name = new_topic(bootstrap_servers)
-    with used(bootstrap_servers, name) as (client, found):
+    with used(bootstrap_servers, name, version) as (client, found):
         with connection(bootstrap_servers) as other:
             first = produce(other, found, records)
         again = produce(client, found, records)
@@ -154,25 +174,25 @@ def test_what_is_unusual_is_answered_as_the_first_time(
             return
         kept = int(not first.error_code)  # then a record was appended each time
         assert again.error_code == first.error_code
-        assert without_times(again.error_message) == without_times(first.error_message)
+        assert without_times(again) == without_times(first)
         assert again.base_offset == first.base_offset + kept
         assert produce(client, found, batch([b"after"])).base_offset == 2 + 2 * kept
 
 
-def test_a_batch_sent_again_is_not_written_again(bootstrap_servers: str) -> None:
+def test_a_batch_sent_again_is_not_written_again(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers)
     sequence = [batch([b"x", b"y"], producer_id=90_001, producer_epoch=0, base_sequence=n) for n in (0, 2, 4)]
     with connection(bootstrap_servers) as client:
-        found = topic_id(client, name)
+        found = find(client, name, version)
         offsets = [produce(client, found, sequence[n]).base_offset for n in (0, 0, 1, 1, 0, 2)]
         assert offsets == [0, 0, 2, 2, 0, 4]
         gap = batch([b"x"], producer_id=90_001, producer_epoch=0, base_sequence=99)
         assert produce(client, found, gap).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_other_acks_are_heeded(bootstrap_servers: str) -> None:
+def test_other_acks_are_heeded(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers)
-    with used(bootstrap_servers, name) as (client, found):
+    with used(bootstrap_servers, name, version) as (client, found):
         for _ in range(3):
             send(client, found, batch([b"unanswered"]), acks=0)
         one = client.receive_message(send(client, found, batch([b"x"]), acks=1)).responses[0].partition_responses[0]
@@ -181,9 +201,9 @@ def test_other_acks_are_heeded(bootstrap_servers: str) -> None:
         assert invalid.partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_configs_that_change_count_at_once(bootstrap_servers: str) -> None:
+def test_configs_that_change_count_at_once(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers)
-    with used(bootstrap_servers, name) as (client, found):
+    with used(bootstrap_servers, name, version) as (client, found):
         set_configs(bootstrap_servers, ResourceType.TOPIC, name, message_timestamp_type="LogAppendTime")
         wait_until(lambda: produce(client, found, batch([b"x"])).log_append_time, 10, "an append time")
         set_configs(bootstrap_servers, ResourceType.TOPIC, name, flush_messages="1", max_message_bytes="100")
@@ -195,42 +215,57 @@ def test_configs_that_change_count_at_once(bootstrap_servers: str) -> None:
         assert produce(client, found, batch([b"x"])).error_code == ErrorCode.NONE
 
 
-def test_a_topic_that_is_deleted_and_made_again(bootstrap_servers: str) -> None:
+def test_a_topic_that_is_deleted_and_made_again(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers)
-    with used(bootstrap_servers, name) as (client, found):
+    gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= LATEST else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with used(bootstrap_servers, name, version) as (client, found):
         admin(bootstrap_servers).delete_topics([name])[name].result(30)
-        wait_until(
-            lambda: produce(client, found, batch([b"x"])).error_code == ErrorCode.UNKNOWN_TOPIC_ID,
-            10,
-            "the topic's end",
-        )
+        wait_until(lambda: produce(client, found, batch([b"x"])).error_code == gone, 10, "the topic's end")
         create_topic(bootstrap_servers, name)
-        assert produce(client, found, batch([b"x"])).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        assert produce(client, topic_id(client, name), batch([b"x"])).base_offset == 0
+        if version >= LATEST:
+            assert produce(client, found, batch([b"x"])).error_code == gone
+            found = find(client, name)
+        wait_until(lambda: produce(client, found, batch([b"x"])).error_code == ErrorCode.NONE, 10, "the new topic")
+        assert [produce(client, found, batch([b"x"])).base_offset for _ in range(2)] == [1, 2]
 
 
-def test_a_failure_is_answered_and_the_connection_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_answered_and_the_connection_lives_on(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     with Broker() as broker:
         name = create_topic(broker.bootstrap_servers, "again")
-        with used(broker.bootstrap_servers, name) as (client, found):
+        with used(broker.bootstrap_servers, name, version) as (client, found):
             with monkeypatch.context() as patched:
                 patched.setattr(PartitionLog, "append", lambda *_, **__: 1 // 0)
                 assert produce(client, found, batch([b"x"])).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             assert produce(client, found, batch([b"x"])).base_offset == 2
 
 
-def test_what_a_connection_remembers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is remembered: else this whole file would be of the ordinary way."""
-    served: list[bool] = []
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether requests were served as before, one after the other; the first of a connection is not asked about."""
+    found: list[bool] = []
     serve = ProduceHeads.serve
 
     def counted(heads: ProduceHeads, frame: memoryview) -> bytes | None:
         answer = serve(heads, frame)
-        served.append(answer is not None)
-        assert len(heads._known) <= MAX_PRODUCE_HEADS
+        found.append(answer is not None)
+        assert len(heads) <= MAX_PRODUCE_HEADS
         return answer
 
     monkeypatch.setattr(ProduceHeads, "serve", counted)
+    return found
+
+
+@pytest.mark.parametrize("version", range(3, LATEST + 1))
+def test_from_which_version_on_heads_are_remembered(served: list[bool], version: int) -> None:
+    """And that they are: else this whole file would be of the ordinary way."""
+    with Broker() as broker:
+        name = create_topic(broker.bootstrap_servers, "again")
+        with used(broker.bootstrap_servers, name, version) as (client, found):
+            assert produce(client, found, batch([b"x"])).error_code == ErrorCode.NONE
+    assert served == [version >= 5] * 2
+
+
+def test_what_a_connection_remembers_is_limited(served: list[bool]) -> None:
     with Broker() as broker:
         create_topic(broker.bootstrap_servers, "wide", MAX_PRODUCE_HEADS + 10)
         with used(broker.bootstrap_servers, "wide") as (client, found):
@@ -239,3 +274,15 @@ def test_what_a_connection_remembers_is_limited(monkeypatch: pytest.MonkeyPatch)
                 assert produce(client, found, batch([b"x"]), partition).error_code == ErrorCode.NONE
     assert served[1] and served[-1], "a head that was forgotten is learnt again"
     assert served.count(True) == 3
+
+
+def test_names_of_how_many_lengths_are_remembered(served: list[bool]) -> None:
+    names = ["n" * length for length in range(1, MAX_PRODUCE_HEAD_LENGTHS + 2)]
+    with Broker() as broker:
+        for name in names:
+            create_topic(broker.bootstrap_servers, name)
+        with connection(broker.bootstrap_servers) as client:
+            topics = [find(client, name, VERSIONS["librdkafka"]) for name in names]
+            for topic in (*topics[:-1], *topics[:-1], topics[-1], topics[0], topics[-1], topics[0]):
+                assert produce(client, topic, batch([b"x"])).error_code == ErrorCode.NONE
+    assert served[-12:] == [True] * 8 + [False, False, True, True]

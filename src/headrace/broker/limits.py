@@ -23,6 +23,9 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 MAX_PRODUCE_HEADS = 1000
 """Of so many partitions a connection remembers how requests to produce to them begin; of one more it begins anew."""
 
+MAX_PRODUCE_HEAD_LENGTHS = 8
+"""And of so many lengths, each of which is tried: topics are named by their names, but for the newest clients."""
+
 MAX_COMMIT_HEADS = 100
 """Likewise of requests to commit offsets."""
 

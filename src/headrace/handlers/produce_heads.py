@@ -8,45 +8,68 @@ too, is left to the ordinary way, which has the words for it.
 
 from __future__ import annotations
 
+from struct import Struct
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_PRODUCE_HEADS
+from headrace.broker.limits import MAX_PRODUCE_HEAD_LENGTHS, MAX_PRODUCE_HEADS
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.wire import produce
-from headrace.wire.frames import head_bytes
+from headrace.wire.frames import SIZE, correlation_bytes, head_bytes, request_header
+from headrace.wire.messages import NO_THROTTLE, codec
+
+_FIRST_WITH_LOG_START = 5
+"""The first version whose answer has all of :data:`_OFFSETS`."""
+_OFFSETS = Struct(">qqq")
+"""Of an answer: base offset, append time, log start offset."""
+_ANY_OFFSETS = (0x1234567890ABCDEF, 1_234_567_890_123, 0x23456789ABCDEF01)
+"""Stand for them where an answer is made to see what it is around them."""
 
 
 class _Known(NamedTuple):
+    """What a head leads to.
+
+    :ivar size: what the frame of an answer is before its correlation id
+    :ivar before: between that and the offsets
+    :ivar after: behind them
+    """
+
     log: PartitionLog
     config: LogConfig
-    topic_id: bytes
-    partition: int
+    size: bytes
+    before: bytes
+    after: bytes
 
 
 class ProduceHeads:
-    """The heads of a connection's requests. All end at the same place, as a client does not change its name."""
+    """The heads of a connection's requests: those of the same length together, which is that of the topic's name."""
 
-    __slots__ = ("_broker", "_end", "_known")
+    __slots__ = ("_broker", "_known")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._known: dict[bytes, _Known] = {}
-        self._end = 0
+        self._known: dict[produce.Head, dict[bytes, _Known]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
 
     def serve(self, frame: memoryview) -> bytes | None:
         """Append what a request with a known head brings.
 
         :returns: the frame of its answer; None when nothing was done, as it has to be served in the ordinary way
         """
-        known = self._known.get(head_bytes(frame, self._end))
-        if known is None:
+        for head, by_bytes in self._known.items():
+            known = by_bytes.get(head_bytes(frame, head.end))
+            if known is not None:
+                break
+        else:
             return None
-        log, config, topic_id, partition = known
-        records = produce.records_behind(frame, self._end)
+        log, config, size, before, after = known
+        records = produce.records_behind(frame, head)
         if records is None or log.config is not config:
             return None
         if len(records) < HEADER_BYTES or records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
@@ -57,21 +80,39 @@ class ProduceHeads:
             return None
         broker.appended(log)
         base_offset, _, log_append_time_ms, log_start_offset, _ = appended
-        return produce.answer_to_one(frame, topic_id, partition, base_offset, log_append_time_ms, log_start_offset)
+        offsets = _OFFSETS.pack(base_offset, log_append_time_ms, log_start_offset)
+        return b"".join((size, correlation_bytes(frame), before, offsets, after))
 
     def learn(self, frame: memoryview, body_offset: int, request: Any) -> None:
         """Take in the head of a request that was served in the ordinary way.
 
         Not of one that is not answered, and not where an answer has to wait until the disk has what was appended.
         """
-        head = produce.head(frame, body_offset)
-        if head is None or not head.acks:
+        version = request_header(frame).api_version
+        if version < _FIRST_WITH_LOG_START or not request.acks or len(request.topic_data) != 1:
             return
-        log = self._broker.partition(head.topic_id, head.partition)
-        if isinstance(log, ErrorCode) or log.config.is_flushed:
+        (topic,) = request.topic_data
+        if len(topic.partition_data) != 1:
             return
-        if head.end != self._end or len(self._known) >= MAX_PRODUCE_HEADS:
-            self._known.clear()
-            self._end = head.end
-        known = _Known(log, log.config, head.topic_id.bytes, head.partition)
-        self._known[head_bytes(frame, head.end)] = known
+        ((index, records),) = ((one.index, one.records) for one in topic.partition_data)
+        log = self._broker.partition(topic.topic_id, index)
+        head = produce.head(frame, version, records) if records else None
+        if head is None or isinstance(log, ErrorCode) or log.config.is_flushed:
+            return
+        by_bytes = self._known.setdefault(head, {})
+        if len(self) >= MAX_PRODUCE_HEADS or len(self._known) > MAX_PRODUCE_HEAD_LENGTHS:
+            self._known = {head: (by_bytes := {})}
+        by_bytes[head_bytes(frame, head.end)] = _Known(log, log.config, *_answer(version, log))
+
+
+def _answer(version: int, log: PartitionLog) -> tuple[bytes, bytes, bytes]:
+    """What the frame of an answer is before its correlation id, between that and the offsets, and behind them."""
+    base_offset, log_append_time_ms, log_start_offset = _ANY_OFFSETS
+    one = produce.PartitionProduceResponse(
+        log.partition, ErrorCode.NONE, base_offset, log_append_time_ms, log_start_offset
+    )
+    topic = SimpleNamespace(name=log.topic, topic_id=log.topic_id, partition_responses=(one,))
+    response = SimpleNamespace(responses=(topic,), throttle_time=NO_THROTTLE, node_endpoints=())
+    frame = b"".join(codec(produce.API_KEY, version).write_response(0, response))
+    before, after = frame[2 * SIZE.size :].split(_OFFSETS.pack(*_ANY_OFFSETS))
+    return frame[: SIZE.size], before, after

@@ -20,7 +20,7 @@ from headrace import varint
 from headrace.errors import ErrorCode
 
 from .fields import ID_BYTES, array_length, nullable_string, span, topic_id_of
-from .frames import SIZE, BadFrame, correlation_bytes, skip_tagged_fields
+from .frames import BadFrame, skip_tagged_fields
 from .writer import NO_TIME
 from .writer import writer as general_writer
 
@@ -138,57 +138,44 @@ def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
 
 # A request for one partition ------------------------------------------------------------------------------------------
 
-_THIS = Struct(">hh").pack(API_KEY, VERSION)
-_TO_ONE = Struct(">BBhiB16sBi")
-"""What stands between a request's header and the records when they are all for one partition: no tagged fields, no
-transactional id, acks, timeout, one topic, its id, one partition, its index."""
-_SHAPE_OF_ONE = (0, 0, 2, 2)
-_TAIL = b"\0\0\0"
-"""What stands behind the records then: the tagged fields of partition, topic and request, of which there are none."""
-_ANSWER_TO_ONE = Struct(">i4sBB16sBihqqqBQ")
-"""The whole frame of its answer: size, correlation id, no tagged fields, one topic, its id, one partition, its index,
-no error, base offset, append time, log start offset, an empty array of record errors, and zeros to the end."""
+_FIRST_FLEXIBLE = 9
+_TAGS_BEHIND, _NO_TAGS_BEHIND = b"\0\0\0", b""
+"""What stands behind the only records of a request: the tagged fields of partition, topic and request, which are empty,
+where its version has such fields."""
+_LENGTH = Struct(">i")
 
 
 class Head(NamedTuple):
     """How a request for one partition begins.
 
-    :ivar end: where the length of the records begins
+    :ivar end: where the length of its records begins
+    :ivar is_flexible: how that is written, and whether tagged fields follow
     """
 
     end: int
-    acks: int
-    topic_id: uuid.UUID
-    partition: int
+    is_flexible: bool
 
 
-def head(frame: memoryview, body_offset: int) -> Head | None:
-    """The head of a request whose header's fixed part ends at ``body_offset``; None when it is for more than one."""
-    end = body_offset + _TO_ONE.size
-    if frame[: len(_THIS)] != _THIS or len(frame) < end:
-        return None
-    tags, transactional_id, acks, _, topics, topic_id, partitions, index = _TO_ONE.unpack_from(frame, body_offset)
-    if (tags, transactional_id, topics, partitions) != _SHAPE_OF_ONE:
-        return None
-    return Head(end, acks, topic_id_of(topic_id), index)
+def head(frame: memoryview, version: int, records: bytes | memoryview) -> Head | None:
+    """The head of a request that brings ``records`` for one partition, and nothing behind them; else None."""
+    is_flexible = version >= _FIRST_FLEXIBLE
+    length = varint.encode(len(records) + 1) if is_flexible else _LENGTH.pack(len(records))
+    behind = _TAGS_BEHIND if is_flexible else _NO_TAGS_BEHIND
+    found = Head(len(frame) - len(behind) - len(records) - len(length), is_flexible)
+    return found if records_behind(frame, found) == records else None
 
 
-def records_behind(frame: memoryview, head_end: int) -> memoryview | None:
+def records_behind(frame: memoryview, head: Head) -> memoryview | None:
     """The records of a request for one partition, a view of ``frame``; None when they are null, or more follows."""
+    end_of_head, is_flexible = head
+    if not is_flexible:
+        start = end_of_head + _LENGTH.size
+        return frame[start:] if frame[end_of_head:start] == _LENGTH.pack(len(frame) - start) else None
     try:
-        start, end = span(frame, head_end)
+        start, end = span(frame, end_of_head)
     except (BadFrame, IndexError, ValueError):
         return None
-    return frame[start:end] if start <= end and frame[end:] == _TAIL else None
-
-
-def answer_to_one(
-    frame: memoryview, topic_id: bytes, partition: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
-) -> bytes:
-    """The whole frame that answers a request for one partition: its records are appended."""
-    offsets = (base_offset, log_append_time_ms, log_start_offset)
-    size = _ANSWER_TO_ONE.size - SIZE.size
-    return _ANSWER_TO_ONE.pack(size, correlation_bytes(frame), 0, 2, topic_id, 2, partition, 0, *offsets, 1, 0)
+    return frame[start:end] if start <= end and frame[end:] == _TAGS_BEHIND else None
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceRequest, int]]:
