@@ -79,7 +79,7 @@ def with_byte_changed(data: bytes, position: int) -> bytes:
 
 
 @functools.cache
-def _fields(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
+def parts_of(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
     """Of each field the class of its nested part, if it has one, and whether it is a time."""
     hints = typing.get_type_hints(message_class)
     found = {}
@@ -98,7 +98,7 @@ def message(message_class: type, **values: Any) -> Any:
     """A message or a part of one: dicts become its parts, numbers its times in ms."""
     built = {}
     for name, value in values.items():
-        nested, is_time = _fields(message_class)[name]
+        nested, is_time = parts_of(message_class)[name]
         if nested is not None and isinstance(value, Mapping):
             value = message(nested, **value)
         elif nested is not None and value is not None:
