@@ -10,20 +10,19 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
-from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
-from kio.schema.fetch.v18.response import (
-    AbortedTransaction,
-    FetchableTopicResponse,
-    FetchResponse,
-    PartitionData,
-)
-
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION_ID, CachedPartition, FetchSession, TopicKey
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import offset_ranges
 from headrace.log.partition_log import PartitionLog
-from headrace.wire.messages import NO_THROTTLE
+from headrace.wire.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from headrace.wire.versions import TopicIds
 
 _READ_COMMITTED = 1
@@ -89,13 +88,13 @@ class _Reading:
             self._left_bytes -= len(records)
             self._wanted_bytes -= len(records)
         return PartitionData(
-            partition_index=asked.partition,
-            error_code=ErrorCode.NONE,
-            high_watermark=log.end_offset,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=_aborted(log, offset, records) if self._committed else None,
-            records=records,
+            asked.partition,
+            ErrorCode.NONE,
+            log.end_offset,
+            log.last_stable_offset,
+            log.log_start_offset,
+            _aborted(log, offset, records) if self._committed else None,
+            records,
         )
 
     def is_caught_up(self, asked: CachedPartition, data: PartitionData) -> bool:
@@ -105,15 +104,7 @@ class _Reading:
 
 
 def _refused(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        aborted_transactions=None,
-        records=b"",
-    )
+    return PartitionData(index, code, -1, -1, -1, None, b"")
 
 
 def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
@@ -122,7 +113,7 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[Abor
         return ()
     end_offset = offset_ranges(records)[0][-1][1] + 1
     return tuple(
-        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        AbortedTransaction(aborted.producer_id, aborted.first_offset)
         for aborted in log.aborted.overlapping(fetch_offset, end_offset)
     )
 
@@ -150,8 +141,7 @@ class FullFetch:
         self._reading = reading = _Reading(self._broker, self._request, again=again)
         self._topics = tuple(
             FetchableTopicResponse(
-                topic_id=topic.topic_id,
-                partitions=tuple(reading.partition(topic.topic_id, asked) for asked in topic.partitions),
+                topic.topic_id, tuple([reading.partition(topic.topic_id, asked) for asked in topic.partitions])
             )
             for topic in self._request.topics
         )
@@ -252,7 +242,7 @@ class SessionFetch:
             if _tell(self._reading, cached, topic_id, data):
                 by_topic.setdefault(topic_id, []).append(data)
         for topic_id, partitions in by_topic.items():
-            yield FetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
+            yield FetchableTopicResponse(topic_id, tuple(partitions))
 
 
 def _tell(reading: _Reading, cached: CachedPartition, topic_id: UUID, data: PartitionData) -> bool:
@@ -271,4 +261,4 @@ def response(
     topics: tuple[FetchableTopicResponse, ...], code: ErrorCode = ErrorCode.NONE, session_id: int = NO_SESSION_ID
 ) -> FetchResponse:
     """A response."""
-    return FetchResponse(throttle_time=NO_THROTTLE, error_code=code, session_id=session_id, responses=topics)
+    return FetchResponse(code, session_id, topics)
