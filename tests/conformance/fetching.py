@@ -54,6 +54,12 @@ class Fetcher:
         """Fetch from these offsets."""
         return self.receive(self.send(offsets, **how))
 
+    def partition(self, topic: Topic, offset: int, **how: Any) -> Any:
+        """Fetch from partition 0 outside of a session: all that is said of it."""
+        response = self.world.connection.receive_message(self.send({(topic, 0): offset}, epoch=-1, **how))
+        ((one,),) = (found.partitions for found in response.responses)
+        return one
+
     def send(
         self,
         offsets: Mapping[Partition, int],
@@ -67,12 +73,13 @@ class Fetcher:
         session_id: int | None = None,
         epoch: int | None = None,
         connection: Any = None,
+        last_fetched_epoch: int = -1,
     ) -> Any:
         """Send a Fetch without waiting for its answer."""
         asked: dict[Topic, list[dict[str, Any]]] = {}
         for (topic, partition), offset in offsets.items():
             more = {"current_leader_epoch": -1} if self.version >= 9 else {}
-            more |= {"last_fetched_epoch": -1} if self.version >= 12 else {}
+            more |= {"last_fetched_epoch": last_fetched_epoch} if self.version >= 12 else {}
             asked.setdefault(topic, []).append({
                 "partition": partition, "fetch_offset": offset, "log_start_offset": -1,
                 "partition_max_bytes": partition_max_bytes, **more,

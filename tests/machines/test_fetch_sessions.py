@@ -20,7 +20,9 @@ LONG = FETCH_SESSION_EVICTION_MS + 1
 
 
 def asked(partition: int, offset: int = 0) -> SimpleNamespace:
-    return SimpleNamespace(partition=partition, fetch_offset=offset, partition_max_bytes=1, current_leader_epoch=-1)
+    return SimpleNamespace(
+        partition=partition, fetch_offset=offset, partition_max_bytes=1, current_leader_epoch=-1, last_fetched_epoch=-1
+    )
 
 
 class Desk:

@@ -46,6 +46,8 @@ class AskedPartition(Protocol):
     def partition_max_bytes(self) -> int: ...
     @property
     def current_leader_epoch(self) -> int: ...
+    @property
+    def last_fetched_epoch(self) -> int: ...
 
 
 def next_epoch(epoch: int) -> int:
@@ -65,6 +67,7 @@ class CachedPartition:
         "current_leader_epoch",
         "fetch_offset",
         "high_watermark",
+        "last_fetched_epoch",
         "log_start_offset",
         "partition",
         "partition_max_bytes",
@@ -86,6 +89,7 @@ class CachedPartition:
         self.fetch_offset = asked.fetch_offset
         self.partition_max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
 
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
         """Note what an answer would say (-1 with an error), and whether that is news."""

@@ -10,22 +10,25 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
+from kio.schema.fetch.v18.response import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION_ID, CachedPartition, FetchSession, TopicKey
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import offset_ranges
 from headrace.log.partition_log import PartitionLog
-from headrace.wire.fetch import (
-    AbortedTransaction,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from headrace.wire.messages import NO_THROTTLE
 from headrace.wire.versions import TopicIds
 
 _READ_COMMITTED = 1
+_NONE = EpochEndOffset()
 
 
 class _Reading:
@@ -66,13 +69,16 @@ class _Reading:
         log = self._broker.partition(topic_id, asked.partition)
         if isinstance(log, ErrorCode):
             self._refused = self._refused or self._again
-            return _refused(asked.partition, log)
+            return _refused(asked.partition, log, aborted=())
         self._known = True
         if asked.current_leader_epoch > 0:
             self._refused = True
             return _refused(asked.partition, ErrorCode.UNKNOWN_LEADER_EPOCH)
         first, left_bytes, offset = self._is_first, self._left_bytes, asked.fetch_offset
         records: bytes | Refusal = b""
+        if asked.last_fetched_epoch >= 0 and (diverging := _diverging(log, asked)) is not None:
+            self._refused = True
+            return diverging
         if first or left_bytes > 0 or offset > log.end_offset or offset < log.log_start_offset:
             records = log.read(
                 offset,
@@ -87,15 +93,7 @@ class _Reading:
             self._is_first = False
             self._left_bytes -= len(records)
             self._wanted_bytes -= len(records)
-        return PartitionData(
-            asked.partition,
-            ErrorCode.NONE,
-            log.end_offset,
-            log.last_stable_offset,
-            log.log_start_offset,
-            _aborted(log, offset, records) if self._committed else None,
-            records,
-        )
+        return _told(log, records, _aborted(log, offset, records) if self._committed else None)
 
     def is_caught_up(self, asked: CachedPartition, data: PartitionData) -> bool:
         """Whether there is nothing to be read before something happens to the log."""
@@ -103,8 +101,44 @@ class _Reading:
         return not data.error_code and asked.fetch_offset >= end_offset
 
 
-def _refused(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(index, code, -1, -1, -1, None, b"")
+def _told(
+    log: PartitionLog, records: bytes, aborted: tuple[AbortedTransaction, ...] | None, diverging: EpochEndOffset = _NONE
+) -> PartitionData:
+    return PartitionData(
+        partition_index=log.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=log.end_offset,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=aborted,
+        records=records,
+    )
+
+
+def _refused(index: int, code: ErrorCode, aborted: tuple[AbortedTransaction, ...] | None = None) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=aborted,
+        records=b"",
+    )
+
+
+def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> PartitionData | None:
+    """What to say to a reader whose last records the log does not have, as it was cut since (KIP-320); None if it does.
+
+    An offset before the log's start is refused like that of any other reader.
+    """
+    epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+    if asked.fetch_offset <= max(end_offset, log.log_start_offset - 1):
+        return None
+    if epoch < 0:
+        return _refused(asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+    return _told(log, b"", None, EpochEndOffset(epoch=epoch, end_offset=end_offset))
 
 
 def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
@@ -113,7 +147,7 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[Abor
         return ()
     end_offset = offset_ranges(records)[0][-1][1] + 1
     return tuple(
-        AbortedTransaction(aborted.producer_id, aborted.first_offset)
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in log.aborted.overlapping(fetch_offset, end_offset)
     )
 
@@ -141,7 +175,8 @@ class FullFetch:
         self._reading = reading = _Reading(self._broker, self._request, again=again)
         self._topics = tuple(
             FetchableTopicResponse(
-                topic.topic_id, tuple([reading.partition(topic.topic_id, asked) for asked in topic.partitions])
+                topic_id=topic.topic_id,
+                partitions=tuple(reading.partition(topic.topic_id, asked) for asked in topic.partitions),
             )
             for topic in self._request.topics
         )
@@ -242,14 +277,14 @@ class SessionFetch:
             if _tell(self._reading, cached, topic_id, data):
                 by_topic.setdefault(topic_id, []).append(data)
         for topic_id, partitions in by_topic.items():
-            yield FetchableTopicResponse(topic_id, tuple(partitions))
+            yield FetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
 
 
 def _tell(reading: _Reading, cached: CachedPartition, topic_id: UUID, data: PartitionData) -> bool:
     """Note in the session what is told of a partition; whether it has to be."""
     session = cached.session
     news = cached.tell(data.high_watermark, data.log_start_offset)
-    if data.records or data.error_code:
+    if data.records or data.error_code or data.diverging_epoch != _NONE:
         session.requeue(cached)
         return True
     if reading.is_caught_up(cached, data):
@@ -261,4 +296,4 @@ def response(
     topics: tuple[FetchableTopicResponse, ...], code: ErrorCode = ErrorCode.NONE, session_id: int = NO_SESSION_ID
 ) -> FetchResponse:
     """A response."""
-    return FetchResponse(code, session_id, topics)
+    return FetchResponse(throttle_time=NO_THROTTLE, error_code=code, session_id=session_id, responses=topics)
