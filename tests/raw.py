@@ -24,8 +24,8 @@ from kio.serial import entity_reader, entity_writer
 
 from tests.support import frame, receive_frame, request_header
 
-TRANSACTIONAL = 0x10
-"""The bit of a batch's attributes that says so."""
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+"""The bits of a batch's attributes that say so."""
 
 
 def string(value: str | None) -> bytes:
@@ -56,13 +56,15 @@ def batch(
     base_sequence: int = -1,
     timestamp_ms: int = 1_700_000_000_000,
     transactional: bool = False,
+    control: bool = False,
+    key: bytes | None = None,
 ) -> bytes:
-    """A record batch of `values` without keys, uncompressed, base offset 0."""
-    records = b""
+    """A record batch of `values`, all with one key or without, uncompressed, base offset 0."""
+    records, key_bytes = b"", varint(-1) if key is None else varint(len(key)) + key
     for delta, value in enumerate(values):
-        body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
+        body = b"\0" + varint(0) + varint(delta) + key_bytes + varint(len(value)) + value + varint(0)
         records += varint(len(body)) + body
-    attributes = TRANSACTIONAL if transactional else 0
+    attributes = TRANSACTIONAL * transactional + CONTROL * control
     checked = (
         struct.pack(">hiqqqhii", attributes, len(values) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
                     base_sequence, len(values))
@@ -79,7 +81,7 @@ def with_byte_changed(data: bytes, position: int) -> bytes:
 
 
 @functools.cache
-def parts_of(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
+def fields_of(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
     """Of each field the class of its nested part, if it has one, and whether it is a time."""
     hints = typing.get_type_hints(message_class)
     found = {}
@@ -98,7 +100,7 @@ def message(message_class: type, **values: Any) -> Any:
     """A message or a part of one: dicts become its parts, numbers its times in ms."""
     built = {}
     for name, value in values.items():
-        nested, is_time = parts_of(message_class)[name]
+        nested, is_time = fields_of(message_class)[name]
         if nested is not None and isinstance(value, Mapping):
             value = message(nested, **value)
         elif nested is not None and value is not None:

@@ -46,7 +46,7 @@ def test_the_timeout_is_what_was_said_last(world: World) -> None:
 
 def test_a_producer_id_needs_an_epoch(world: World) -> None:
     producer = Transactional(world)
-    assert producer.init((5, -1)) == producer.init((-1, 5)) == "INVALID_REQUEST"
+    assert producer.init((5, -1)) == producer.init((-1, 5)) == producer.init((-1, -3)) == "INVALID_REQUEST"
 
 
 def test_what_an_unknown_transactional_id_had_before_does_not_matter(world: World) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.fetching import Fetcher
 from tests.conformance.producers import Transactional, describe_producers, fetch, list_transactions
-from tests.conformance.world import EARLIEST, LATEST, PATIENCE_S, Topic, World
+from tests.conformance.world import EARLIEST, LATEST, OK, PATIENCE_S, Topic, World, outcome
+from tests.raw import batch
 from tests.support import unique, wait_until
 
 MAX_TIMESTAMP = -3
@@ -103,6 +105,37 @@ def test_offsets_of_what_is_committed(topic: Topic, producer: Transactional) -> 
     asked = (EARLIEST, LATEST, MAX_TIMESTAMP, 0, 4_000_000_000_000)
     assert [topic.list_offset(one) for one in asked] == [0, 6, 5, 0, -1]
     assert [topic.list_offset(one, committed=True) for one in asked] == [0, 2, -1, 0, -1]
+
+
+def test_a_version_that_does_not_know_a_time(topic: Topic) -> None:
+    """It is told so whatever it asks for."""
+    for version, timestamp in ((6, -3), (7, -4), (8, -5), (10, -6), (11, -7)):
+        partitions = [
+            {"partition_index": index, "current_leader_epoch": epoch, "timestamp": timestamp}
+            for index, epoch in ((0, -1), (1, 1), (7, -1))
+        ]
+        asked = [{"name": topic.name, "partitions": partitions}]
+        more: dict[str, Any] = {"timeout": 1000} if version >= 10 else {}
+        (told,) = topic.world.ask(2, version, replica_id=-1, isolation_level=0, topics=asked, **more).topics
+        assert [outcome(one.error_code) for one in told.partitions] == ["UNSUPPORTED_VERSION"] * 3
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_readers_of_what_was_cut_off_are_told_where(world: World, version: int) -> None:
+    """KIP-320: by the leader epoch of what they have read last."""
+    topic = world.topic(records=3)
+    topic.delete_records_before(1)
+    fetcher = Fetcher(world, version)
+
+    def told(offset: int, epoch: int) -> tuple[str, int, int, int]:
+        one = fetcher.partition(topic, offset, last_fetched_epoch=epoch)
+        ends = one.diverging_epoch
+        return outcome(one.error_code), len(one.records or b""), ends.epoch, ends.end_offset
+
+    size = len(batch([b"v"] * 3))
+    assert [told(offset, 0) for offset in (1, 3)] == [(OK, size, -1, -1), (OK, 0, -1, -1)]
+    assert [told(offset, 0) for offset in (4, 9)] == [(OK, 0, 0, 3)] * 2
+    assert told(0, 0) == told(2, 1) == told(9, -1) == ("OFFSET_OUT_OF_RANGE", 0, -1, -1)
 
 
 def test_producers_of_a_partition(topic: Topic, producer: Transactional) -> None:
@@ -230,3 +263,5 @@ def test_lists_by_pattern(listed: Listed) -> None:
     patterns = (f"{prefix}.*", prefix, f"{prefix}-[ab]", f"(?P<x>{prefix})-a", "", "a")
     assert [listed.told(pattern=one) for one in patterns] == ["abc", "", "ab", "a", "abc", ""]
     assert [listed.told(pattern=one) for one in ("[", "*", "(?=x)")] == ["128"] * 3
+    refused = list_transactions(listed.world, states=["Bogus"], pattern="[")
+    assert (refused.error_code, refused.unknown_state_filters) == (128, ())

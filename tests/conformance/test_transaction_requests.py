@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from tests.conformance.producers import Transactional
-from tests.conformance.world import OK, Topic, World
+from tests.conformance.world import OK, Topic, World, outcome
+from tests.raw import batch, with_byte_changed
 from tests.support import unique
 
 FENCED, MAPPING, BAD_EPOCH = "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_EPOCH"
@@ -55,7 +58,10 @@ def test_all_partitions_or_none(topic: Topic, producer: Transactional, version: 
 
 
 def test_nobody_writes_to_internal_topics(producer: Transactional) -> None:
-    assert producer.add(("__consumer_offsets", [0]), ("__transaction_state", [0])) == "TOPIC_AUTHORIZATION_FAILED"
+    internal = ("__consumer_offsets", [0]), ("__transaction_state", [0])
+    assert producer.add(*internal) == "TOPIC_AUTHORIZATION_FAILED"
+    assert producer.add(*internal, who=STRANGER) == "TOPIC_AUTHORIZATION_FAILED"
+    assert producer.add(*internal, who=STRANGER, version=4) == MAPPING  # brokers may let them take part
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -139,7 +145,86 @@ def test_sequences_in_a_transaction(topic: Topic, producer: Transactional, versi
 
 
 def test_a_first_sequence_is_0_when_writing_lets_take_part(topic: Topic, producer: Transactional) -> None:
+    assert producer.write(topic, sequence=5, who=STRANGER, version=12) == MAPPING
     assert producer.write(topic, sequence=5, version=12) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert producer.described().topics == {topic.name: [0]}  # that was asked first
+
+
+def produce(topic: Topic, *batches: bytes, transactional_id: str | None, acks: int = -1) -> list[tuple[str, int]]:
+    """Produce a batch into each partition: error and log start offset."""
+    partitions = [{"index": index, "records": records} for index, records in enumerate(batches)]
+    (told,) = topic.world.ask(
+        0, 12, transactional_id=transactional_id, acks=acks, timeout=30_000,
+        topic_data=[{"name": topic.name, "partition_data": partitions}],
+    ).responses  # fmt: skip
+    return [(outcome(one.error_code), one.log_start_offset) for one in told.partition_responses]
+
+
+def test_one_producer_for_all_transactional_batches_of_a_request(
+    world: World, topic: Topic, producer: Transactional
+) -> None:
+    other = Transactional(world)
+    other.init()
+    plain = batch([b"v"])
+    first, second = (
+        batch([b"v"], producer_id=one.who[0], producer_epoch=one.who[1], base_sequence=0, transactional=True)
+        for one in (producer, other)
+    )
+    assert produce(topic, first, second, transactional_id=producer.id) == [(MAPPING, -1)] * 2
+    refused = [("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", -1)] * 2
+    assert produce(topic, plain, first, transactional_id=None) == refused
+    assert produce(topic, plain, first, transactional_id=producer.id) == [(OK, 0)] * 2
+    nobodys = batch([b"v"], transactional=True)
+    assert produce(topic, nobodys, transactional_id="") == [(OK, 0)]
+    assert producer.end(commit=True) == OK
+
+
+def test_a_partition_takes_part_before_the_rest_is_looked_at(topic: Topic, producer: Transactional) -> None:
+    producer_id, epoch = producer.who
+    records = batch([b"v"], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
+    assert produce(topic, records, transactional_id=producer.id, acks=2) == [("INVALID_REQUIRED_ACKS", -1)]
+    assert producer.state == "Ongoing p0 e1"
+    assert Transactional(topic.world).write(topic, who=STRANGER, version=12) == MAPPING
+
+
+def test_who_has_an_open_transaction_in_a_partition_goes_on_with_it(
+    world: World, topic: Topic, producer: Transactional
+) -> None:
+    other, group_id = Transactional(world), unique("group")
+    producer.add(topic)
+    assert producer.write(topic) == OK
+    assert producer.write(topic, transactional_id=other.id) == OK
+    assert producer.write(topic, transactional_id=other.id, version=12) == OK
+    assert other.write(topic, who=producer.other(0)) == BAD_EPOCH  # the log knows a newer one
+    assert other.write(topic, who=producer.other(2)) == MAPPING
+    producer.add_group(group_id)
+    assert producer.commit_offset(group_id, {(topic.name, 0): 1}) == OK
+    assert other.commit_offset(group_id, {(topic.name, 0): 1}, who=producer.who) == OK
+    assert other.commit_offset(group_id, {(topic.name, 0): 1}, who=producer.other(0)) == BAD_EPOCH
+    assert other.state == "TRANSACTIONAL_ID_NOT_FOUND"
+    assert producer.end(commit=True) == OK
+    assert producer.state == "CompleteCommit p0 e1"
+    assert topic.end_offset(committed=True) == 4
+
+
+def test_refusals_by_the_log_tell_where_it_starts(topic: Topic) -> None:
+    topic.produce(3)
+    topic.delete_records_before(2)
+    bare, sequenced = batch([b"v"]), batch([b"v"], producer_id=7_000_000, producer_epoch=0, base_sequence=0)
+    assert produce(topic, sequenced, transactional_id=None) == [(OK, 2)]
+    gap = batch([b"v"], producer_id=7_000_000, producer_epoch=0, base_sequence=9)
+    assert produce(topic, gap, transactional_id=None) == [("OUT_OF_ORDER_SEQUENCE_NUMBER", 2)]
+    assert produce(topic, batch([b"v"], control=True), transactional_id=None) == [("INVALID_RECORD", 2)]
+    assert produce(topic, with_byte_changed(bare, 60), transactional_id=None) == [("CORRUPT_MESSAGE", -1)]
+    negative = batch([b"v"], producer_id=7_000_001, producer_epoch=-2, base_sequence=0)
+    assert produce(topic, negative, transactional_id=None) == [(BAD_EPOCH, 2)]
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_internal_topics_take_no_records_of_clients(world: World, name: str) -> None:
+    records = batch([b"v"], key=b"k")
+    internal = Topic(world, name, UUID(int=0))
+    assert produce(internal, records, transactional_id=None) == [("INVALID_TOPIC_EXCEPTION", -1)]
 
 
 @pytest.mark.parametrize("version", [3, 12])
@@ -212,6 +297,20 @@ def test_an_abort_of_nothing_with_version_5(topic: Topic, producer: Transactiona
     assert producer.end(commit=False, who=producer.other(1), version=5) == FENCED
     assert producer.end(commit=True, version=5) == BAD_STATE
     assert producer.write(topic, who=producer.other(3), version=12) == OK
+
+
+def test_an_end_that_is_asked_for_again_after_coming_back(topic: Topic, producer: Transactional) -> None:
+    producer.write(topic, version=12)
+    producer.end(commit=False, version=5)
+    last = producer.who
+    assert producer.init() == "p0 e3"
+    assert producer.end(commit=False, version=5, who=last) == FENCED
+
+
+def test_an_abort_of_nothing_has_a_beginning(producer: Transactional) -> None:
+    assert producer.described().start_ms == -1
+    assert producer.end(commit=False, version=5) == "p0 e2"
+    assert producer.described().start_ms > 0
 
 
 def test_a_lost_answer_to_version_5_is_made_up_for_by_coming_back(topic: Topic, producer: Transactional) -> None:

@@ -15,10 +15,11 @@ from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
 from headrace.log.batch import Marker
 from headrace.log.partition_log import PartitionLog
-from headrace.transactions.producer import Producer
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 from headrace.transactions.records import State, TopicPartition, Transaction
 from headrace.transactions.transaction import (
     CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_EPOCH,
     Reply,
     TransactionCoordinator,
     TransactionSettings,
@@ -71,12 +72,33 @@ class Transactions:
         outcome = self.coordinator.add_partitions(transactional_id, producer, partitions, now_ms, client_version)
         return self._submit(transactional_id, outcome)
 
-    def add_group(
-        self, transactional_id: str, producer: Producer, group_id: str, client_version: int = 0
-    ) -> Producer | Refusal:
+    def may_write(
+        self, transactional_id: str, producer: Producer, partition_log: PartitionLog, *, lets_take_part: bool
+    ) -> Refusal | None:
+        """Why a producer may not write to a partition in its transaction now; None when it may.
+
+        Who has an open transaction there goes on with it, and nobody else is asked (as in Kafka).
+
+        :param lets_take_part: whether writing to the partition lets it take part (KIP-890)
+        """
+        producers = partition_log.producers
+        epoch = producers.epoch(producer.producer_id)
+        if epoch is not None and epoch > producer.producer_epoch:
+            return INVALID_PRODUCER_EPOCH
+        is_open = epoch == producer.producer_epoch and producers.open_transaction(producer.producer_id) is not None
+        if is_open and not self.coordinator.prepared:
+            return None
+        if not transactional_id:
+            return Refusal(ErrorCode.INVALID_REQUEST)
+        partition = (partition_log.topic, partition_log.partition)
+        if not lets_take_part:
+            return self.coordinator.takes_part(transactional_id, producer, partition)
+        added = self.add_partitions(transactional_id, producer, [partition], EPOCH_PER_TRANSACTION)
+        return added if isinstance(added, Refusal) else None
+
+    def add_group(self, transactional_id: str, producer: Producer, group_id: str) -> Producer | Refusal:
         """Let the offsets of a group take part."""
-        partition = self.offsets_partition(group_id)
-        return self.add_partitions(transactional_id, producer, [partition], client_version)
+        return self.add_partitions(transactional_id, producer, [self.offsets_partition(group_id)])
 
     def offsets_partition(self, group_id: str) -> TopicPartition:
         """The partition of ``__consumer_offsets`` that stands for a group."""

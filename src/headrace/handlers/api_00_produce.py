@@ -15,7 +15,8 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT, header_at
 from headrace.log.partition_log import PartitionLog
-from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
+from headrace.log.validation import check_client_batch
+from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 from headrace.wire.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -27,20 +28,49 @@ from headrace.wire.produce import (
 from . import CloseConnection, RequestContext
 
 _ACKS = (-1, 0, 1)
+_TELL_NO_START = frozenset((
+    ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+))  # fmt: skip
+"""With which a refusal by the log does not say where the log starts."""
+_ADMIN_CLIENT_ID = "__admin_client"
+"""The name of who may write to internal topics."""
 _FIRST_THAT_KNOWS_ABORTABLE = 11
 _FIRST_THAT_TAKES_PART = 12
 
 
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Any:
+    refusal = _check_all(broker, request)
     topics = []
     for topic in request.topic_data:
-        topic_id = topic.topic_id
-        partitions = [_append(broker, request, topic_id, partition, context) for partition in topic.partition_data]
-        topics.append(TopicProduceResponse(topic_id, tuple(partitions)))
+        partitions = [
+            _refused(one.index, refusal) if refusal else _append(broker, request, topic.topic_id, one, context)
+            for one in topic.partition_data
+        ]
+        if partitions:
+            topics.append(TopicProduceResponse(topic.topic_id, tuple(partitions)))
     response = ProduceResponse(tuple(topics))
     if request.acks == 0:
         return _unacknowledged(response)
     return broker.when_durable(response)
+
+
+def _check_all(broker: Broker, request: ProduceRequest) -> Refusal | None:
+    """Why nothing of a request may be written: it has transactional batches, and not one producer for all of them."""
+    producers, any_transactional = set(), False
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            if one.records is not None and _is_transactional(one.records):
+                any_transactional = True
+                header = header_at(one.records)
+                exists = not isinstance(broker.partition(topic.topic_id, one.index), ErrorCode)
+                if exists and header.producer_id != NO_PRODUCER_ID:
+                    producers.add((header.producer_id, header.producer_epoch))
+    if any_transactional and request.transactional_id is None:
+        return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if len(producers) > 1:
+        return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "There are transactional batches of several producers")
+    return None
 
 
 def _unacknowledged(response: ProduceResponse) -> None:
@@ -54,43 +84,42 @@ def _unacknowledged(response: ProduceResponse) -> None:
 def _append(
     broker: Broker, request: ProduceRequest, topic_id: Any, data: PartitionProduceData, context: RequestContext
 ) -> PartitionProduceResponse:
-    if request.acks not in _ACKS:
-        return _refused(data.index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
     log = broker.partition(topic_id, data.index)
     if isinstance(log, ErrorCode):
         return _refused(data.index, Refusal(log))
     records = data.records
     if not records:
         return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD))
-    if len(records) >= HEADER_BYTES and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
-        refusal = _take_part(broker, request.transactional_id, log, records, context.api_version)
+    if _is_transactional(records):
+        refusal = _take_part(broker, request.transactional_id or "", log, records, context.api_version)
         if refusal is not None:
             return _refused(data.index, refusal)
-    appended = broker.append(log, records)
+    if request.acks not in _ACKS:
+        return _refused(data.index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
+    if log.config.internal and context.client_id != _ADMIN_CLIENT_ID:
+        message = f"Cannot append to internal topic {log.topic}"
+        return _refused(data.index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
+    appended = _begins_amiss(broker, log, records, context) or broker.append(log, records)
     if isinstance(appended, Refusal):
-        return _refused(data.index, appended)
+        return _refused(data.index, appended, -1 if appended.code in _TELL_NO_START else log.log_start_offset)
     return PartitionProduceResponse(
         data.index, ErrorCode.NONE, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
 
 
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) >= HEADER_BYTES and bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
+
+
 def _take_part(
-    broker: Broker, transactional_id: str | None, log: PartitionLog, records: memoryview, version: int
+    broker: Broker, transactional_id: str, log: PartitionLog, records: memoryview, version: int
 ) -> Refusal | None:
     """Why a transactional batch may not be written, in words that a client of this version knows; None if it may."""
-    if transactional_id is None:
-        return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not transactional_id:
-        return Refusal(ErrorCode.INVALID_REQUEST)
     header = header_at(records)
-    producer, partition = Producer(header.producer_id, header.producer_epoch), (log.topic, log.partition)
-    if version >= _FIRST_THAT_TAKES_PART:
-        if header.base_sequence > 0 and header.producer_id not in log.producers:
-            return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a producer has the sequence 0")
-        added = broker.transactions.add_partitions(transactional_id, producer, [partition], EPOCH_PER_TRANSACTION)
-        refusal = added if isinstance(added, Refusal) else None
-    else:
-        refusal = broker.transactions.coordinator.takes_part(transactional_id, producer, partition)
+    if header.producer_id == NO_PRODUCER_ID:
+        return None  # nobody's transaction
+    producer, lets_take_part = Producer(header.producer_id, header.producer_epoch), version >= _FIRST_THAT_TAKES_PART
+    refusal = broker.transactions.may_write(transactional_id, producer, log, lets_take_part=lets_take_part)
     if refusal is None:
         return None
     if refusal.code == ErrorCode.PRODUCER_FENCED:
@@ -102,5 +131,21 @@ def _take_part(
     return refusal
 
 
-def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, refusal.code, -1, -1, -1, refusal.message)
+def _begins_amiss(broker: Broker, log: PartitionLog, records: memoryview, context: RequestContext) -> Refusal | None:
+    """Why a batch is no first one of its producer; None when it may be one, or is none.
+
+    Where writing lets a partition take part, the first batch has the sequence 0: nobody can have lost any before.
+    """
+    if context.api_version < _FIRST_THAT_TAKES_PART or not _is_transactional(records):
+        return None
+    header = header_at(records)
+    if header.base_sequence <= 0 or header.producer_id == NO_PRODUCER_ID or header.producer_id in log.producers:
+        return None
+    checked = check_client_batch(records, log.config, broker.now_ms())
+    if isinstance(checked, Refusal):
+        return checked
+    return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a producer has the sequence 0")
+
+
+def _refused(index: int, refusal: Refusal, log_start_offset: int = -1) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, refusal.code, -1, -1, log_start_offset, refusal.message)

@@ -51,13 +51,13 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext)
 def _partition(
     broker: Broker, name: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, version: int
 ) -> ListOffsetsPartitionResponse:
-    log = broker.partition_by_name(name, asked.partition_index)
-    if isinstance(log, ErrorCode):
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=log)
-    if asked.current_leader_epoch > 0:
-        return _refused(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
     if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
+    log = broker.partition_by_name(name, asked.partition_index)
+    if isinstance(log, ErrorCode):
+        return _refused(asked, log)
+    if asked.current_leader_epoch > 0:
+        return _refused(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
     found = _find(log, asked.timestamp, request.isolation_level == _READ_COMMITTED)
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=ErrorCode.NONE)

@@ -13,7 +13,7 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.transactions.producer import NO_PRODUCER, Producer
+from headrace.transactions.producer import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -26,7 +26,7 @@ _FIRST_THAT_KNOWS_FENCED = 4
 def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> Any:
     transactional_id = request.transactional_id
     expected = Producer(request.producer_id, request.producer_epoch)
-    if (expected.producer_id < 0) != (expected.producer_epoch < 0):
+    if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
         return _response(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
         return _response(ErrorCode.NONE, Producer(broker.catalog.allocate_producer_id(), 0))

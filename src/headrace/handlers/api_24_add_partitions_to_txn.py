@@ -26,6 +26,7 @@ from . import RequestContext
 from .transaction_requests import error_code
 
 _FIRST_THAT_KNOWS_FENCED = 2
+_FIRST_FOR_BROKERS = 4
 
 Codes = dict[tuple[str, int], ErrorCode]
 
@@ -62,7 +63,8 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = Producer(asked.producer_id, asked.producer_epoch)
     knows_fenced = version >= _FIRST_THAT_KNOWS_FENCED
-    refused = {one: code for one in partitions if (code := _refusal(broker, *one))}
+    client = version < _FIRST_FOR_BROKERS
+    refused = {one: code for one in partitions if (code := _refusal(broker, *one, client=client))}
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     if asked.verify_only:
@@ -72,9 +74,9 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
     return dict.fromkeys(partitions, code)
 
 
-def _refusal(broker: Broker, name: str, partition: int) -> ErrorCode | None:
-    """Why nobody may write to a partition in a transaction."""
-    if (topic := broker.catalog.topics.get(name)) is not None and topic.internal:
+def _refusal(broker: Broker, name: str, partition: int, *, client: bool) -> ErrorCode | None:
+    """Why a partition may not take part: it does not exist, or is not for clients to write to."""
+    if client and (topic := broker.catalog.topics.get(name)) is not None and topic.internal:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     found = broker.partition_by_name(name, partition)
     return found if isinstance(found, ErrorCode) else None

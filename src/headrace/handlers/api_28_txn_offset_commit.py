@@ -16,11 +16,11 @@ from kio.schema.txn_offset_commit.v5.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode
 from headrace.groups.classic_member import MemberIdentity
 from headrace.groups.offsets import commit_record
 from headrace.groups.records import OffsetCommit
-from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
+from headrace.transactions.producer import Producer
 from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -66,8 +66,6 @@ def _commit(
 ) -> tuple[ErrorCode, ...]:
     if not request.group_id:
         return (ErrorCode.INVALID_GROUP_ID,) * len(commits)
-    if not request.transactional_id:
-        return (ErrorCode.INVALID_REQUEST,) * len(commits)
     producer = Producer(request.producer_id, request.producer_epoch)
     refusal = _take_part(broker, request, producer, version)
     if refusal is not None:
@@ -85,13 +83,12 @@ def _commit(
 
 
 def _take_part(broker: Broker, request: TxnOffsetCommitRequest, producer: Producer, version: int) -> ErrorCode | None:
-    transactions, transactional_id = broker.transactions, request.transactional_id
-    if version >= _FIRST_THAT_TAKES_PART:
-        added = transactions.add_group(transactional_id, producer, request.group_id, EPOCH_PER_TRANSACTION)
-        refusal = added if isinstance(added, Refusal) else None
-    else:
-        partition = transactions.offsets_partition(request.group_id)
-        refusal = transactions.coordinator.takes_part(transactional_id, producer, partition)
+    offsets = broker.partition_by_name(*broker.transactions.offsets_partition(request.group_id))
+    if isinstance(offsets, ErrorCode):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    refusal = broker.transactions.may_write(
+        request.transactional_id, producer, offsets, lets_take_part=version >= _FIRST_THAT_TAKES_PART
+    )
     if refusal is None:
         return None
     if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_THAT_KNOWS_ABORTABLE:

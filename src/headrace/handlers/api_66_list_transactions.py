@@ -22,7 +22,7 @@ def handle(broker: Broker, request: ListTransactionsRequest, context: RequestCon
     try:
         pattern = Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except InvalidRegex:
-        return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, unknown)
+        return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, ())
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     if unknown and not states:
         return _response(ErrorCode.NONE, unknown)

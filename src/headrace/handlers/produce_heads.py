@@ -97,7 +97,7 @@ class ProduceHeads:
         ((index, records),) = ((one.index, one.records) for one in topic.partition_data)
         log = self._broker.partition(topic.topic_id, index)
         head = produce.head(frame, version, records) if records else None
-        if head is None or isinstance(log, ErrorCode) or log.config.is_flushed:
+        if head is None or isinstance(log, ErrorCode) or log.config.is_flushed or log.config.internal:
             return
         by_bytes = self._known.setdefault(head, {})
         if len(self) >= MAX_PRODUCE_HEADS or len(self._known) > MAX_PRODUCE_HEAD_LENGTHS:

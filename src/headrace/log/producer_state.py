@@ -20,6 +20,7 @@ from headrace.log.checksum import crc32c
 
 BATCHES_KEPT = 5
 MAX_SEQUENCE = 2**31 - 1
+NO_PRODUCER_EPOCH = -1
 
 _SNAPSHOT_HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
@@ -68,6 +69,14 @@ class ProducerEntry:
             del self.batches[0]
 
 
+def _stale(header: BatchHeader, last_epoch: int) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is smaller than the last seen epoch "
+        f"{last_epoch}",
+    )
+
+
 class ProducerState:
     """The producers of one partition. ``check`` decides, ``replay`` and ``complete`` mutate."""
 
@@ -92,6 +101,11 @@ class ProducerState:
         """Where the oldest open transaction began; None when none is open."""
         return next(iter(self._open.values()), None)
 
+    def epoch(self, producer_id: int) -> int | None:
+        """The epoch that a producer wrote with last, None when nothing is known of it."""
+        entry = self._producers.get(producer_id)
+        return None if entry is None else entry.epoch
+
     def open_transaction(self, producer_id: int) -> int | None:
         """Where a producer's open transaction began; None when it has none."""
         return self._open.get(producer_id)
@@ -104,9 +118,9 @@ class ProducerState:
         A producer id that is not known (new, expired, or its records deleted) may start with any sequence.
         """
         entry = self._producers.get(header.producer_id)
-        if entry is None:
-            return None
         first, epoch = header.base_sequence, header.producer_epoch
+        if entry is None:
+            return None if epoch >= NO_PRODUCER_EPOCH else _stale(header, NO_PRODUCER_EPOCH)
         if epoch == entry.epoch:
             last = entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE
             if first == (last + 1 if last < MAX_SEQUENCE else 0):
@@ -121,11 +135,7 @@ class ProducerState:
                 f"{last} (current end sequence number)",
             )
         if epoch < entry.epoch:
-            return Refusal(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Epoch of producer {header.producer_id} is {epoch}, which is smaller than the last seen epoch "
-                f"{entry.epoch}",
-            )
+            return _stale(header, entry.epoch)
         if first:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -52,6 +52,7 @@ INVALID_PRODUCER_ID_MAPPING = Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 INVALID_TXN_STATE = Refusal(ErrorCode.INVALID_TXN_STATE)
 CONCURRENT_TRANSACTIONS = Refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
 PRODUCER_FENCED = Refusal(ErrorCode.PRODUCER_FENCED)
+INVALID_PRODUCER_EPOCH = Refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
 INVALID_TIMEOUT = Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
 
@@ -222,6 +223,7 @@ class TransactionCoordinator:
             known,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
             last_update_ms=now_ms,
+            start_ms=known.start_ms if known.state == State.ONGOING else now_ms,
             client_version=client_version,
         )
         if not per_transaction:
@@ -236,7 +238,8 @@ class TransactionCoordinator:
         """Whether the transaction that ``producer`` wants to end has ended already, and the answer was lost."""
         if producer.producer_id == known.previous_producer_id:
             return _exhausted(producer.producer_epoch) and known.state != State.ONGOING
-        return producer == (known.producer_id, known.producer_epoch - 1) and known.state != State.ONGOING
+        is_before = producer == (known.producer_id, known.producer_epoch - 1)
+        return is_before and known.state not in (State.ONGOING, State.EMPTY)
 
     def _ended(self, known: Transaction, commit: bool) -> Producer | Refusal:
         """What to say of a transaction that cannot be ended: that it has ended that very way, or that this is wrong."""
