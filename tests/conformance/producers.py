@@ -204,21 +204,8 @@ class Transactional:
     # --- what an administrator sees ---
 
     def described(self) -> Described:
-        """DescribeTransactions, once a transaction that is being ended has ended.
-
-        Read by hand: kio takes the start of a transaction for a time, and knows no -1.
-        """
-
-        def answered() -> Described | None:
-            reader = Reader(self.world.connection.call(65, 0, b"\0" + b"\2" + _compact(self.id) + b"\0"))
-            reader.flexible = True
-            reader.tags()
-            reader.i32()
-            (one,) = reader.array(Described.read)
-            settled = not one.error_code and one.state.startswith("Prepare")
-            return None if settled or one.error_code in COORDINATOR_IS_COMING else one
-
-        return wait_until(answered, PATIENCE_S, "the transaction to end")
+        """DescribeTransactions, once a transaction that is being ended has ended."""
+        return describe_transactions(self.world, self.id)[0]
 
     @property
     def state(self) -> str:
@@ -259,6 +246,25 @@ class Described:
         )  # fmt: skip
         reader.tags()
         return one
+
+
+def describe_transactions(world: World, *transactional_ids: str) -> list[Described]:
+    """DescribeTransactions, once those that are being ended have ended.
+
+    Read by hand: kio takes the start of a transaction for a time, and knows no -1.
+    """
+    asked = bytes([len(transactional_ids) + 1]) + b"".join(map(_compact, transactional_ids))
+
+    def answered() -> list[Described] | None:
+        reader = Reader(world.connection.call(65, 0, b"\0" + asked + b"\0"))
+        reader.flexible = True
+        reader.tags()
+        reader.i32()
+        told = reader.array(Described.read)
+        coming = any(one.state.startswith("Prepare") or one.error_code in COORDINATOR_IS_COMING for one in told)
+        return None if coming else told
+
+    return wait_until(answered, PATIENCE_S, "transactions to end")
 
 
 def _compact(text: str) -> bytes:
