@@ -99,6 +99,8 @@ def test_partitions_are_handed_over_when_they_have_been_given_up(world: World, g
     wait_until(lambda: first.heartbeat(owned=held).assignment, PATIENCE_S, "something to give up", ASK_AGAIN_S)
     assert first.assignment == {topic.name: [0, 1]}
     assert first.epoch == epoch
+    described = {one.member_id: one for one in describe(world, group_id).members}
+    assert assigned(described[first.id]) == [0, 1, 2, 3]  # what it is to give up is still its own
     assert not second.heartbeat(owned={}).assignment
     assert [first.heartbeat(owned=held).epoch, describe(world, group_id).group_state] == [epoch, "Reconciling"]
     assert first.follow().epoch > epoch

@@ -74,10 +74,18 @@ def _member(broker: Broker, group: ConsumerGroup, member_id: str) -> Member:
         client_host=member.client_host,
         subscribed_topic_names=member.subscribed_topic_names,
         subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=_assignment(broker, current.assigned),
+        assignment=_assignment(broker, _held(current)),
         target_assignment=_assignment(broker, group.state.target.get(member_id, {})),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
+
+
+def _held(current: ConsumerAssignment) -> dict[UUID, list[int]]:
+    """What a member may be reading: what it is to give up is its own until it has."""
+    held = {topic_id: list(numbers) for topic_id, numbers in current.assigned.items()}
+    for topic_id, numbers in current.pending_revocation.items():
+        held.setdefault(topic_id, []).extend(numbers)
+    return held
 
 
 def _assignment(broker: Broker, partitions: Mapping[UUID, Collection[int]]) -> Assignment:
