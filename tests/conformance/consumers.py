@@ -151,16 +151,20 @@ class ClassicConsumer:
         )
         return names + struct.pack(">ii", -1, len(self.owned)) + held
 
+    def ask_to_join(self, protocol: str = "range", **fields: Any) -> Any:
+        """JoinGroup."""
+        asked = {
+            "group_id": self.group_id, "session_timeout": 10_000,
+            "rebalance_timeout": 20_000, "member_id": self.id, "group_instance_id": None,
+            "protocol_type": "consumer", "protocols": [{"name": protocol, "metadata": self._subscription()}],
+            "reason": None, **fields,
+        }  # fmt: skip
+        return self.world.ask(11, 9, **asked)
+
     def join(self, protocol: str = "range", **fields: Any) -> str:
         """JoinGroup, again if it is given an id first: the error."""
         while True:
-            asked = {
-                "group_id": self.group_id, "session_timeout": 10_000,
-                "rebalance_timeout": 20_000, "member_id": self.id, "group_instance_id": None,
-                "protocol_type": "consumer", "protocols": [{"name": protocol, "metadata": self._subscription()}],
-                "reason": None, **fields,
-            }  # fmt: skip
-            response = self.world.ask(11, 9, **asked)
+            response = self.ask_to_join(protocol, **fields)
             if outcome(response.error_code) != "MEMBER_ID_REQUIRED":
                 break
             self.id = response.member_id

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.groups.consumer_protocol import write_assignment
+from tests.conformance.classic import ClassicGroup
 from tests.conformance.consumers import ASK_AGAIN_S, ClassicConsumer, ConsumerMember, assigned, commit, describe
 from tests.conformance.world import OK, PATIENCE_S, World, outcome
 from tests.support import unique, wait_until
@@ -194,6 +195,8 @@ def test_an_earlier_epoch_is_good_for_what_is_held_since(world: World, group_id:
     wait_until(is_told_to_give_up, PATIENCE_S, "word of the third", ASK_AGAIN_S)
     codes = [first.commit(topic, epoch=epoch, partition=number) for number in range(3)]
     assert codes == [OK, OK, "STALE_MEMBER_EPOCH"]
+    at_once = ClassicGroup(world, group_id).commit(topic, {0: 1, 2: 1}, member_id=first.id, generation=epoch)
+    assert at_once == {0: "STALE_MEMBER_EPOCH", 2: "STALE_MEMBER_EPOCH"}  # all or none
     assert second.commit(topic, epoch=epoch, partition=2) == "STALE_MEMBER_EPOCH"
     assert [first.commit(topic, epoch=epoch - 1, partition=number) for number in (0, 1)] == ["STALE_MEMBER_EPOCH"] * 2
 
@@ -250,6 +253,10 @@ def test_a_classic_group_goes_on_as_a_consumer_group_and_back(world: World, grou
         return classic.owned == {topic.name: (0, 1)} and member.assignment == {topic.name: [2, 3]}
 
     wait_until(rejoined, PATIENCE_S, "both to have half", ASK_AGAIN_S)
+    static = ClassicConsumer(world, group_id, topic)
+    static.id = "was-here"
+    refused = static.ask_to_join(group_instance_id="unknown")
+    assert (outcome(refused.error_code), refused.member_id) == ("UNKNOWN_MEMBER_ID", "")
     stranger = ClassicConsumer(world, group_id, topic)
     assert stranger.join(protocol="roundrobin") == "INCONSISTENT_GROUP_PROTOCOL"
     assert stranger.join(protocol_type="connect") == "INCONSISTENT_GROUP_PROTOCOL"

@@ -352,9 +352,29 @@ def test_a_group_of_a_thousand_settles(desk):
 
 
 def commit_codes(desk, member_id, epoch):
-    """What a member is told that commits an offset in each partition of ``t`` with an epoch."""
+    """What a member is told that commits an offset with an epoch, for each partition of ``t`` by itself."""
     commits = [("t", desk.id_of("t"), number, 1) for number in range(desk.topics["t"].partitions)]
-    return desk.commit_all(commits, MemberIdentity(member_id), epoch, group="c")
+    identity = MemberIdentity(member_id)
+    return tuple(code for one in commits for code in desk.commit_all([one], identity, epoch, group="c"))
+
+
+def test_offsets_are_committed_all_or_none(desk):
+    """One partition that an earlier epoch is not good for is enough."""
+    good, stale, too_large = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.OFFSET_METADATA_TOO_LARGE
+    desk.consume("m", 0, ["t"])
+    desk.consume("n", 0, ["t"])
+    desk.consume("m", 2)
+    desk.consume("m", 2, owned={"t": [0, 1]})
+
+    def codes(*commits):
+        asked = [("t", desk.id_of("t"), number, 1, -1, metadata) for number, metadata in commits]
+        return desk.commit_all(asked, MemberIdentity("m"), 2, group="c")
+
+    assert codes((0, ""), (1, "")) == (good, good)
+    assert codes((0, ""), (2, "")) == (stale, stale)
+    assert desk.coordinator.committed("c")["t"].keys() == {0, 1}
+    assert codes((0, ""), (2, "x" * 5000)) == (good, too_large)  # is not looked at any further
+    assert codes((0, ""), (2, "x" * 5000), (3, "")) == (stale,) * 3
 
 
 def test_an_earlier_epoch_is_good_for_what_a_member_has_had_since(desk):

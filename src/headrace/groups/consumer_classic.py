@@ -29,7 +29,7 @@ def join(
     """A classic member joins a consumer group that has members, or joins again."""
     code, subscription = _check_join(group, request, settings)
     if subscription is None:
-        return Outcome(JoinReply(code, "" if code is not ErrorCode.UNKNOWN_MEMBER_ID else request.member_id))
+        return Outcome(JoinReply(code, ""))
     instance_id, is_new = request.group_instance_id, not request.member_id
     if is_new and instance_id is None and request.known_member_id_required:
         return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
@@ -38,7 +38,7 @@ def join(
     if instance_id is not None and not is_new:
         refusal = group.check_instance(member_id, instance_id)
         if refusal is not None:
-            return Outcome(JoinReply(refusal.code, member_id))
+            return Outcome(JoinReply(refusal.code, ""))
     replacement = group.replacement(owner, member_id) if owner is not None and is_new else ()
     state = group.state.after(replacement) if replacement else group.state
     known = state.members.get(member_id) or ConsumerMember()

@@ -231,8 +231,8 @@ class ConsumerGroup:
 
     def check_commit(
         self, member_id: str, member_epoch: int, commits: Sequence[OffsetCommit], *, knows_epochs: bool
-    ) -> tuple[ErrorCode, ...]:
-        """Whether offsets may be committed: a code for each of them, or nothing when all may.
+    ) -> ErrorCode:
+        """Whether offsets may be committed: all of them or none.
 
         An earlier epoch of a member is good for partitions that it has had ever since (KIP-1251).
 
@@ -240,25 +240,17 @@ class ConsumerGroup:
         """
         state = self.state
         if member_epoch < 0 and state.is_empty:
-            return ()
+            return ErrorCode.NONE
         member, current = state.members.get(member_id), state.current.get(member_id)
         if member is None or current is None:
-            return (ErrorCode.UNKNOWN_MEMBER_ID,) * len(commits)
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if member.classic is None and not knows_epochs:
-            return (ErrorCode.UNSUPPORTED_VERSION,) * len(commits)
+            return ErrorCode.UNSUPPORTED_VERSION
         if member_epoch == current.member_epoch:
-            return ()
-        stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
-        codes = []
-        for _, _, partition, value in commits:
-            since = None
-            topic_id = None if value is None else value.topic_id
-            if topic_id is not None and member_epoch < current.member_epoch:
-                since = current.assigned.get(topic_id, {}).get(partition)
-                if since is None:
-                    since = current.pending_revocation.get(topic_id, {}).get(partition)
-            codes.append(ErrorCode.NONE if since is not None and member_epoch >= since else stale)
-        return tuple(codes)
+            return ErrorCode.NONE
+        if member_epoch < current.member_epoch and all(_held_since(current, one, member_epoch) for one in commits):
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether a member may ask for offsets; who does not say which member it is may."""
@@ -292,6 +284,15 @@ class ConsumerGroup:
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Apply one durable record of this group."""
         self.state.replay(record)
+
+
+def _held_since(current: ConsumerAssignment, commit: OffsetCommit, epoch: int) -> bool:
+    """Whether a member was given a partition at an epoch or earlier, and still holds it."""
+    _, _, partition, value = commit
+    if value is None or value.topic_id is None:
+        return False
+    given = (held.get(value.topic_id, {}).get(partition) for held in (current.assigned, current.pending_revocation))
+    return any(since is not None and since <= epoch for since in given)
 
 
 def _check_epoch(request: ConsumerHeartbeat, known: ConsumerAssignment) -> Refusal | None:

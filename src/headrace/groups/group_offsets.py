@@ -51,11 +51,10 @@ class GroupOffsets:
 
         Parameters as of :meth:`check_commit`.
         """
-        refused = self.check_commit(
-            group_id, member, generation_id, commits, now_ms, says_group_unknown, transactional
-        ) or [ErrorCode.NONE] * len(commits)
         unfit = self.offsets.check(commits)
-        codes = tuple(refusal or error for refusal, error in zip(refused, unfit, strict=True))
+        fit = [commit for commit, error in zip(commits, unfit, strict=True) if not error]
+        refused = self.check_commit(group_id, member, generation_id, fit, now_ms, says_group_unknown, transactional)
+        codes = (refused,) * len(commits) if refused else tuple(unfit)
         return Outcome(codes, tuple(commit for commit, code in zip(commits, codes, strict=True) if not code))
 
     def check_commit(
@@ -67,8 +66,8 @@ class GroupOffsets:
         now_ms: int,
         says_group_unknown: bool,
         transactional: bool = False,
-    ) -> Sequence[ErrorCode]:
-        """Whether the group lets these be committed: a code for each, or nothing when all are let in.
+    ) -> ErrorCode:
+        """Whether the group lets these be committed: all of them or none.
 
         :param generation_id: -1 for an administrator, or a consumer that assigns itself
         :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
@@ -76,19 +75,17 @@ class GroupOffsets:
         """
         group = self.groups.get(group_id)
         anonymous = transactional and generation_id < 0 and member == NO_MEMBER
-        code = _NONE
+        if isinstance(group, ShareGroup):
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group is None:
+            unknown = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
+            return _NONE if generation_id < 0 else unknown
+        if anonymous:
+            return _NONE
         if isinstance(group, ClassicGroup):
-            if not anonymous:
-                code = group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
-        elif isinstance(group, ConsumerGroup):
-            if not anonymous:
-                knows_epochs = says_group_unknown or transactional
-                return group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
-        elif isinstance(group, ShareGroup):
-            code = ErrorCode.GROUP_ID_NOT_FOUND
-        elif generation_id >= 0:
-            code = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
-        return (code,) * len(commits) if code else ()
+            return group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms)
+        knows_epochs = says_group_unknown or transactional
+        return group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether a member may ask for its group's offsets. Only consumer groups mind who asks."""

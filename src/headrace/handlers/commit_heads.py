@@ -91,12 +91,11 @@ class _CommitAgain(Command[bytes]):
         for place, offset, leader_epoch in zip(known.places, said[0::3], said[1::3], strict=False):
             value = make(CommittedOffset, (offset, leader_epoch, "", now_ms, NO_TIMESTAMP, topic_id))
             commits.append(make(OffsetCommit, (*place, value)))
-        codes = known.groups.check_commit(
+        refused = known.groups.check_commit(
             self.key, known.member, known.generation_id, commits, now_ms, known.says_group_unknown, False
         )
-        if codes:
-            let_in = tuple(commit for commit, code in zip(commits, codes, strict=True) if not code)
-            return Outcome(known.answer(self._correlation_id, codes), let_in)
+        if refused:
+            return Outcome(known.answer(self._correlation_id, [refused] * len(commits)))
         size, granted = known.granted
         return make(Outcome, (size + self._correlation_id + granted, tuple(commits), (), ()))
 
