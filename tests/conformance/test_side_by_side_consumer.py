@@ -1,0 +1,432 @@
+"""Random lives of consumer groups (KIP-848), with Kafka and with headrace at once: both must answer the same.
+
+Members of both protocols come, report, go, commit and are described, and topics are made, grown and deleted. Which
+partitions a member gets is the assignor's choice: compared is how many of each topic, and where that differs as well
+although both are even, the conversation ends.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conformance.mixed_groups import Partitions, Seat, Side
+from tests.conformance.side_by_side import SEED, told
+from tests.conformance.world import OK, Group, World
+from tests.support import unique
+
+pytestmark = pytest.mark.kafka
+
+STEPS = 60
+ROUNDS = 6
+ANSWERED_S = 0.1
+"""Whoever is not answered within this time waits for others."""
+LATE_S = 5.0
+
+
+class Differs(AssertionError):
+    """Both have answered, and not the same."""
+
+
+class Conversation:
+    """The same group on both brokers, and what was said."""
+
+    def __init__(self, worlds: list[World], rng: random.Random) -> None:
+        group_id = unique("group")
+        self.rng = rng
+        self.said: list[str] = []
+        self.chosen_otherwise = False
+        self.sides = [Side(world, group_id) for world in worlds]
+        for world in worlds:
+            assert Group(world, group_id).configure("consumer.assignment.interval.ms", "0") == OK
+        run = unique("")
+        self.names = [f"{letter}{run}" for letter in "ABC"]
+        self.instances: dict[str, str | None] = {}
+        self.members: list[str] = []
+        self.classics: list[str] = []
+        self.gone: list[str] = []
+        self.assignor = rng.choice([None, None, "uniform"])
+        self.most_topics = rng.choice([1, 1, 3])
+        for name in self.names[: self.most_topics]:
+            self.add_topic(name)
+
+    # --- both ---
+
+    def both(self, what: str, ask: Callable[[Side], Any]) -> Any:
+        """Ask both, and note it."""
+        got = [ask(side) for side in self.sides]
+        self.said.append(f"{what}: {got[0]}" + ("" if got[0] == got[1] else f"\n    {got[1]}"))
+        if got[0] != got[1]:
+            raise Differs(what)
+        return got[0]
+
+    def seats(self, who: str) -> list[Seat]:
+        return [side.seat(who) for side in self.sides]
+
+    def settle(self, who: str) -> None:
+        """Note the answer to a request that may have to wait for others, if it is there."""
+        seats = self.seats(who)
+        have = [seat.connection.has_response(ANSWERED_S) for seat in seats]
+        if not any(have):
+            return
+        if not all(seat.connection.has_response(LATE_S) for seat in seats):
+            self.said.append(f"{who} is answered by only one: {have}")
+            raise Differs(who)
+        self.both(f"{who} is answered", lambda side: side.received(who))
+
+    def describe(self) -> None:
+        """Describe the group."""
+        found = {side: side.described() for side in self.sides}
+        self.compare_targets()
+        self.both("is", found.__getitem__)
+
+    def compare_targets(self) -> None:
+        """Note whether the members shall have as much, but not the same partitions, on both brokers."""
+        targets = [side.targets for side in self.sides]
+        loads = [sorted(sum(map(len, one.values())) for one in target.values()) for target in targets]
+        self.chosen_otherwise |= targets[0] != targets[1] and loads[0] == loads[1]
+
+    def has_parted(self) -> bool:
+        """Whether assignors have chosen otherwise: then the rest follows from that."""
+        for side in self.sides:
+            side.described()
+        self.compare_targets()
+        return self.chosen_otherwise
+
+    # --- topics ---
+
+    def add_topic(self, name: str) -> None:
+        partitions = self.rng.choice([4, 12, 12])
+        for side in self.sides:
+            side.add_topic(name, partitions)
+        self.said.append(f"topic {name} with {partitions}")
+
+    def change_topics(self) -> None:
+        there = self.sides[0].sizes
+        missing = [name for name in self.names if name not in there]
+        dice = self.rng.random()
+        if missing and (dice < 0.4 or not there) and len(there) < self.most_topics:
+            self.add_topic(self.rng.choice(missing))
+            return
+        if not there:
+            return
+        name = self.rng.choice(sorted(there))
+        if dice < 0.75 and there[name] < 12:
+            for side in self.sides:
+                side.grow_topic(name, 12)
+            self.said.append(f"{name} grows")
+        else:
+            for side in self.sides:
+                side.delete_topic(name)
+            self.said.append(f"{name} is deleted")
+
+    def subscription(self) -> list[str]:
+        return self.rng.choice([self.names, self.names, self.names[:2], self.names[:1], [], ["unknown"]])
+
+    # --- members of the consumer protocol ---
+
+    def join(self) -> None:
+        who = f"m{len(self.instances)}"
+        self.instances[who] = self.rng.choice([None, None, f"i{self.rng.randrange(2)}"])
+        self.members.append(who)
+        self.rejoin(who)
+
+    def rejoin(self, who: str) -> None:
+        version = self.rng.choice([0, 1, 1])
+        fields = {
+            "instance_id": self.instances[who], "subscribed_topic_names": self.names, "rebalance_timeout": 60_000,
+            "server_assignor": self.assignor, "rack_id": self.rng.choice([None, None, "r"]),
+        }  # fmt: skip
+        if self.rng.random() < 0.2:
+            fields["subscribed_topic_names"] = self.subscription()
+        self.both(f"{who} joins v{version} {fields}", lambda side: side.beat(who, 0, {}, version, **fields))
+
+    def follow(self, who: str) -> None:
+        """A heartbeat as clients send it."""
+        full = self.rng.random() < 0.1
+        fields: dict[str, Any] = {"instance_id": self.instances[who]}
+        if full:
+            fields |= {"rebalance_timeout": 60_000, "subscribed_topic_names": self.names}
+        self.both(
+            f"{who} follows {'in full' if full else ''}",
+            lambda side: side.beat(who, side.seat(who).epoch, side.seat(who).held, **fields),
+        )
+
+    def beat(self, who: str) -> None:
+        """Any heartbeat."""
+        rng = self.rng
+        choose_epoch = rng.choice(EPOCHS)
+        choose_owned = rng.choice(OWNED)
+        fields: dict[str, Any] = {"instance_id": self.instances[who]}
+        if rng.random() < 0.1:
+            fields["instance_id"] = rng.choice([None, "i0", "i1", "unknown"])
+        if rng.random() < 0.2:
+            fields["subscribed_topic_names"] = self.subscription()
+        if rng.random() < 0.1:
+            fields["rebalance_timeout"] = 60_000
+        if rng.random() < 0.05:
+            fields["server_assignor"] = rng.choice(["uniform", "bogus"])
+        if rng.random() < 0.1:
+            fields["rack_id"] = rng.choice(["r", "s"])
+        version = rng.choice([0, 1, 1])
+        said = f"{who} says v{version} epoch {choose_epoch.__doc__}, owned {choose_owned.__doc__}, {fields}"
+        self.both(
+            said,
+            lambda side: side.beat(
+                who, choose_epoch(side.seat(who)), choose_owned(side, side.seat(who)), version, **fields
+            ),
+        )
+
+    def leave(self, who: str) -> None:
+        instance_id = self.instances[who]
+        epoch = self.rng.choice([-1, -2]) if instance_id or self.rng.random() < 0.1 else -1
+        if epoch == -1:
+            self.members.remove(who)
+            self.gone.append(who)
+        self.both(f"{who} leaves {epoch}", lambda side: side.beat(who, epoch, None, instance_id=instance_id))
+
+    # --- members of the classic protocol ---
+
+    def classic_join(self, who: str | None = None) -> None:
+        rng = self.rng
+        if who is None:
+            who = f"c{len(self.instances)}"
+            self.instances[who] = rng.choice([None, None, f"i{rng.randrange(2)}"])
+            self.classics.append(who)
+        version, metadata = rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9]), rng.choice([0, 1, 1])
+        if self.instances[who]:
+            version = max(version, 5)
+        protocols = rng.choice([["range"], ["range"], ["range", "roundrobin"], ["roundrobin", "range"], ["roundrobin"]])
+        if rng.random() < 0.85:
+            protocols = ["range"]
+        topics = self.names if rng.random() < 0.9 else self.subscription()
+        fields = {"protocol_type": "connect"} if rng.random() < 0.03 else {}
+        self.forget_old_id(who)
+        self.said.append(f"{who} joins v{version} {self.instances[who]} {protocols} {topics} {fields} {metadata}")
+        for side in self.sides:
+            side.send_join(who, topics, protocols, self.instances[who], version, metadata, **fields)
+        self.settle(who)
+
+    def forget_old_id(self, who: str) -> None:
+        """Kafka forgets an empty consumer group, without a record of it, when a classic member would join that has an
+        id; then it answers now by the group that is there, and now as if there were none.
+        """
+        for side in self.sides:
+            if side.listed() == ("Empty", "consumer", "consumer"):
+                side.seat(who).id = ""
+
+    def classic_sync(self, who: str) -> None:
+        version, off = self.rng.choice([0, 1, 2, 3, 4, 5, 5, 5]), self.rng.choice([0] * 8 + [-1, 1])
+        if self.instances[who]:
+            version = max(version, 3)
+        fields = {"protocol_name": "roundrobin"} if self.rng.random() < 0.05 else {}
+        self.said.append(f"{who} syncs v{version} {off:+} {fields}")
+        for side in self.sides:
+            side.send_sync(who, side.seat(who).epoch + off, self.instances[who], version, **fields)
+        self.settle(who)
+
+    def classic_step(self, who: str) -> None:
+        rng = self.rng
+        dice = rng.random()
+        if dice < 0.35:
+            version, off = rng.choice([0, 1, 2, 3, 4]), rng.choice([0] * 8 + [-1, 1])
+            if self.instances[who]:
+                version = max(version, 3)
+            error = self.both(
+                f"{who} beats v{version} {off:+}",
+                lambda side: side.classic_beat(who, side.seat(who).epoch + off, self.instances[who], version),
+            )
+            if error == "REBALANCE_IN_PROGRESS" and rng.random() < 0.8:
+                self.classic_join(who)
+        elif dice < 0.55:
+            self.classic_join(who)
+        elif dice < 0.9:
+            self.classic_sync(who)
+        else:
+            version = rng.choice([0, 1, 2, 3, 4, 5])
+            leavers: list[tuple[str, str | None]] = [(who, self.instances[who])]
+            if version >= 3 and rng.random() < 0.4:
+                other = rng.choice([*self.instances, "unknown"])
+                leavers.append((other, self.instances.get(other)))
+            if version >= 3 and rng.random() < 0.2:
+                leavers.append(("", rng.choice(["i0", "i1", "unknown"])))
+            if any(seat.sent for one, _ in leavers if one in self.instances for seat in self.seats(one)):
+                return
+            if self.sides[0].listed() == ("Empty", "", "classic"):
+                return  # headrace forgets a group that nobody joined in the end at once
+            self.both(f"{leavers} leave v{version}", lambda side: side.classic_leave(leavers, version))
+            self.classics.remove(who)
+            self.gone.append(who)
+
+    # --- offsets ---
+
+    def commit(self, who: str) -> None:
+        rng, version = self.rng, self.rng.choice([2, 5, 7, 8, 9, 9, 9, 10, 10])
+        choose_epoch, off = rng.choice(EPOCHS), rng.randrange(3)
+        anonymous = rng.random() < 0.1
+        instance_id = self.instances[who] if rng.random() < 0.9 else "unknown"
+        offset = rng.randrange(100)
+
+        def ask(side: Side) -> Any:
+            seat = side.seat(who)
+            offsets: dict[str, dict[int, int]] = {}
+            for held in (seat.held, seat.before):
+                for name in self.names:
+                    for number in held.get(name, ())[: off + 1]:
+                        offsets.setdefault(name, {})[number] = offset
+            offsets = {name: of for name, of in offsets.items() if name in side.topics} or {"unknown": {0: offset}}
+            member_id, epoch = ("", -1) if anonymous else (seat.id or "nobody", choose_epoch(seat))
+            got = side.commit(member_id, epoch, offsets, instance_id, version)
+            return sorted(sorted(one) for one in got)
+
+        self.both(f"{who} commits v{version} epoch {choose_epoch.__doc__} anonymous {anonymous}", ask)
+
+    def fetch(self, who: str) -> None:
+        version, choose_epoch = self.rng.choice([8, 9, 9, 10, 10]), self.rng.choice(EPOCHS)
+        named = self.rng.random() < 0.8
+        asked = {self.rng.choice(self.names): [0, 1, 99]} if self.rng.random() < 0.3 else {}
+
+        def ask(side: Side) -> Any:
+            seat = side.seat(who)
+            return side.fetch(seat.id if named else None, choose_epoch(seat) if named else -1, asked, version)
+
+        if not asked or all(not seat.held for seat in self.seats(who)):
+            self.both(f"{who} fetches v{version} epoch {choose_epoch.__doc__} {asked} {named}", ask)
+
+    # --- all ---
+
+    def administer(self) -> None:
+        dice, rng = self.rng.random(), self.rng
+        if dice < 0.3:
+            version = rng.randrange(7)
+            self.both(f"described v{version}", lambda side: side.classic_described(version))
+        elif dice < 0.5:
+            self.both("delete", Side.delete)
+        elif dice < 0.7:
+            asked = {name: [0, 1, 50] for name in rng.choice([self.names, ["unknown"], []])}
+            errors = self.both(f"delete offsets {asked}", lambda side: side.delete_offsets(asked))
+            assert errors
+        else:
+            version = rng.randrange(2)
+            self.both(f"described v{version}", lambda side: side.described(version))
+
+    def go_on(self) -> None:
+        """One step, and what can be seen of the group after it."""
+        rng, dice = self.rng, self.rng.random()
+        idle = [who for who in self.classics if not any(seat.sent for seat in self.seats(who))]
+        everyone = [*self.members, *idle, *self.gone]
+        if dice < 0.05:
+            self.administer()
+        elif dice < 0.08:
+            self.change_topics()
+        elif (dice < 0.13 and len(self.members) + len(self.classics) < 4) or not everyone:
+            self.join()
+        elif dice < 0.18 and len(self.members) + len(self.classics) < 4:
+            self.classic_join()
+        elif dice < 0.28 and everyone:
+            self.commit(rng.choice(everyone))
+        elif dice < 0.33 and everyone:
+            self.fetch(rng.choice(everyone))
+        elif dice < 0.38 and self.members:
+            self.leave(rng.choice(self.members))
+        elif dice < 0.43 and self.members:
+            self.rejoin(rng.choice(self.members))
+        elif dice < 0.60 and idle:
+            self.classic_step(rng.choice(idle))
+        elif dice < 0.85 and self.members:
+            self.follow(rng.choice(self.members))
+        else:
+            consumers = [who for who in everyone if who.startswith("m")]
+            if consumers:
+                self.beat(rng.choice(consumers))
+        for who in self.classics:
+            if self.sides[0].seat(who).sent or self.sides[1].seat(who).sent:
+                self.settle(who)
+        self.both("listed", Side.listed)
+        self.describe()
+
+
+def current(seat: Seat) -> int:
+    """now"""
+    return seat.epoch
+
+
+def lower(seat: Seat) -> int:
+    """lower"""
+    return seat.epoch - 1
+
+
+def higher(seat: Seat) -> int:
+    """higher"""
+    return seat.epoch + 1
+
+
+def previous(seat: Seat) -> int:
+    """before"""
+    return seat.previous_epoch
+
+
+def none(seat: Seat) -> int:
+    """-1"""
+    return -1
+
+
+EPOCHS = [current] * 6 + [lower, higher, previous, previous]
+
+
+def held(side: Side, seat: Seat) -> Partitions | None:
+    """held"""
+    return seat.held
+
+
+def held_before(side: Side, seat: Seat) -> Partitions | None:
+    """held before"""
+    return seat.before
+
+
+def unsaid(side: Side, seat: Seat) -> Partitions | None:
+    """unsaid"""
+    return None
+
+
+def nothing(side: Side, seat: Seat) -> Partitions | None:
+    """nothing"""
+    return {}
+
+
+def stranger(side: Side, seat: Seat) -> Partitions | None:
+    """some more"""
+    return {**seat.held, "no such topic": (0, 5)}
+
+
+def one_less(side: Side, seat: Seat) -> Partitions | None:
+    """one less"""
+    return {name: numbers[1:] for name, numbers in seat.held.items()}
+
+
+def twice(side: Side, seat: Seat) -> Partitions | None:
+    """more than there are"""
+    return {name: (*numbers, 98, 99) for name, numbers in seat.held.items()}
+
+
+OWNED = [held, held, held_before, unsaid, unsaid, nothing, stranger, one_less, twice]
+
+
+def hold(talk: Conversation, seed: int, steps: int) -> bool:
+    """Whether it went to its end; else the assignors have chosen otherwise."""
+    for _ in range(steps):
+        try:
+            talk.go_on()
+        except Differs:
+            if talk.has_parted():
+                return False
+            raise AssertionError(told(seed, talk.said)) from None
+    return True
+
+
+@pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
+def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
+    hold(Conversation([world, beside], random.Random(seed)), seed, STEPS)
