@@ -271,6 +271,19 @@ def test_a_classic_group_goes_on_as_a_consumer_group_and_back(world: World, grou
     assert classic.owned == {topic.name: (0, 1, 2, 3)}
 
 
+def test_a_classic_member_takes_the_place_of_the_last_static_one(world: World, group_id: str) -> None:
+    """It wants something else than the other had: there is no epoch for it yet, and the group rebalances."""
+    topic, other = world.topic(partitions=2), world.topic()
+    member = ConsumerMember(world, group_id, "m", "i").join(topic)
+    classic = ClassicConsumer(world, group_id, topic, other)
+    joined = classic.ask_to_join(group_instance_id="i")
+    assert (outcome(joined.error_code), joined.generation_id) == (OK, 0)
+    assert world.groups()[group_id] == ("PreparingRebalance", "consumer", "classic")
+    classic.id = joined.member_id
+    joined = classic.ask_to_join(group_instance_id="i")
+    assert (outcome(joined.error_code), joined.generation_id) == (OK, member.epoch + 1)
+
+
 def test_an_empty_group_takes_the_type_of_who_comes_next(world: World, group_id: str) -> None:
     topic = world.topic()
     assert commit(world, group_id, topic, "", -1) == OK

@@ -279,6 +279,39 @@ def test_a_static_classic_member_takes_the_place_of_the_last_of_the_new_protocol
     assert read_assignment(member.assignment) == {"t": (0, 1, 2, 3)}
 
 
+def test_a_classic_group_whose_assignment_is_out_of_date_rebalances(desk):
+    """The last member of the new protocol is replaced by a classic one that wants something else."""
+    desk.add_topic("u", 1)
+    desk.consume("m", 0, ["t"], instance="i")
+    joined = join(desk, "", subscription("t", "u"), instance="i")
+    assert (joined.code, joined.generation_id) == (ErrorCode.NONE, 0)
+    group = desk.coordinator.groups["c"]
+    (member,) = group.recorded.members
+    assert (group.type_name, group.recorded.generation_id) == ("classic", 2)
+    assert read_assignment(member.assignment) == {"t": (0, 1, 2, 3)}
+    desk.pass_ms(0)
+    assert group.state_name == "PreparingRebalance"
+
+
+def test_a_classic_member_is_told_to_join_again_when_there_is_a_new_target(desk, classic):
+    """Not as soon as the group epoch grows: until the target is computed there would be nothing new."""
+    desk.consume("n", 0, ["t"])
+    generation_id = join(desk, classic, subscription("t")).generation_id
+    sync(desk, classic, generation_id)
+    desk.consume("o", 0, ["t"])
+    desk.consume("o", -1)
+    assert state(desk).epoch > state(desk).target_epoch.epoch > generation_id
+    generation_id = join(desk, classic, subscription("t")).generation_id
+    desk.config.values["consumer.assignment.interval.ms"] = 1_000
+    desk.consume("o", 0, ["t"])
+    assert state(desk).epoch > state(desk).target_epoch.epoch == generation_id
+    assert desk.heartbeat(classic, generation_id, group="c") == ErrorCode.NONE
+    assert sync(desk, classic, generation_id).code == ErrorCode.NONE
+    desk.pass_ms(1_000)
+    desk.consume("n", state(desk).current["n"].member_epoch)
+    assert desk.heartbeat(classic, generation_id, group="c") == ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_administrators_remove_members_of_either_protocol(desk, classic):
     desk.consume("n", 0, ["t"], instance="i")
     leavers = [MemberIdentity("", "i"), MemberIdentity("x"), MemberIdentity("y", "i")]

@@ -2,7 +2,7 @@
 
 To such a member the group looks as if somebody else led it: its JoinGroup is answered at once, with the member epoch as
 the generation, and its SyncGroup has the partitions that it may read. A heartbeat tells it to join again when there is
-something new for it: a group epoch that it has not heard of, partitions to give up, or partitions that have come free.
+something new for it: a target assignment, partitions to give up, or partitions that have come free.
 """
 
 from __future__ import annotations
@@ -24,9 +24,18 @@ from .settings import ConsumerSettings, TopicCatalog
 
 
 def join(
-    group: ConsumerGroup, request: JoinRequest, catalog: TopicCatalog, settings: ConsumerSettings, now_ms: int
+    group: ConsumerGroup,
+    request: JoinRequest,
+    catalog: TopicCatalog,
+    settings: ConsumerSettings,
+    now_ms: int,
+    *,
+    assigns: bool = True,
 ) -> Outcome[GroupRecord, JoinReply]:
-    """A classic member joins a consumer group that has members, or joins again."""
+    """A classic member joins a consumer group that has members, or joins again.
+
+    :param assigns: as of :class:`~headrace.groups.consumer_step.MemberStep`
+    """
     code, subscription = _check_join(group, request, settings)
     if subscription is None:
         return Outcome(JoinReply(code, ""))
@@ -50,6 +59,7 @@ def join(
         catalog,
         settings,
         now_ms,
+        assigns=assigns,
     )
     refusal = step.run()
     assert refusal is None, "a classic member has no regular expression"
@@ -110,7 +120,7 @@ def sync(group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_
     agreed = (PROTOCOL_TYPE, protocol)
     if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol) != agreed:
         return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if group.state.epoch > current.member_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
+    if group.state.target_epoch.epoch > current.member_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
         _expect_back(group, request.member_id, member, now_ms)
         return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
     group.timers.cancel(RESYNC, request.member_id)
@@ -130,7 +140,7 @@ def heartbeat(group: ConsumerGroup, identity: MemberIdentity, generation_id: int
     if generation_id != current.member_epoch:
         return ErrorCode.ILLEGAL_GENERATION
     group.timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
-    if current.member_epoch < group.state.epoch or _has_news(group, member_id, current):
+    if current.member_epoch < group.state.target_epoch.epoch or _has_news(group, member_id, current):
         _expect_back(group, member_id, member, now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE

@@ -14,7 +14,7 @@ from .classic_group import ClassicGroup
 from .classic_member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
 from .consumer_group import ConsumerGroup
 from .consumer_member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
-from .consumer_migration import check_upgrade, downgraded, downgrades, told_to_rejoin, upgraded
+from .consumer_migration import check_upgrade, downgraded, downgrades, replaces_last, told_to_rejoin, upgraded
 from .consumer_state import ConsumerState
 from .deadlines import SESSION, SYNC, GroupDeadlines, TimerKey
 from .records import GroupMetadata, GroupRecord
@@ -109,7 +109,7 @@ class ConsumerGroups:
         if not downgrades(group.state, member_ids, settings):
             return group.remove(member_ids, self._catalog)
         self._rebalance_classic(group.group_id, now_ms)
-        return downgraded(group.state, member_ids, self._catalog, now_ms)
+        return downgraded(group.state, member_ids, self._catalog, now_ms, group.state.epoch)
 
     def _rebalance_classic(self, group_id: str, now_ms: int) -> None:
         """Have a group that has become classic rebalance, as it does when its time for syncing is over."""
@@ -127,16 +127,16 @@ class ConsumerGroups:
     def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int) -> Outcome[GroupRecord, JoinReply | None]:
         """JoinGroup to a consumer group that has members."""
         settings, state = self.settings(group.group_id), group.state
-        outcome = consumer_classic.join(group, request, self._catalog, settings, now_ms)
-        records = outcome.records
-        if outcome.reply.code is ErrorCode.NONE and request.group_instance_id in state.static_members:
-            after = state.after(outcome.records)  # type: ignore[arg-type]
-            if len(state.classic_members) < len(state.members) and downgrades(after, (), settings):
-                # A classic member has taken the place of the last static member of the consumer protocol.
-                if after.epoch != state.epoch:
-                    self._rebalance_classic(group.group_id, now_ms)
-                records = (*records, *downgraded(after, (), self._catalog, now_ms))
-        return Outcome(outcome.reply, records)
+        replaced = state.static_members.get(request.group_instance_id or "")
+        is_last = replaced is not None and replaces_last(state, replaced, settings)
+        outcome = consumer_classic.join(group, request, self._catalog, settings, now_ms, assigns=not is_last)
+        if not is_last or outcome.reply.code:
+            return Outcome(outcome.reply, outcome.records)
+        after = state.after(outcome.records)  # type: ignore[arg-type]
+        if after.epoch > after.target_epoch.epoch:
+            self._rebalance_classic(group.group_id, now_ms)
+        records = downgraded(after, (), self._catalog, now_ms, state.epoch)
+        return Outcome(outcome.reply, (*outcome.records, *records))
 
     def sync(self, group: ConsumerGroup, request: SyncRequest, now_ms: int) -> SyncReply:
         """SyncGroup."""

@@ -121,10 +121,17 @@ def downgrades(state: ConsumerState, leaving: Collection[str], settings: Consume
     return left == len(state.classic_members.difference(leaving))
 
 
+def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettings) -> bool:
+    """Whether a group becomes classic when a classic member takes the place of this one."""
+    if not settings.downgrade or len(state.members) > settings.classic_max_size:
+        return False
+    return state.members.keys() - state.classic_members == {member_id}
+
+
 def downgraded(
-    state: ConsumerState, leaving: Collection[str], catalog: TopicCatalog, now_ms: int
+    state: ConsumerState, leaving: Collection[str], catalog: TopicCatalog, now_ms: int, generation_id: int
 ) -> tuple[GroupRecord, ...]:
-    """What makes a consumer group classic, without those that leave. A rebalance is to follow."""
+    """What makes a consumer group classic, without those that leave. Unless nothing changes, a rebalance follows."""
     roster = Roster()
     for member_id, member in state.members.items():
         if member_id not in leaving:
@@ -144,7 +151,9 @@ def downgraded(
         partitions = named(state.target.get(member_id, {}), catalog)
         assignments[member_id] = write_assignment(read_subscription(one.metadata(protocol)).version, partitions)
     leader = next(iter(roster.members))
-    generation = Generation(PROTOCOL_TYPE, state.epoch, protocol, leader, now_ms, roster.record(protocol, assignments))
+    generation = Generation(
+        PROTOCOL_TYPE, generation_id, protocol, leader, now_ms, roster.record(protocol, assignments)
+    )
     return (*state.tombstones(), GroupMetadata(state.group_id, generation))
 
 

@@ -40,6 +40,7 @@ class MemberStep:
     """One member, as it is from now on, in a group that lets it in.
 
     :param owned: what the member says that it holds; None when it does not say
+    :param assigns: whether a target assignment may be computed; else a member waits while that is out of date
     """
 
     def __init__(
@@ -51,7 +52,10 @@ class MemberStep:
         catalog: TopicCatalog,
         settings: ConsumerSettings,
         now_ms: int,
+        *,
+        assigns: bool = True,
     ) -> None:
+        self.assigns = assigns
         self.group, self.member_id, self.member, self.owned = group, member_id, member, owned
         self.catalog, self.settings, self.now_ms = catalog, settings, now_ms
         self.known = group.members.get(member_id) or ConsumerMember()
@@ -71,9 +75,10 @@ class MemberStep:
         if refusal is not None:
             return refusal
         self._bump_epoch()
-        if self.epoch > self.target_epoch.epoch and self._assignment_due():
+        if self.assigns and self.epoch > self.target_epoch.epoch and self._assignment_due():
             self._assign()
-        self._reconcile()
+        if self.assigns or self.epoch == self.target_epoch.epoch:
+            self._reconcile()
         return None
 
     @property
