@@ -8,6 +8,7 @@ although both are even, the conversation ends.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,8 @@ ROUNDS = 6
 ANSWERED_S = 0.1
 """Whoever is not answered within this time waits for others."""
 LATE_S = 5.0
+LISTED_S = 1.0
+"""Kafka answers some requests before what they have changed shows."""
 
 
 class Differs(AssertionError):
@@ -55,9 +58,15 @@ class Conversation:
 
     # --- both ---
 
-    def both(self, what: str, ask: Callable[[Side], Any]) -> Any:
-        """Ask both, and note it."""
+    def both(self, what: str, ask: Callable[[Side], Any], patience_s: float = 0) -> Any:
+        """Ask both, and note it.
+
+        :param patience_s: how long it may take until both say the same
+        """
+        until = time.monotonic() + patience_s
         got = [ask(side) for side in self.sides]
+        while got[0] != got[1] and time.monotonic() < until:
+            got = [ask(side) for side in self.sides]
         self.said.append(f"{what}: {got[0]}" + ("" if got[0] == got[1] else f"\n    {got[1]}"))
         if got[0] != got[1]:
             raise Differs(what)
@@ -346,7 +355,7 @@ class Conversation:
         for who in self.classics:
             if self.sides[0].seat(who).sent or self.sides[1].seat(who).sent:
                 self.settle(who)
-        self.both("listed", Side.listed)
+        self.both("listed", Side.listed, LISTED_S)
         self.describe()
 
 
