@@ -191,6 +191,34 @@ def test_groups_that_are_described(world: World, group: ClassicGroup) -> None:
     assert (empty.group_state, empty.protocol_type, empty.protocol_data, empty.members) == ("Empty", "consumer", "", ())
 
 
+def test_assignments_are_shown_until_there_are_others(group: ClassicGroup) -> None:
+    def shown() -> tuple[str, list[tuple[bytes, bytes]]]:
+        described = group.described()
+        members = sorted((one.member_metadata, one.member_assignment) for one in described.members)
+        return described.group_state, members
+
+    first = group.join(subscription("t"))
+    second = group.member(("protocol-0", subscription("u")))
+    second.introduce()
+    prepare(group)
+    assert shown() == ("PreparingRebalance", [(b"", b""), (b"", b"everything")])
+    first.send_join()
+    assert (first.joined(), second.joined()) == (OK, OK)
+    assert shown() == ("CompletingRebalance", [(b"", b""), (b"", b"everything")])
+    second.protocols = (("protocol-0", subscription("v")),)
+    second.send_join()  # before anybody was given anything
+    prepare(group)
+    assert shown() == ("PreparingRebalance", [(b"", b""), (b"", b"")])
+
+
+def test_a_group_of_share_consumers_is_not_for_others(world: World) -> None:
+    share = world.group()
+    share.join(world.topic())
+    member = ClassicGroup(world, share.id).member(id="who")
+    assert member.join_at_once() == NO_COMMON_PROTOCOL
+    assert member.answer.member_id == ""
+
+
 def test_a_full_group(small_world: World) -> None:
     group = ClassicGroup(small_world)
     first, second = pair(group)

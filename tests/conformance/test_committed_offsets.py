@@ -111,6 +111,19 @@ def test_partitions_that_are_not_there_are_refused_for_themselves(group: Classic
     assert group.commit("nope", {0: 1}, generation=3) == {0: UNKNOWN_PARTITION}
 
 
+def test_topics_of_which_no_partition_is_named(world: World, group: ClassicGroup, topic: Topic) -> None:
+    member = {"group_id": group.id, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    one = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+    named = [{"name": name, "partitions": of} for name, of in ((topic.name, []), ("nope", []), (topic.name, [one]))]
+    for _ in range(2):  # the second time is like one before
+        answer = world.connection.ask(8, 9, topics=named, **member)
+        assert sorted((found.name, len(found.partitions)) for found in answer.topics) == [("nope", 0), (topic.name, 1)]
+        assert world.connection.ask(8, 9, topics=named[:1], **member).topics == ()
+    named = [{"name": name, "partitions": []} for name in (topic.name, "nope")]
+    answer = world.connection.ask(47, 0, group_id=group.id, topics=named)
+    assert [(found.name, found.partitions) for found in answer.topics] == [("nope", ())]
+
+
 def test_the_empty_group_id(world: World, topic: Topic) -> None:
     group = ClassicGroup(world, "")
     assert group.commit(topic, {0: 4}) == {0: OK}

@@ -173,6 +173,8 @@ class ClassicGroup(ClassicOffsets):
         """Something changed: begin a rebalance, or see whether the one that is on can end."""
         if self.state is not State.PREPARING_REBALANCE:
             for member in self.roster.all():
+                if self.state is State.COMPLETING_REBALANCE:  # of a generation that has ended unassigned
+                    member.assignment = b""
                 self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), now_ms)
             self._timers.cancel(SYNC)
             self._transition(State.PREPARING_REBALANCE, now_ms)

@@ -103,7 +103,8 @@ class GroupCoordinator(GroupOffsets):
         settings = ClassicSettings.of(self._config)
         code = self._check_join(group_id, request, settings)
         if code:
-            return Outcome(JoinReply(code, request.member_id))
+            says_who = code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # not to the member of a share group
+            return Outcome(JoinReply(code, request.member_id if says_who else ""))
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self.consumer.join(group, request, now_ms)

@@ -2,7 +2,7 @@
 
 Versions before 10 name their topics; 2-4 may bring a retention time of their own (KIP-211). There is no error for the
 request as a whole: what the group refuses, it refuses for every partition. What the topic or partition is at fault for
-does not get that far.
+does not get that far. A topic of which no partitions are named is not in the answer.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class _Commit(Command[OffsetCommitResponse]):
         codes = iter(outcome.reply)
         topics = []
         for asked, topic in found:
+            if topic is not None and not asked.partitions:
+                continue
             count = 0 if topic is None else topic.partitions
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None and topic is None else _UNKNOWN
             partitions = tuple(

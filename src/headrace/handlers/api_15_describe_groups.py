@@ -1,7 +1,8 @@
 """DescribeGroups (15), versions 0-6: classic groups with their members.
 
 A group that does not exist, or is of another type, is described as "Dead"; version 6 says so with an error too
-(KIP-1043). Subscriptions and assignments are shown while the group is stable.
+(KIP-1043). Subscriptions are shown while the group is stable, assignments also while
+its members join again.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata(group.protocol) if stable else b"",
-            member_assignment=member.assignment if stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.roster.all()
     )

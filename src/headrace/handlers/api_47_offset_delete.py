@@ -24,8 +24,11 @@ from . import RequestContext
 
 def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> Any:
     there, answers = [], []
+    topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for asked in request.topics:
         topic = broker.catalog.topics.get(asked.name)
+        if topic is None:
+            topics[asked.name] = []  # answered even when none of its partitions is named
         for partition in asked.partitions:
             index = partition.partition_index
             if topic is None or not 0 <= index < topic.partitions:
@@ -38,7 +41,6 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
     if isinstance(codes, ErrorCode):
         return OffsetDeleteResponse(error_code=codes, throttle_time=NO_THROTTLE, topics=())
     answers += zip(there, codes, strict=True)
-    topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for (name, index), code in answers:
         partition = OffsetDeleteResponsePartition(partition_index=index, error_code=code)
         topics.setdefault(name, []).append(partition)

@@ -138,7 +138,7 @@ class CommitHeads:
         (asked,) = request.topics
         topic = topic_of(self._broker, asked)
         partitions = [one.partition_index for one in asked.partitions]
-        if topic is None or not all(0 <= partition < topic.partitions for partition in partitions):
+        if topic is None or not partitions or not all(0 <= partition < topic.partitions for partition in partitions):
             return
         if len(self._known) >= MAX_COMMIT_HEADS:
             self._known.clear()
