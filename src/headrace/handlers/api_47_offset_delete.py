@@ -23,16 +23,21 @@ from . import RequestContext
 
 
 def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> Any:
-    there, answers = [], []
+    there = []
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
+
+    def answer(name: str, index: int, code: ErrorCode) -> None:
+        partition = OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+        topics.setdefault(name, []).append(partition)
+
     for asked in request.topics:
         topic = broker.catalog.topics.get(asked.name)
         if topic is None:
-            topics[asked.name] = []  # answered even when none of its partitions is named
+            topics.setdefault(asked.name, [])  # answered even when none of its partitions is named
         for partition in asked.partitions:
             index = partition.partition_index
             if topic is None or not 0 <= index < topic.partitions:
-                answers.append(((asked.name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                answer(asked.name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 there.append((asked.name, index))
     outcome = broker.groups.delete_offsets(request.group_id, there)
@@ -40,10 +45,8 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
     broker.groups.meters.offset_deletions += len(outcome.records)
     if isinstance(codes, ErrorCode):
         return OffsetDeleteResponse(error_code=codes, throttle_time=NO_THROTTLE, topics=())
-    answers += zip(there, codes, strict=True)
-    for (name, index), code in answers:
-        partition = OffsetDeleteResponsePartition(partition_index=index, error_code=code)
-        topics.setdefault(name, []).append(partition)
+    for (name, index), code in zip(there, codes, strict=True):
+        answer(name, index, code)
     return broker.when_durable(
         OffsetDeleteResponse(
             error_code=ErrorCode.NONE,
