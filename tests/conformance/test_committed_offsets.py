@@ -257,6 +257,13 @@ def test_deleting_groups(world: World, group: ClassicGroup, topic: Topic) -> Non
     assert group.listed is None
 
 
+def test_a_group_outlives_its_offsets(group: ClassicGroup, topic: Topic) -> None:
+    assert group.commit(topic, {0: 1}) == {0: OK}
+    assert group.delete_offsets({topic.name: [0]}) == [(topic.name, 0, OK)]
+    assert group.member(id="who").join_at_once() == "UNKNOWN_MEMBER_ID"
+    assert group.listed == ("Empty", "", "classic")
+
+
 def test_groups_are_listed_by_state_and_type(world: World, group: ClassicGroup, topic: Topic) -> None:  # case 66
     assert group.commit(topic, {0: 1}) == {0: OK}
     filters = ({"states": ["empty"]}, {"states": ["Stable", "EMPTY"]}, {"types": ["Classic"]})

@@ -42,6 +42,7 @@ class ClassicGroup(ClassicOffsets):
     None, a later outcome (or the same one) completes it.
 
     :param timers: shared by all groups; what is due comes back through :meth:`expire`
+    :ivar is_lasting: it began with committed offsets, or has had a generation
     """
 
     type_name = "classic"
@@ -50,6 +51,7 @@ class ClassicGroup(ClassicOffsets):
         super().__init__()
         self.group_id = group_id
         self.recorded: Generation | None = None
+        self.is_lasting = False
         self._timers = GroupDeadlines(timers, group_id)
         self._completions: list[Completion] = []
         self._initial_left_ms: int | None = None  # of an initial rebalance: how much longer it may be put off
@@ -62,7 +64,7 @@ class ClassicGroup(ClassicOffsets):
     @property
     def is_vacant(self) -> bool:
         """Nothing would be lost if the group were forgotten."""
-        return self.is_empty and not self.roster.pending and self.recorded is None
+        return self.is_empty and not self.roster.pending and not self.is_lasting
 
     # Joining ---------------------------------------------------------------------------------------------------------
 
@@ -388,7 +390,7 @@ class ClassicGroup(ClassicOffsets):
 
     def replay(self, generation: Generation) -> None:
         """Take over a finished generation: our own decision just now, or after a restart the past."""
-        self.recorded = generation
+        self.recorded, self.is_lasting = generation, True
         self.generation_id, self.protocol = generation.generation_id, generation.protocol
         self.state = State.STABLE if generation.members else State.EMPTY
         self.state_since_ms = generation.current_state_timestamp_ms

@@ -327,7 +327,8 @@ class GroupCoordinator(GroupOffsets):
         if isinstance(record, OffsetCommit):
             self.offsets.replay(record, at)
             if group_id not in self.groups and record.value is not None:
-                self.groups[group_id] = ClassicGroup(group_id, self._timers)
+                begun = self.groups[group_id] = ClassicGroup(group_id, self._timers)
+                begun.is_lasting = True
             return
         group = self.groups.get(group_id)
         if isinstance(record, GroupMetadata):
