@@ -67,7 +67,7 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
     """Two records in each partition, and an offset of a group."""
     transactions = broker.transactions
     assert transactions.add_partitions("id", producer, PARTITIONS, version) == producer
-    assert transactions.add_group("id", producer, "g", version) == producer
+    assert transactions.add_group("id", producer, "g") == producer
     for one in PARTITIONS:
         data = build(
             [(None, b"a"), (None, b"b")], timestamp_ms=broker.now_ms(), attributes=TRANSACTIONAL_BIT,

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from kio.schema.fetch.v18.request import FetchRequest
-from kio.schema.fetch.v18.response import FetchResponse
-
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
 from headrace.errors import Refusal
+from headrace.wire.fetch import FetchRequest, FetchResponse
 from headrace.wire.messages import NO_THROTTLE
 from headrace.wire.versions import TopicIds
 

@@ -10,25 +10,24 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
-from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
-from kio.schema.fetch.v18.response import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchResponse,
-    PartitionData,
-)
-
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION_ID, CachedPartition, FetchSession, TopicKey
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import offset_ranges
 from headrace.log.partition_log import PartitionLog
-from headrace.wire.messages import NO_THROTTLE
+from headrace.wire.fetch import (
+    NOT_DIVERGING,
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from headrace.wire.versions import TopicIds
 
 _READ_COMMITTED = 1
-_NONE = EpochEndOffset()
 
 
 class _Reading:
@@ -102,30 +101,17 @@ class _Reading:
 
 
 def _told(
-    log: PartitionLog, records: bytes, aborted: tuple[AbortedTransaction, ...] | None, diverging: EpochEndOffset = _NONE
+    log: PartitionLog,
+    records: bytes,
+    aborted: tuple[AbortedTransaction, ...] | None,
+    diverging: EpochEndOffset = NOT_DIVERGING,
 ) -> PartitionData:
-    return PartitionData(
-        partition_index=log.partition,
-        error_code=ErrorCode.NONE,
-        high_watermark=log.end_offset,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        diverging_epoch=diverging,
-        aborted_transactions=aborted,
-        records=records,
-    )
+    offsets = log.end_offset, log.last_stable_offset, log.log_start_offset
+    return PartitionData(log.partition, ErrorCode.NONE, *offsets, aborted, records, diverging)
 
 
 def _refused(index: int, code: ErrorCode, aborted: tuple[AbortedTransaction, ...] | None = None) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        aborted_transactions=aborted,
-        records=b"",
-    )
+    return PartitionData(index, code, -1, -1, -1, aborted, b"")
 
 
 def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> PartitionData | None:
@@ -138,7 +124,7 @@ def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> Pa
         return None
     if epoch < 0:
         return _refused(asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
-    return _told(log, b"", None, EpochEndOffset(epoch=epoch, end_offset=end_offset))
+    return _told(log, b"", None, EpochEndOffset(epoch, end_offset))
 
 
 def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
@@ -147,7 +133,7 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[Abor
         return ()
     end_offset = offset_ranges(records)[0][-1][1] + 1
     return tuple(
-        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        AbortedTransaction(aborted.producer_id, aborted.first_offset)
         for aborted in log.aborted.overlapping(fetch_offset, end_offset)
     )
 
@@ -175,8 +161,7 @@ class FullFetch:
         self._reading = reading = _Reading(self._broker, self._request, again=again)
         self._topics = tuple(
             FetchableTopicResponse(
-                topic_id=topic.topic_id,
-                partitions=tuple(reading.partition(topic.topic_id, asked) for asked in topic.partitions),
+                topic.topic_id, tuple([reading.partition(topic.topic_id, asked) for asked in topic.partitions])
             )
             for topic in self._request.topics
         )
@@ -277,14 +262,14 @@ class SessionFetch:
             if _tell(self._reading, cached, topic_id, data):
                 by_topic.setdefault(topic_id, []).append(data)
         for topic_id, partitions in by_topic.items():
-            yield FetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
+            yield FetchableTopicResponse(topic_id, tuple(partitions))
 
 
 def _tell(reading: _Reading, cached: CachedPartition, topic_id: UUID, data: PartitionData) -> bool:
     """Note in the session what is told of a partition; whether it has to be."""
     session = cached.session
     news = cached.tell(data.high_watermark, data.log_start_offset)
-    if data.records or data.error_code or data.diverging_epoch != _NONE:
+    if data.records or data.error_code or data.diverging_epoch != NOT_DIVERGING:
         session.requeue(cached)
         return True
     if reading.is_caught_up(cached, data):
@@ -296,4 +281,4 @@ def response(
     topics: tuple[FetchableTopicResponse, ...], code: ErrorCode = ErrorCode.NONE, session_id: int = NO_SESSION_ID
 ) -> FetchResponse:
     """A response."""
-    return FetchResponse(throttle_time=NO_THROTTLE, error_code=code, session_id=session_id, responses=topics)
+    return FetchResponse(code, session_id, topics)

@@ -28,7 +28,10 @@ def array_length(frame: bytes | memoryview, offset: int) -> tuple[int, int]:
 
     :raises BadFrame: for a null array
     """
-    length, offset = varint.decode(frame, offset)
+    length = frame[offset]
+    offset += 1
+    if length >= 0x80:
+        length, offset = varint.decode(frame, offset - 1)
     if not length:
         raise BadFrame("an array that must not be null is null")
     return length - 1, offset

@@ -25,7 +25,11 @@ NO_THROTTLE = NO_TIME
 Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
 """``read(frame, offset)``: a message and the position behind it; raises anything when the bytes are no such message."""
 
-_BY_HAND = {(0, 13): ".produce", (8, 8): ".offset_commit", (8, 9): ".offset_commit", (8, 10): ".offset_commit"}
+_BY_HAND = {
+    (0, 13): ".produce",
+    **{(1, version): ".fetch" for version in range(13, 19)},
+    **{(8, version): ".offset_commit" for version in range(8, 11)},
+}
 """Messages that have a module of their own, with a ``reader`` of requests, and a ``writer`` of the ``ANSWER_TYPE``."""
 
 # A frame goes out as one piece; of one larger than this, values of at least a page are not copied into it.

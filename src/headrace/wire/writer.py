@@ -12,7 +12,8 @@ import struct
 import typing
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
+from operator import attrgetter, ne
 from typing import Any
 
 from headrace import varint
@@ -82,7 +83,6 @@ class _Generator:
             "data": _compact_data if self._flexible else _legacy_data,
             "length": _compact_length if self._flexible else _legacy_length,
             "tagged": _tagged,
-            "same": _same,
         }
 
     def function(self) -> Write:
@@ -161,7 +161,7 @@ class _Generator:
             exec(compile(source, f"<writer of tag {field.name}>", "exec"), inner._names)
             write = self._name(inner._names["write"])
             self._lines += [
-                f"if not same({value}, {self._name(default)}):",
+                f"if {self._name(_differs_from(default))}({value}):",
                 f"    tags.append(({field.metadata['tag']}, {write}))",
             ]
         self._lines.append("tagged(put, message, tags)")
@@ -232,11 +232,10 @@ def _tagged(put: Callable[[Any], object], message: Any, tags: list[tuple[int, Wr
         put(data)
 
 
-def _same(value: Any, default: Any) -> bool:
-    """Equality that looks past the class: a later version's message may stand for one of this version."""
-    if value is default or value == default:
-        return True
-    if dataclasses.is_dataclass(default) and value is not None:
-        names = [field.name for field in dataclasses.fields(default)]
-        return all(_same(getattr(value, name), getattr(default, name)) for name in names)
-    return False
+def _differs_from(default: Any) -> Callable[[Any], bool]:
+    """Says whether a value is not the default. It may be of another class: a later version's stands for one of this."""
+    if not dataclasses.is_dataclass(default):
+        return partial(ne, default)
+    fields = attrgetter(*(field.name for field in dataclasses.fields(default)))
+    expected = fields(default)
+    return lambda value: value is None or fields(value) != expected
