@@ -18,7 +18,7 @@ from kio.index import load_request_schema
 
 from headrace.errors import ErrorCode
 from tests.conformance.world import World
-from tests.raw import Connection, parts_of
+from tests.raw import Connection, fields_of
 
 QUIET_S, PATIENCE_S = 0.02, 3.0
 """How long nothing must come until all is said, and how long one broker may be later than the other."""
@@ -61,7 +61,7 @@ def _never(_: Asked, kafka: Any, headrace: Any) -> bool:
 
 def fitted(message_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Of the values those that this version of a message has fields for."""
-    fields, fit = parts_of(message_class), {}
+    fields, fit = fields_of(message_class), {}
     for name in fields.keys() & values.keys():
         nested, value = fields[name][0], values[name]
         if nested is not None and value is not None:
