@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.classic import ClassicGroup
 from tests.conformance.producers import Transactional
 from tests.conformance.world import OK, Group, Topic, World, outcome
 from tests.support import unique, wait_until
@@ -116,6 +117,17 @@ def test_for_whom_is_committed(
         )
     ]  # fmt: skip
     assert told == ["UNKNOWN_MEMBER_ID" if exists else "ILLEGAL_GENERATION"] * 2 + [OK] * 2
+
+
+def test_a_transaction_goes_on_in_the_midst_of_a_rebalance(
+    world: World, topic: Topic, producer: Transactional, group_id: str
+) -> None:
+    member = ClassicGroup(world, group_id).member()
+    assert member.join() == OK  # and nothing is assigned yet
+    assert member.commit(topic, {0: 5}) == {0: "REBALANCE_IN_PROGRESS"}
+    assert producer.add_group(group_id) == OK
+    said = {"generation_id": member.generation, "member_id": member.id}
+    assert producer.commit_offset(group_id, {(topic.name, 0): 5}, **said) == OK
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])

@@ -287,8 +287,10 @@ class ClassicGroup(ClassicOffsets):
         records = self._rebalance(now_ms) if changed else ()
         return Outcome(tuple(codes), records, self._drain())
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int) -> ErrorCode:
-        """Whether offsets may be committed. A member's commit counts as a heartbeat."""
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int, *, transactional: bool = False
+    ) -> ErrorCode:
+        """Whether offsets may be committed. A member's commit counts as a heartbeat, unless it is a transaction's."""
         if generation_id < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and instance_id is None:
@@ -298,6 +300,8 @@ class ClassicGroup(ClassicOffsets):
             return code
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        if transactional:  # who reads and who writes for it may be two: the reader has other ways to say that it lives
+            return ErrorCode.NONE
         if self.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._restart_session(self.roster.members[member_id], now_ms)
