@@ -84,6 +84,27 @@ def test_limits_of_a_topic_to_timestamps(world: World) -> None:
     assert [kind for kind, _ in stored(topic)] == ["CreateTime", "CreateTime"]
 
 
+def wrong_records(topic: Topic, records: bytes) -> list[int]:
+    """Produce what is refused for some of its records (KIP-467): which they are."""
+    (told,) = topic.world.ask(
+        0, 9, transactional_id=None, acks=-1, timeout=30_000,
+        topic_data=[{"name": topic.name, "partition_data": [{"index": 0, "records": records}]}],
+    ).responses  # fmt: skip
+    (one,) = told.partition_responses
+    assert all(error.batch_index_error_message for error in one.record_errors)
+    return [error.batch_index for error in one.record_errors]
+
+
+def test_which_records_are_wrong_is_told(world: World) -> None:
+    keyed, timed = world.topic(cleanup_policy="compact"), world.topic(message_timestamp_before_max_ms="60000")
+    assert wrong_records(keyed, batch([b"v"] * 3, timestamp_ms=now_ms())) == [0, 1, 2]
+    assert wrong_records(keyed, batch([b"v"] * 3, timestamp_ms=now_ms(), key=b"k")) == []
+    assert wrong_records(timed, batch([b"v"] * 2, timestamp_ms=now_ms() - 90_000)) == [0, 1]
+    assert wrong_records(timed, batch([b"v"] * 2, timestamp_ms=now_ms())) == []
+    both = batch([b"v"], timestamp_ms=now_ms() + DAY_MS)
+    assert outcome(world.connection.produce(keyed.name, both)[0]) == "INVALID_RECORD"
+
+
 def test_the_brokers_own_time_has_no_limits(world: World) -> None:
     topic = world.topic(
         message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms="60000",

@@ -157,7 +157,8 @@ def produce(topic: Topic, *batches: bytes, transactional_id: str | None, acks: i
         0, 12, transactional_id=transactional_id, acks=acks, timeout=30_000,
         topic_data=[{"name": topic.name, "partition_data": partitions}],
     ).responses  # fmt: skip
-    return [(outcome(one.error_code), one.log_start_offset) for one in told.partition_responses]
+    found = sorted((one.index, outcome(one.error_code), one.log_start_offset) for one in told.partition_responses)
+    return [(error, log_start_offset) for _, error, log_start_offset in found]
 
 
 def test_one_producer_for_all_transactional_batches_of_a_request(
@@ -218,6 +219,25 @@ def test_refusals_by_the_log_tell_where_it_starts(topic: Topic) -> None:
     assert produce(topic, with_byte_changed(bare, 60), transactional_id=None) == [("CORRUPT_MESSAGE", -1)]
     negative = batch([b"v"], producer_id=7_000_001, producer_epoch=-2, base_sequence=0)
     assert produce(topic, negative, transactional_id=None) == [(BAD_EPOCH, 2)]
+    none, first = (batch([b"v"], producer_id=7_000_002, producer_epoch=epoch, base_sequence=0) for epoch in (-1, 0))
+    later = batch([b"v"], producer_id=7_000_002, producer_epoch=0, base_sequence=5)
+    assert [produce(topic, one, transactional_id=None)[0][0] for one in (none, later, first)] == [
+        OK, OK, "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ]  # fmt: skip
+
+
+def test_what_is_no_batch_is_refused_before_anything_takes_part(topic: Topic, producer: Transactional) -> None:
+    (producer_id, epoch), bare = producer.who, batch([b"v"])
+    own = batch([b"v"], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
+    of_magic = [bare[:16] + bytes([magic]) + bare[17:] for magic in (1, 3)]
+    for wrong in (own[:-3], own * 2, own[:30], of_magic[0], b""):
+        assert produce(topic, wrong, transactional_id=producer.id) == [("INVALID_RECORD", -1)]
+        assert produce(topic, bare, wrong, transactional_id=producer.id) == [(OK, 0), ("INVALID_RECORD", -1)]
+    assert producer.state == "Empty p0 e1"
+    assert produce(topic, bare, of_magic[1], transactional_id=None) == [("CORRUPT_MESSAGE", -1)] * 2
+    assert produce(topic, own[:16] + b"\1" + own[17:], transactional_id=None) == [("INVALID_RECORD", -1)]
+    assert produce(topic, own, of_magic[1], transactional_id=producer.id) == [(OK, 0), ("CORRUPT_MESSAGE", -1)]
+    assert producer.end(commit=True) == OK
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kio.schema.produce.v13.response import BatchIndexAndErrorMessage
+
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT, header_at
 from headrace.log.partition_log import PartitionLog
-from headrace.log.validation import check_client_batch
+from headrace.log.validation import MAGIC_POSITION, RefusedRecords, check_client_batch, check_first, check_one
 from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 from headrace.wire.produce import (
     PartitionProduceData,
@@ -56,19 +58,31 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
 
 
 def _check_all(broker: Broker, request: ProduceRequest) -> Refusal | None:
-    """Why nothing of a request may be written: it has transactional batches, and not one producer for all of them."""
-    producers, any_transactional = set(), False
-    for topic in request.topic_data:
-        for one in topic.partition_data:
-            if one.records is not None and _is_transactional(one.records):
-                any_transactional = True
-                header = header_at(one.records)
-                exists = not isinstance(broker.partition(topic.topic_id, one.index), ErrorCode)
-                if exists and header.producer_id != NO_PRODUCER_ID:
-                    producers.add((header.producer_id, header.producer_epoch))
-    if any_transactional and request.transactional_id is None:
+    """Why nothing of a request may be written: it has transactional batches, and not one producer for all of them.
+
+    Also when a batch before the first transactional one cannot be told to be one.
+    """
+    batches = [
+        (topic.topic_id, one.index, one.records)
+        for topic in request.topic_data for one in topic.partition_data if one.records is not None
+    ]  # fmt: skip
+    for _, _, records in batches:
+        whole = check_first(records)
+        if isinstance(whole, Refusal):
+            return whole
+        if whole and _is_transactional(records):
+            break
+    else:
+        return None
+    if request.transactional_id is None:
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if len(producers) > 1:
+    producers = set()
+    for topic_id, index, records in batches:
+        exists = not isinstance(broker.partition(topic_id, index), ErrorCode)
+        if exists and check_one(records) is None and _is_transactional(records):
+            header = header_at(records)
+            producers.add((header.producer_id, header.producer_epoch))
+    if len({one for one in producers if one[0] != NO_PRODUCER_ID}) > 1:
         return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "There are transactional batches of several producers")
     return None
 
@@ -90,10 +104,11 @@ def _append(
     records = data.records
     if not records:
         return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD))
-    if _is_transactional(records):
+    refusal = check_one(records)
+    if refusal is None and _is_transactional(records):
         refusal = _take_part(broker, request.transactional_id or "", log, records, context.api_version)
-        if refusal is not None:
-            return _refused(data.index, refusal)
+    if refusal is not None:
+        return _refused(data.index, refusal)
     if request.acks not in _ACKS:
         return _refused(data.index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
     if log.config.internal and context.client_id != _ADMIN_CLIENT_ID:
@@ -108,7 +123,9 @@ def _append(
 
 
 def _is_transactional(records: memoryview) -> bool:
-    return len(records) >= HEADER_BYTES and bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
+    if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != 2:
+        return False
+    return bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
 
 
 def _take_part(
@@ -148,4 +165,10 @@ def _begins_amiss(broker: Broker, log: PartitionLog, records: memoryview, contex
 
 
 def _refused(index: int, refusal: Refusal, log_start_offset: int = -1) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, refusal.code, -1, -1, log_start_offset, refusal.message)
+    response = PartitionProduceResponse(index, refusal.code, -1, -1, log_start_offset, refusal.message)
+    if isinstance(refusal, RefusedRecords):
+        response.record_errors = tuple(
+            BatchIndexAndErrorMessage(batch_index=one, batch_index_error_message=refusal.message)
+            for one in refusal.records
+        )
+    return response

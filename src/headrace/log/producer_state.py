@@ -136,7 +136,7 @@ class ProducerState:
             )
         if epoch < entry.epoch:
             return _stale(header, entry.epoch)
-        if first:
+        if first and entry.epoch != NO_PRODUCER_EPOCH:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Invalid sequence number for new epoch of producer {header.producer_id}: {epoch} (request epoch), "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.batch import (
     CODEC_MASK,
@@ -26,6 +28,16 @@ LEAST_LENGTH = 14
 """The least batch length of any magic; below it Kafka calls the bytes corrupt before looking at anything else."""
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedRecords(Refusal):
+    """A batch that is refused for some of its records (KIP-467).
+
+    :param records: which they are, counted from 0
+    """
+
+    records: tuple[int, ...] = ()
+
+
 def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> BatchHeader | Refusal:
     """The header of the one batch that ``data`` must hold, or why it is refused.
 
@@ -33,15 +45,11 @@ def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> Batc
     sequence), CORRUPT_MESSAGE (length, unknown magic, checksum), MESSAGE_TOO_LARGE (max.message.bytes),
     RECORD_LIST_TOO_LARGE (segment.bytes), INVALID_TIMESTAMP (message.timestamp.*.max.ms), UNSUPPORTED_COMPRESSION_TYPE.
     """
-    size = len(data)
-    if size < HEADER_BYTES or data[MAGIC_POSITION] != 2:
-        return _unreadable(data)
+    refusal = check_one(data)
+    if refusal:
+        return refusal
     header = header_at(data)
-    if header.batch_length + LENGTH_OVERHEAD != size:
-        refusal = _wrong_length(header, data)
-        if refusal:
-            return refusal
-        size = header.size_bytes
+    size = header.size_bytes
     if header.base_offset:
         return _invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
     if size > config.max_message_bytes:
@@ -58,8 +66,27 @@ def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> Batc
             f"Message batch size is {size} bytes in append which exceeds the maximum configured segment size of "
             f"{config.segment_bytes}.",
         )
-    refusal = _check_fields(header) or _check_timestamps(data, header, config, now_ms) or _check_keys(data, config)
+    refusal = _check_fields(header) or _check_keys(data, config) or _check_timestamps(data, header, config, now_ms)
     return refusal or header
+
+
+def check_first(data: memoryview) -> bool | Refusal:
+    """Whether ``data`` begins with a whole batch, of any magic; or why nobody can tell."""
+    if len(data) >= HEADER_BYTES and data[MAGIC_POSITION] == 2 and _size_at(data) == len(data):
+        return True
+    return _whole_batch(data)
+
+
+def check_one(data: memoryview) -> Refusal | None:
+    """Why ``data`` is not one batch of magic 2, which is asked before all else (INVALID_RECORD, CORRUPT_MESSAGE)."""
+    if len(data) < HEADER_BYTES or data[MAGIC_POSITION] != 2:
+        return _unreadable(data)
+    return None if _size_at(data) == len(data) else _wrong_length(header_at(data), data)
+
+
+def _size_at(data: memoryview) -> int:
+    """The size of the batch that ``data`` begins with, as it says itself."""
+    return int.from_bytes(data[8:LENGTH_OVERHEAD], "big", signed=True) + LENGTH_OVERHEAD
 
 
 def _invalid(message: str) -> Refusal:
@@ -148,17 +175,25 @@ def _check_timestamps(data: memoryview, header: BatchHeader, config: LogConfig, 
         except CorruptBatch as error:
             return _invalid(str(error))
     if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
-        return _timestamp_out_of_range(earliest, config, now_ms)
+        return _timestamp_out_of_range(data, earliest, config, now_ms)
     if latest - now_ms > config.message_timestamp_after_max_ms:
-        return _timestamp_out_of_range(latest, config, now_ms)
+        return _timestamp_out_of_range(data, latest, config, now_ms)
     return None
 
 
-def _timestamp_out_of_range(timestamp: int, config: LogConfig, now_ms: int) -> Refusal:
-    return Refusal(
+def _timestamp_out_of_range(data: memoryview, timestamp: int, config: LogConfig, now_ms: int) -> Refusal:
+    first, last = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+    try:
+        outside = tuple(
+            index for index, record in enumerate(records(data))
+            if record.timestamp_ms != NO_TIMESTAMP and not first <= record.timestamp_ms <= last
+        )  # fmt: skip
+    except CorruptBatch:
+        outside = ()
+    return RefusedRecords(
         ErrorCode.INVALID_TIMESTAMP,
-        f"Timestamp {timestamp} of message is out of range. The timestamp should be within "
-        f"[{now_ms - config.message_timestamp_before_max_ms}, {now_ms + config.message_timestamp_after_max_ms}]",
+        f"Timestamp {timestamp} of message is out of range. The timestamp should be within [{first}, {last}]",
+        outside,
     )
 
 
@@ -167,8 +202,9 @@ def _check_keys(data: memoryview, config: LogConfig) -> Refusal | None:
     if "compact" not in config.cleanup_policy:
         return None
     try:
-        if all(record.key is not None for record in records(data)):
-            return None
+        without = tuple(index for index, record in enumerate(records(data)) if record.key is None)
     except CorruptBatch as error:
         return _invalid(str(error))
-    return _invalid("Compacted topic cannot accept message without key.")
+    if not without:
+        return None
+    return RefusedRecords(ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key.", without)

@@ -74,7 +74,7 @@ class PartitionProduceResponse:
     log_append_time_ms: int
     log_start_offset: int
     error_message: str | None = None
-    record_errors: ClassVar[Any] = ()
+    record_errors: tuple[kio_response.BatchIndexAndErrorMessage, ...] = ()
     current_leader: ClassVar[Any] = kio_response.LeaderIdAndEpoch()
 
     @property
