@@ -37,6 +37,8 @@ class Side:
         self.world = world
         self.topics: dict[str, Topic] = {}
         self.names: dict[UUID, str] = {}
+        self.members: dict[str, str] = {}
+        """Of groups their member's id."""
         self._producer_ids: list[int] = []
         self._unacknowledged: Connection | None = None
 

@@ -6,17 +6,19 @@ more often than every ten seconds.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import crc32c
 import pytest
 
-from tests.conformance.both_brokers import BothBrokers, Side
+from tests.conformance.both_brokers import BothBrokers, Side, codes_in
 from tests.conformance.producers import describe_transactions
 from tests.conformance.side_by_side import SEED
 from tests.conformance.world import OK, PATIENCE_S, World
-from tests.raw import batch
+from tests.raw import batch, with_byte_changed
 from tests.support import unique, wait_until
 
 pytestmark = pytest.mark.kafka
@@ -27,6 +29,25 @@ PARTITIONS = 3
 NO_ID, TIMEOUT_MS, SHORT_MS = "", 60_000, 300
 LATEST_SPECIAL_TIMESTAMP = -6
 INTERNAL = "__consumer_offsets"
+CONFIGS: list[dict[str, str]] = [
+    {}, {}, {}, {"cleanup_policy": "compact", "min_compaction_lag_ms": "1000000000"},
+    {"message_timestamp_type": "LogAppendTime"}, {"max_message_bytes": "150"},
+]  # fmt: skip
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "of 30 bytes": lambda data: data[:30],
+    "torn": lambda data: data[:-3],
+    "twice": lambda data: data * 2,
+    "of a wrong checksum": lambda data: with_byte_changed(data, len(data) - 2),
+    "of magic 1": lambda data: data[:16] + b"\1" + data[17:],
+    "of magic 3": lambda data: data[:16] + b"\3" + data[17:],
+    "of offset 5": lambda data: struct.pack(">q", 5) + data[8:],
+    "of another count": lambda data: _with_field(data, 57, ">i", 7),
+    "of another last offset": lambda data: _with_field(data, 23, ">i", 7),
+    "without records": lambda data: _with_field(_with_field(data, 57, ">i", 0), 23, ">i", -1),
+    "with the log's time": lambda data: _with_field(data, 21, ">h", data[22] | 0x08),
+}
+"""What may be wrong with a batch."""
 MAX_SEQUENCE = 2**31 - 1
 
 
@@ -65,7 +86,11 @@ class Conversation(BothBrokers):
         """Where Kafka has lost its way over a refused batch, see docs/differences.md."""
         self.refused: set[tuple[int, Place]] = set()
         self.trimmed: set[Place] = set()
-        """Where Kafka may name a deleted record as the latest."""
+        """Where Kafka may name a deleted record as the latest, and a last stable offset before the log's start."""
+        self.there: set[str] = set()
+        """Groups that have committed or joined."""
+        self.members: dict[str, int] = {}
+        """Groups with a member: its generation."""
         self.short: set[str] = set()
         self.topics: list[str] = []
         self.gone: set[str] = set()
@@ -117,11 +142,16 @@ class Conversation(BothBrokers):
     # --- topics ---
 
     def make_topic(self) -> None:
-        name = unique("topic")
+        name, configs = unique("topic"), self.rng.choice(CONFIGS)
         self.topics.append(name)
-        self.said.append(f"new topic {name}")
+        self.said.append(f"new topic {name} {configs}")
         for side in self.sides:
-            side.make(name, PARTITIONS)
+            side.make(name, PARTITIONS, **configs)
+
+    def grow_topic(self) -> None:
+        name, count = self.a_topic(), PARTITIONS + 1
+        self.ask(f"grow {name}", 37, 3, topics=[{"name": name, "count": count, "assignments": None}], timeout=30_000,
+                 validate_only=False)  # fmt: skip
 
     def replace_topic(self) -> None:
         gone = self.topics.pop(self.rng.randrange(2))
@@ -184,7 +214,7 @@ class Conversation(BothBrokers):
         transactional_id = self.an_id()
         who = self.who(transactional_id)
         group_id = "" if self.chance(0.03) else self.rng.choice(self.groups)
-        generation_id, member_id = (-1, "") if self.chance(0.85) else self.rng.choice([(-1, "m"), (3, ""), (0, "m")])
+        generation_id, member_id = self.a_member(group_id)
         instance_id = "i" if self.chance(0.03) else None
         topics = [
             {
@@ -199,11 +229,58 @@ class Conversation(BothBrokers):
         ]  # fmt: skip
         said = [(t["name"], [(p["partition_index"], p["committed_offset"], len(p["committed_metadata"] or ""))
                              for p in t["partitions"]]) for t in topics]  # fmt: skip
-        self.ask(
-            f"commit {group_id} {transactional_id} {who} {(generation_id, member_id, instance_id)} {said}", 28,
+        answer = self.ask(
+            f"commit {group_id} {transactional_id} {who} {(generation_id, bool(member_id), instance_id)} {said}", 28,
             self.version(0, 5), transactional_id=transactional_id, group_id=group_id, **who.fields,
             generation_id=generation_id, member_id=member_id, group_instance_id=instance_id, topics=topics,
         )  # fmt: skip
+        if 0 in codes_in(answer):
+            self.there.add(group_id)
+
+    def a_member(self, group_id: str) -> tuple[int, Any]:
+        """Generation and member id: mostly those of the member of a group, if it has one."""
+        if self.chance(0.15):
+            return self.rng.choice([(-1, "m"), (3, ""), (0, "m"), (-1, "")])
+        if group_id not in self.members:
+            return -1, ""
+        wrong = self.chance(0.1)
+        return self.members[group_id] + wrong, lambda side: side.members.get(group_id, "")
+
+    def join(self) -> None:
+        """A member joins a group that has none, or leaves it."""
+        group_id = self.rng.choice(self.groups)
+        if group_id in self.members:
+            del self.members[group_id]
+            self.ask(f"leave {group_id}", 13, 1, group_id=group_id, member_id=lambda side: side.members.get(group_id))
+            return
+
+        def joined(side: Side) -> Any:
+            answer = side.answer(
+                11, 3, group_id=group_id, session_timeout=60_000, rebalance_timeout=60_000, member_id="",
+                protocol_type="consumer", protocols=[{"name": "range", "metadata": b"\0\0\0\0\0\0\0\0\0\0"}],
+            )  # fmt: skip
+            side.members[group_id] = answer.member_id
+            return int(answer.error_code), answer.generation_id
+
+        code, self.members[group_id] = self.both(f"join {group_id}", joined)
+        assert not code
+        self.there.add(group_id)
+        if self.chance(0.8):
+            self.ask(f"sync {group_id}", 14, 3, group_id=group_id, generation_id=self.members[group_id],
+                     member_id=lambda side: side.members[group_id], group_instance_id=None, assignments=[])  # fmt: skip
+
+    def forget_offsets(self) -> None:
+        """Delete a group or some of its offsets; not where a refused commit may have left a group behind in Kafka."""
+        group_id, name = self.rng.choice(self.groups), self.a_topic()
+        if group_id not in self.there:
+            return
+        if self.chance(0.3):
+            (result,) = self.ask(f"delete group {group_id}", 42, 2, groups_names=[group_id])["results"]
+            self.there -= {group_id} if not result["error_code"] else set()
+        else:
+            partitions = [{"partition_index": index} for index in range(PARTITIONS) if self.chance(0.5)]
+            self.ask(f"forget offsets {group_id} {name} {partitions}", 47, 0, group_id=group_id,
+                     topics=[{"name": name, "partitions": partitions}])  # fmt: skip
 
     def plain_commit(self) -> None:
         """An OffsetCommit that may come between."""
@@ -240,12 +317,17 @@ class Conversation(BothBrokers):
                 place = name, partition
                 writer = self.who(transactional_id) if self.chance(0.01) else who
                 kind = transactional != self.chance(0.02)
+                if not kind and writer.epoch > self.newest_epoch(writer.number):
+                    continue  # with it in the log, Kafka cannot write the marker of a transaction
                 if (writer.number, place) in (self.tainted if kind else self.tainted | self.refused):
                     continue
                 sequence, count, control = self.a_sequence(writer, place), self.rng.randint(1, 3), self.chance(0.02)
+                wrong = self.rng.choice(list(BROKEN)) if self.chance(0.02) else ""
                 batches[place] = writer, sequence, count
-                text.append((place, writer, sequence, count, "transactional" * kind + " control" * control))
-                parts.append({"index": partition, "records": self.a_batch(writer, sequence, count, kind, control)})
+                text.append((place, writer, sequence, count, "transactional" * kind + " control" * control, wrong))
+                parts.append({
+                    "index": partition, "records": self.a_batch(writer, sequence, count, kind, control, wrong)
+                })  # fmt: skip
             topics.append({"name": name, "topic_id": _id_of(name), "partition_data": parts})
         if not batches:
             return
@@ -261,12 +343,19 @@ class Conversation(BothBrokers):
                 place = topic.get("name", topic.get("topic_id")), one["index"]
                 self.wrote(place, *batches.get(place, (NOBODY, 0, 0)), one)
 
-    def a_batch(self, who: Who, sequence: int, count: int, kind: bool, control: bool) -> Callable[[Side], bytes]:
-        written_ms = self.begin_ms + self.rng.randrange(1000)
-        return lambda side: batch(
+    def newest_epoch(self, number: int) -> int:
+        return max([one.epoch for one in self.known if one.number == number], default=-1)
+
+    def a_batch(
+        self, who: Who, sequence: int, count: int, kind: bool, control: bool, wrong: str
+    ) -> Callable[[Side], bytes]:
+        ahead_ms = 90_000_000 if self.chance(0.01) else self.rng.randrange(1000)
+        written_ms, key = self.begin_ms + ahead_ms, None if self.chance(0.3) else b"k"
+        damage = BROKEN.get(wrong, lambda data: data)
+        return lambda side: damage(batch(
             [b"v" * 20] * count, producer_id=who.id(side), producer_epoch=who.epoch, base_sequence=sequence,
-            transactional=kind, control=control, timestamp_ms=written_ms,
-        )  # fmt: skip
+            transactional=kind, control=control, timestamp_ms=written_ms, key=key,
+        ))  # fmt: skip
 
     def wrote(self, place: Place, who: Who, sequence: int, count: int, answer: Any) -> None:
         if not answer["error_code"]:
@@ -279,9 +368,8 @@ class Conversation(BothBrokers):
                 written += [(who.epoch, sequence), (who.epoch, sequence + count)]
         elif who.number >= 0:
             self.refused.add((who.number, place))
-            newest = max([one.epoch for one in self.known if one.number == who.number], default=-1)
             following = [first for epoch, first in self.written.get((who.number, place), []) if epoch == who.epoch]
-            if who.epoch != newest or sequence != (following or [0])[-1]:
+            if who.epoch != self.newest_epoch(who.number) or sequence != (following or [0])[-1]:
                 self.tainted.add((who.number, place))
 
     def finish(self) -> None:
@@ -361,7 +449,7 @@ class Conversation(BothBrokers):
                 ],
             } for name, partitions in places.items() if name != INTERNAL
         ]  # fmt: skip
-        version, committed = self.version(4, 18), self.chance(0.65)
+        version, committed = self.version(5 if self.trimmed else 4, 18), self.chance(0.65)
         fields = {
             "max_wait": 0, "min_bytes": self.rng.choice([0, 1]), "max_bytes": self.rng.choice(sizes),
             "isolation_level": int(committed), "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [],
@@ -381,8 +469,8 @@ class Conversation(BothBrokers):
         self.both(f"fetch {text} committed {committed} max {fields['max_bytes']} [1 v{version}]", fetched)
 
     def a_timestamp(self, place: Place) -> int:
-        latest = -2 if place in self.trimmed else -3
-        special = [-1, -1, -2, latest, latest, self.rng.choice([-7, -6, -5, -4, -2, -1])]
+        end, latest = (-2, -2) if place in self.trimmed else (-1, -3)
+        special = [end, end, -2, latest, latest, self.rng.choice([-7, -6, -5, -4, -2])]
         return self.rng.choice([*special, self.begin_ms + self.rng.randrange(1000), self.begin_ms + 3_700_000_000])
 
     def list_offsets(self) -> None:
@@ -463,6 +551,7 @@ class Conversation(BothBrokers):
         changes = [
             (self.init, 0.10), (self.add_partitions, 0.12), (self.add_group, 0.04), (self.commit_offsets, 0.08),
             (self.produce, 0.34), (self.finish, 0.12), (self.plain_commit, 0.02),
+            (self.join, 0.015), (self.forget_offsets, 0.015),
         ]  # fmt: skip
         if dice < 0.6:
             (step,) = self.rng.choices([one for one, _ in changes], [weight for _, weight in changes])
@@ -475,21 +564,32 @@ class Conversation(BothBrokers):
             ])()  # fmt: skip
             if self.chance(0.08):
                 self.delete_records()
-        elif self.chance(0.5):
+        elif self.chance(0.6):
             self.replace_topic()
+        else:
+            self.grow_topic()
 
 
 def _id_of(name: str) -> Callable[[Side], Any]:
     return lambda side: side.topic_id(name)
 
 
+def _with_field(data: bytes, position: int, layout: str, value: int) -> bytes:
+    """A batch with a field changed, and its checksum put right."""
+    changed = bytearray(data)
+    struct.pack_into(layout, changed, position, value)
+    struct.pack_into(">I", changed, 17, crc32c.crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
 def _without_needless(partition: dict[str, Any]) -> dict[str, Any]:
-    """Leave out aborted transactions behind what was read, of which Kafka tells up to the next entry of its index."""
+    """What is the same for readers: aborted transactions in what was read, and a last stable offset within the log."""
     aborted, records = partition["aborted_transactions"], partition["records"]
     if aborted:
         end = int(records[-1].split(" ")[0].split("-")[1]) if records else -1
         aborted = [one for one in aborted if one["first_offset"] <= end]
-    return {**partition, "aborted_transactions": aborted}
+    stable = max(partition["last_stable_offset"], partition.get("log_start_offset", -1))
+    return {**partition, "aborted_transactions": aborted, "last_stable_offset": stable}
 
 
 @pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
