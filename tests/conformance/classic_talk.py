@@ -121,6 +121,8 @@ class Members:
 
     def _choose_protocols(self, who: Who) -> None:
         names = [name for name in PROTOCOLS if self.rng.random() < 0.7] or ["sticky"]
+        if self.rng.random() < 0.05:
+            names.append("")
         topics = self.rng.sample(self.topics, self.rng.randint(0, 2))
         metadata = [subscription(*topics), subscription(*topics, version=0), subscription(self.topics[0])]
         strange = self.rng.choice([b"", b"\0"])
@@ -144,6 +146,7 @@ class Members:
             {"member_id": "nobody"}, {"member_id": self._somebody()}, {"group_id": ""}, {"session_timeout": 1},
             {"session_timeout": 10**9}, {"protocols": [{"name": "unheard", "metadata": b""}]}, {"member_id": ""},
             {"group_instance_id": f"i{self.rng.randrange(5)}"}, {"group_instance_id": None}, {"reason": "because"},
+            {"rebalance_timeout": -1}, {"group_instance_id": ""}, {"group_instance_id": "i/1"},
             *({"group_id": self.others[n]} for n in ([1] if self.hasty else [0, 1, 3])),
             *([{"protocol_type": "other"}, {"protocol_type": ""}, {"protocols": []}] if known else []),
         ]  # fmt: skip
@@ -178,7 +181,7 @@ class Members:
             **self._as(who), "protocol_type": self.kinds[who.group], "protocol_name": protocol,
             "assignments": [
                 {"member_id": one, "assignment": f"for {one} {next(self.numbers)}".encode()}
-                for one in told if self.rng.random() < 0.95
+                for one in (*told, *(told[:1] if self.rng.random() < 0.1 else ())) if self.rng.random() < 0.95
             ],
         }  # fmt: skip
         fields |= self._odd([

@@ -120,6 +120,8 @@ def test_topics_of_which_no_partition_is_named(world: World, group: ClassicGroup
         assert sorted((found.name, len(found.partitions)) for found in answer.topics) == [("nope", 0), (topic.name, 1)]
         assert world.connection.ask(8, 9, topics=named[:1], **member).topics == ()
     named = [{"name": name, "partitions": []} for name in (topic.name, "nope")]
+    nobody = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0, "group_id": group.id}
+    assert [found.name for found in world.connection.ask(28, 2, topics=named, **nobody).topics] == ["nope"]
     answer = world.connection.ask(47, 0, group_id=group.id, topics=named)
     assert [(found.name, found.partitions) for found in answer.topics] == [("nope", ())]
 

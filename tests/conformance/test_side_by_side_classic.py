@@ -15,6 +15,7 @@ import pytest
 from tests.conformance.both import Differ
 from tests.conformance.classic import ClassicGroup
 from tests.conformance.classic_talk import MINUTE_MS, Members, Who
+from tests.conformance.producers import Transactional
 from tests.conformance.side_by_side import SEED, told
 from tests.conformance.world import OK, Group, Topic, World
 from tests.support import wait_until
@@ -32,6 +33,11 @@ TYPES = ("classic", "Consumer", "share", "streams", "what")
 
 class Talk(Members):
     """What members and administrators ask."""
+
+    def __init__(self, worlds: list[World], seed: int, hasty: tuple[list[int], list[int]] | None = None) -> None:
+        super().__init__(worlds, seed, hasty)
+        self.producers: list[Transactional] = []
+        self.taking_part: set[str] = set()  # groups in the transaction that is open
 
     # --- offsets ---
 
@@ -76,6 +82,42 @@ class Talk(Members):
         one = groups[0]
         stable = self.rng.random() < 0.5
         self.both.ask(9, version, groups=groups, require_stable=stable, group_id=one["group_id"], topics=one["topics"])
+
+    def transact(self, who: Who) -> None:
+        """Offsets in a transaction, which count when it is committed."""
+        if not self.producers:
+            self.producers = [Transactional(world, f"{self.prefix}-producer") for world in self.both.worlds]
+            assert {one.init() for one in self.producers} == {"p0 e0"}
+            self.both.call("producer", [one.who[0] for one in self.producers])
+        if self.taking_part and self.rng.random() < 0.3:
+            self._end_transaction(commit=self.rng.random() < 0.7)
+            return
+        group = self.rng.choice([who.group, who.group, self.others[0], self.others[4]])
+        if group not in self.taking_part:
+            assert {one.add_group(group) for one in self.producers} == {OK}
+            self.taking_part.add(group)
+        member = {**self._as(who), "group_id": group} if self.rng.random() < 0.6 else {}
+        fields: dict[str, Any] = {
+            "member_id": "", "group_instance_id": None, "generation_id": -1, "transactional_id": self.producers[0].id,
+            "producer_id": "producer", "producer_epoch": 0, **member, **self._odd(self._not_quite()), "group_id": group,
+        }  # fmt: skip
+        partitions = [
+            {
+                "partition_index": index, "committed_offset": self.rng.randint(0, 99), "committed_metadata": "",
+                "committed_leader_epoch": -1,
+            } for index in self._partitions()
+        ]  # fmt: skip
+        topics = [{"name": name, "partitions": partitions} for name, _ in self._some()]
+        self.both.ask(28, self.rng.randint(0, 4), topics=topics, **fields)
+
+    def _end_transaction(self, *, commit: bool) -> None:
+        assert {one.end(commit=commit) for one in self.producers} == {OK}
+        named = {name: [0, 1, 2, 3] for name in self.topics}
+        for world in self.both.worlds:
+            for group in [ClassicGroup(world, one) for one in self.taking_part]:
+                wait_until(lambda group=group: "UNSTABLE" not in str(group.fetch(named, stable=True)), 20, "the marker")
+        self.taking_part.clear()
+        self.both.said.append(f"the transaction is {'committed' if commit else 'aborted'}")
 
     def delete_offsets(self, who: Who) -> None:
         topics = [
@@ -168,12 +210,12 @@ class Talk(Members):
         steps = {
             self.join: 1 if alive else 6, self.sync: 4 if alive else 0.3, self.heartbeat: 2 if alive else 0.3,
             self.leave: 0.5, self.commit: 3, self.fetch: 2, self.delete_offsets: 1, self.describe: 1, self.list: 0.5,
-            self.delete: 0.25, self.find: 0.3, self.change_topic: 0.04,
+            self.delete: 0.25, self.find: 0.3, self.change_topic: 0.04, self.transact: 0.8,
         }  # fmt: skip
         if who.waits and self.rng.random() < 0.9:
             del steps[self.join], steps[self.sync]
         if self.hasty:
-            del steps[self.change_topic]
+            del steps[self.change_topic], steps[self.transact]
         (do,) = self.rng.choices(list(steps), list(steps.values()))
         do(who)
         self.settle()

@@ -119,6 +119,17 @@ def test_for_whom_is_committed(
     assert told == ["UNKNOWN_MEMBER_ID" if exists else "ILLEGAL_GENERATION"] * 2 + [OK] * 2
 
 
+def test_a_transaction_goes_on_in_the_midst_of_a_rebalance(
+    world: World, topic: Topic, producer: Transactional, group_id: str
+) -> None:
+    member = ClassicGroup(world, group_id).member()
+    assert member.join() == OK  # and nothing is assigned yet
+    assert member.commit(topic, {0: 5}) == {0: "REBALANCE_IN_PROGRESS"}
+    assert producer.add_group(group_id) == OK
+    said = {"generation_id": member.generation, "member_id": member.id}
+    assert producer.commit_offset(group_id, {(topic.name, 0): 5}, **said) == OK
+
+
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_pending_offsets_are_not_stable(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
     """Case 69 of the offsets: named partitions are refused, those that were never committed are not listed."""
@@ -168,21 +179,6 @@ def test_a_group_is_there_with_what_is_committed(topic: Topic, producer: Transac
     producer.end(commit=False)
     assert settled(topic, group_id, 0) == [-1]
     assert world.groups().get(group_id) == ("Empty", "", "classic")
-
-
-def test_a_member_may_commit_before_it_has_its_assignment(world: World, topic: Topic, producer: Transactional) -> None:
-    group = ClassicGroup(world)
-    member = group.member()
-    assert member.join() == OK
-    producer.add_group(group.id)
-    offsets, generation_id = {(topic.name, 0): 1}, member.generation
-    told = [
-        producer.commit_offset(group.id, offsets, generation_id=one, member_id=member.id)
-        for one in (generation_id, generation_id + 1)
-    ]
-    assert told == [OK, "ILLEGAL_GENERATION"]
-    assert member.sync({member.id: b"everything"}) == OK
-    assert producer.end(commit=False) == OK
 
 
 def test_a_deleted_group_has_nothing_pending(topic: Topic, producer: Transactional, group_id: str) -> None:

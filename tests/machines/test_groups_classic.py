@@ -493,3 +493,12 @@ def test_ten_thousand_idle_groups_have_no_deadline(desk):
         commit(desk, group=f"g{i}")
     assert not desk.awaits_someone
     assert list(desk.coordinator.expire(desk.now_ms)) == []
+
+
+def test_commits_of_a_transaction_are_no_heartbeats():
+    desk = Desk()
+    (member,) = desk.stable(1, session_timeout_ms=10_000)
+    desk.pass_ms(6_000)
+    assert desk.commit(member_id=member, generation_id=1, transactional=True) == (ErrorCode.NONE,)
+    desk.pass_ms(6_000)
+    assert state(desk) == "Empty"

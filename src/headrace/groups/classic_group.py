@@ -290,10 +290,7 @@ class ClassicGroup(ClassicOffsets):
     def check_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int, *, transactional: bool = False
     ) -> ErrorCode:
-        """Whether offsets may be committed. A member's commit counts as a heartbeat.
-
-        :param transactional: as part of a transaction, which may be before the member has its assignment
-        """
+        """Whether offsets may be committed. A member's commit counts as a heartbeat, unless it is a transaction's."""
         if generation_id < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and instance_id is None:
@@ -303,8 +300,10 @@ class ClassicGroup(ClassicOffsets):
             return code
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        if transactional:  # who reads and who writes for it may be two: the reader has other ways to say that it lives
+            return ErrorCode.NONE
         if self.state is State.COMPLETING_REBALANCE:
-            return ErrorCode.NONE if transactional else ErrorCode.REBALANCE_IN_PROGRESS
+            return ErrorCode.REBALANCE_IN_PROGRESS
         self._restart_session(self.roster.members[member_id], now_ms)
         return ErrorCode.NONE
 

@@ -57,6 +57,7 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
             ),
         )
         for asked in request.topics
+        if asked.partitions or asked.name not in broker.catalog.topics
     )
     return broker.when_durable(TxnOffsetCommitResponse(throttle_time=NO_THROTTLE, topics=topics))
 
