@@ -123,6 +123,8 @@ class Members:
         names = [name for name in PROTOCOLS if self.rng.random() < 0.7] or ["sticky"]
         if self.rng.random() < 0.05:
             names.append("")
+        if self.rng.random() < 0.5:
+            names.reverse()
         topics = self.rng.sample(self.topics, self.rng.randint(0, 2))
         metadata = [subscription(*topics), subscription(*topics, version=0), subscription(self.topics[0])]
         strange = self.rng.choice([b"", b"\0"])

@@ -129,6 +129,13 @@ def test_a_leader_that_never_syncs_is_out(group: ClassicGroup) -> None:
     assert second.leads
 
 
+def test_a_rebalance_timeout_below_zero_is_over_at_once(group: ClassicGroup) -> None:
+    member = group.member(rebalance_timeout_ms=-1, session_timeout_ms=60_000)
+    assert member.join() == OK
+    wait_until(lambda: group.state == "Empty", PATIENCE_S, "the end of the time to sync")
+    assert member.sync() == STRANGER
+
+
 def test_a_member_that_never_syncs_is_out(group: ClassicGroup) -> None:
     first, second = pair(group, rebalance_timeout_ms=1_000, session_timeout_ms=30_000)
     assert first.sync({first.id: b"one", second.id: b"two"}) == OK

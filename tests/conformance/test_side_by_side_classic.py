@@ -241,10 +241,10 @@ class Talk(Members):
         self.look()
 
     def hold_by_the_clock(self, seconds: int) -> None:
-        """Speak in the first quarter of each second: what is due after so many tenths more comes while all is quiet."""
+        """Speak at the beginning of each second: what is due after so many tenths more comes while all is quiet."""
         for _ in range(seconds):
             time.sleep(-time.time() % 1)
-            while time.time() % 1 < 0.25:
+            while time.time() % 1 < 0.15:
                 self.step()
             time.sleep(max(0.0, 0.95 - time.time() % 1))
             self.both.said.append("later")
@@ -262,7 +262,7 @@ def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
 
 
 def test_both_wait_for_the_same(world: World, beside: World) -> None:
-    talk = Talk([world, beside], SEED, hasty=([300, 1_300], [MINUTE_MS]))
+    talk = Talk([world, beside], SEED, hasty=([200, 1_200], [MINUTE_MS]))
     try:
         talk.hold_by_the_clock(HASTY_SECONDS)
     except Differ as differ:

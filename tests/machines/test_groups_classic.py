@@ -220,12 +220,25 @@ def test_a_full_group_takes_no_more():
     assert desk.answer(desk.join(version=3)) is None  # a place was free until the other is back
 
 
+def test_who_finds_the_group_full_is_not_waited_for_any_longer():
+    desk = Desk(group_max_size=2)
+    leader, _ = desk.stable(2)
+    desk.leave("m2")
+    here, late = (desk.answer(desk.join()).member_id for _ in range(2))
+    again = desk.join(leader, version=3)
+    desk.join(here)
+    assert desk.answer(desk.join(late)).code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    desk.leave(here)
+    assert [m.member_id for m in desk.answer(again).members] == [leader]
+
+
 def test_syncs_and_heartbeats_that_are_refused(desk):
     leader, follower = desk.stable(2)
     assert desk.answer(desk.sync("who", 2)).code == ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.answer(desk.sync(leader, 1)).code == ErrorCode.ILLEGAL_GENERATION
     assert desk.answer(desk.sync(leader, 2, protocol="other")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert desk.answer(desk.sync(leader, 2, protocol_type="other")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert desk.answer(desk.sync(leader, 2, protocol="")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert desk.answer(desk.sync(leader, 2, group="")).code == ErrorCode.INVALID_GROUP_ID
     assert desk.heartbeat(leader, 3) == ErrorCode.ILLEGAL_GENERATION
     assert desk.heartbeat("who", 2) == ErrorCode.UNKNOWN_MEMBER_ID

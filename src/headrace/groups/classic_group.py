@@ -75,6 +75,9 @@ class ClassicGroup(ClassicOffsets):
         member_id, instance_id, roster = request.member_id, request.group_instance_id, self.roster
         preparing = self.state is State.PREPARING_REBALANCE
         if not self.is_empty and not roster.has_room(member_id, settings.max_size, preparing=preparing):
+            self._forget_pending(member_id)  # nobody waits for it any longer
+            if member_id in roster.members:
+                self._remove(roster.members[member_id])
             return Outcome(JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
         if not roster.speaks(request):
             return Outcome(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
@@ -236,8 +239,7 @@ class ClassicGroup(ClassicOffsets):
             return code
         if request.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        agreed = (self.protocol_type, self.protocol)
-        if (request.protocol_type or self.protocol_type, request.protocol or self.protocol) != agreed:
+        if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if self.state is State.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS

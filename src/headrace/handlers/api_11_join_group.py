@@ -26,15 +26,13 @@ _FIRST_WITH_SKIP_ASSIGNMENT = 9
 
 def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> Any:
     client_id = context.client_id or ""
-    session_timeout_ms = milliseconds(request.session_timeout)
-    rebalance_timeout_ms = milliseconds(request.rebalance_timeout)
     join = JoinRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         client_id=client_id,
         client_host=context.client_host,
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=rebalance_timeout_ms if rebalance_timeout_ms >= 0 else session_timeout_ms,
+        session_timeout_ms=milliseconds(request.session_timeout),
+        rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         new_member_id=f"{request.group_instance_id or client_id}-{uuid.uuid4()}",
