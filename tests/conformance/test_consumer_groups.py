@@ -111,6 +111,14 @@ def test_partitions_are_handed_over_when_they_have_been_given_up(world: World, g
     wait_until(lambda: first.follow().assignment == held, PATIENCE_S, "all again", ASK_AGAIN_S)
 
 
+def test_as_many_ask_for_one_assignor_as_for_the_other(world: World, group_id: str) -> None:
+    topic = world.topic(partitions=2)
+    ConsumerMember(world, group_id).join(topic, server_assignor="range")
+    assert describe(world, group_id).assignor_name == "range"
+    ConsumerMember(world, group_id).heartbeat(topic, epoch=0, server_assignor="uniform")
+    assert describe(world, group_id).assignor_name == "uniform"
+
+
 def test_an_answer_that_was_lost(world: World, group_id: str) -> None:
     topic = world.topic(partitions=2)
     member = ConsumerMember(world, group_id).join(topic)

@@ -10,6 +10,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer_protocol import read_assignment, read_subscription, write_assignment
 from headrace.groups.consumer_state import ConsumerState
+from headrace.groups.consumer_step import preferred_assignor
 from headrace.groups.records import (
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
@@ -96,6 +97,13 @@ def test_the_assignor_that_most_ask_for(desk):
         desk.consume(member_id, 0, ["t", "u"], assignor="uniform" if member_id == "m" else "range")
     target = {member_id: desk.by_name(own) for member_id, own in state(desk).target.items()}
     assert target == {"m": {"t": [0, 1], "u": [0]}, "n": {"t": [2], "u": [1]}, "o": {"t": [3], "u": [2]}}
+
+
+@pytest.mark.parametrize("votes", [["range", "uniform"], ["uniform", "range"], [None]])
+def test_the_first_of_the_assignors_that_as_many_ask_for(desk, votes):
+    for number, assignor in enumerate(votes):
+        desk.consume(f"m{number}", 0, ["t"], assignor=assignor)
+    assert preferred_assignor(state(desk).members.values(), ("uniform", "range")) == "uniform"
 
 
 def test_a_regular_expression_follows_the_topics(desk):

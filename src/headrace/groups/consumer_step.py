@@ -198,6 +198,6 @@ class MemberStep:
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: tuple[str, ...]) -> str:
-    """The assignor that most members ask for; the first of those that may be asked for when nobody does."""
-    votes = Counter(member.server_assignor for member in members if member.server_assignor in assignors)
-    return max((*votes,), key=votes.__getitem__, default=None) or assignors[0]
+    """The assignor that most members ask for; of several, the first of those that may be asked for."""
+    votes = Counter(member.server_assignor for member in members)
+    return max(assignors, key=votes.__getitem__)
