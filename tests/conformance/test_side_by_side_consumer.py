@@ -94,7 +94,10 @@ class Conversation:
         if not all(seat.connection.has_response(LATE_S) for seat in seats):
             self.said.append(f"{who} is answered by only one: {have}")
             raise Differs(who)
-        self.both(f"{who} is answered", lambda side: side.received(who))
+        found = {side: side.received(who) for side in self.sides}
+        leaders = {side.name_of(side.seat(who).answer.leader) for side in self.sides if side.seat(who).answer}
+        self.chosen_otherwise |= len(leaders) > 1  # of a classic group that has just become one
+        self.both(f"{who} is answered", found.__getitem__)
 
     def describe(self) -> None:
         """Describe the group."""
@@ -427,7 +430,7 @@ class Settling(Conversation):
         self.regexes = rng.random() < 0.5
         self.wanted: set[tuple[tuple[str, ...], str]] = set()
         super().__init__(worlds, rng)
-        self.most_topics = 3
+        self.most_topics, self.assignor = 3, rng.choice([None, "uniform", "range"])
 
     def some_partitions(self) -> int:
         return self.rng.randint(1, 9)
@@ -440,7 +443,7 @@ class Settling(Conversation):
         rng = self.rng
         joins = who not in self.sides[0].seats
         fields: dict[str, Any] = {
-            "instance_id": self.instances[who], "server_assignor": rng.choice([None, "uniform", "range", "range"]),
+            "instance_id": self.instances[who], "server_assignor": self.assignor,
             "subscribed_topic_names": rng.choice([self.names, self.names, self.subscription()]),
             "subscribed_topic_regex": "",
         }  # fmt: skip
