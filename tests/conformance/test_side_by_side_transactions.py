@@ -300,7 +300,8 @@ class Conversation(BothBrokers):
         following = written[-1] if written else 0
         if (who.number, place) in self.refused or self.chance(0.8):
             return following
-        return self.rng.choice([0, 1, following + 1, following + 3, -1, MAX_SEQUENCE, *written, *written, *written])
+        after = [(following + more) & MAX_SEQUENCE for more in (1, 3)]
+        return self.rng.choice([0, 1, *after, -1, MAX_SEQUENCE, *written, *written, *written])
 
     def produce(self) -> None:
         """One batch for each of some partitions."""
@@ -364,6 +365,8 @@ class Conversation(BothBrokers):
             written = self.written.setdefault((who.number, place), [(who.epoch, sequence)])
             if written[-1] == (who.epoch, sequence):
                 written.append((who.epoch, (sequence + count) & MAX_SEQUENCE))
+            elif written[-1][0] == who.epoch and who.number >= 0:
+                self.tainted.add((who.number, place))  # sent again
             elif written[-1][0] != who.epoch:
                 written += [(who.epoch, sequence), (who.epoch, sequence + count)]
         elif who.number >= 0:
