@@ -515,3 +515,14 @@ def test_commits_of_a_transaction_are_no_heartbeats():
     assert desk.commit(member_id=member, generation_id=1, transactional=True) == (ErrorCode.NONE,)
     desk.pass_ms(6_000)
     assert state(desk) == "Empty"
+
+
+def test_another_session_timeout_of_a_static_member_counts_from_its_first_heartbeat():
+    desk = Desk()
+    desk.stable(1, instance="one", session_timeout_ms=30_000)
+    back = desk.answer(desk.join(instance="one", session_timeout_ms=6_000)).member_id
+    desk.pass_ms(29_999)
+    assert state(desk) == "Stable"
+    assert desk.heartbeat(back, 1, instance="one") == ErrorCode.NONE
+    desk.pass_ms(6_000)
+    assert state(desk) == "Empty"

@@ -138,8 +138,8 @@ class ClassicGroup(ClassicOffsets):
         self._answer_sync(member, SyncReply(ErrorCode.FENCED_INSTANCE_ID), now_ms)
         self._timers.cancel(SESSION, member.member_id)
         self.roster.rename(member, request)
+        self._restart_session(member, now_ms)  # as long as it was so far: another timeout counts from a heartbeat on
         self._update(member, request, ticket)
-        self._restart_session(member, now_ms)
         if self.state is not State.STABLE or self.roster.select_protocol() != self.protocol:
             return self._parked(self._rebalance(now_ms))
         member.join_ticket = None
