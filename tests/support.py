@@ -24,6 +24,7 @@ COMMON_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "1000",
     "log.retention.ms": "-1",  # many records of tests are of 1970, and a check of what is too old may come at any time
+    "offsets.retention.check.interval.ms": "86400000",  # Kafka forgets empty groups then, whatever a test does
     "offsets.topic.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
     "group.share.assignment.interval.ms": "0",
