@@ -232,9 +232,7 @@ class Conversation:
         version, metadata = rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9]), rng.choice([0, 1, 1])
         if self.instances[who]:
             version = max(version, 5)
-        protocols = rng.choice([["range"], ["range"], ["range", "roundrobin"], ["roundrobin", "range"], ["roundrobin"]])
-        if rng.random() < 0.85:
-            protocols = ["range"]
+        protocols = ["range"] if rng.random() < 0.95 else ["roundrobin"]
         topics = self.names if rng.random() < 0.9 else self.subscription()
         fields: dict[str, Any] = {"protocol_type": "connect"} if rng.random() < 0.03 else {}
         fields |= {"session_timeout": self.silence_ms, "rebalance_timeout": self.patience_ms}
