@@ -234,11 +234,9 @@ class ClassicGroup(ClassicOffsets):
         return self._assign(dict(request.assignments), now_ms)
 
     def _check_sync(self, request: SyncRequest) -> ErrorCode:
-        code = self.roster.check(request.member_id, request.group_instance_id)
+        code = self._check(request.member_id, request.group_instance_id, request.generation_id)
         if code:
             return code
-        if request.generation_id != self.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
         if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if self.state is State.PREPARING_REBALANCE:
@@ -263,13 +261,15 @@ class ClassicGroup(ClassicOffsets):
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int) -> ErrorCode:
         """A member is alive; REBALANCE_IN_PROGRESS asks it to join again."""
-        code = self.roster.check(member_id, instance_id)
+        code = self._check(member_id, instance_id, generation_id)
         if code:
             return code
-        if generation_id != self.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
         self._restart_session(self.roster.members[member_id], now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else ErrorCode.NONE
+
+    def _check(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        code = self.roster.check(member_id, instance_id)
+        return ErrorCode.ILLEGAL_GENERATION if not code and generation_id != self.generation_id else code
 
     def leave(self, leavers: Sequence[MemberIdentity], now_ms: int) -> Outcome[GroupRecord, LeaveReply]:
         """Members go; their places are given to the others at once. The reply has a code for each."""
@@ -290,20 +290,16 @@ class ClassicGroup(ClassicOffsets):
         return Outcome(tuple(codes), records, self._drain())
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int, *, transactional: bool = False
+        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int, transactional: bool
     ) -> ErrorCode:
         """Whether offsets may be committed. A member's commit counts as a heartbeat, unless it is a transaction's."""
         if generation_id < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID  # an administrator, while members are at work
-        code = self.roster.check(member_id, instance_id)
-        if code:
+        code = self._check(member_id, instance_id, generation_id)
+        if code or transactional:  # the producer may be another: the member has other ways to say that it lives
             return code
-        if generation_id != self.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
-        if transactional:  # who reads and who writes for it may be two: the reader has other ways to say that it lives
-            return ErrorCode.NONE
         if self.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._restart_session(self.roster.members[member_id], now_ms)

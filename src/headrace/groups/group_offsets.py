@@ -83,8 +83,7 @@ class GroupOffsets:
         if anonymous:
             return _NONE
         if isinstance(group, ClassicGroup):
-            who = member.member_id, member.group_instance_id, generation_id
-            return group.check_commit(*who, now_ms, transactional=transactional)
+            return group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms, transactional)
         knows_epochs = says_group_unknown or transactional
         return group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
 
