@@ -82,6 +82,11 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
+def forget_admins() -> None:
+    """Close the clients of brokers that have ended: they knock at ports that somebody else may have by then."""
+    admin.cache_clear()
+
+
 @contextlib.contextmanager
 def topic(broker: Broker, partitions: int = 1) -> Iterator[str]:
     """A topic for one measurement, deleted after it."""

@@ -20,7 +20,18 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.alone import ALONE, Cost
-from bench.measurements import IDLE_CPU, IDLE_MEMORY, MEASUREMENTS, START_UP, Broker, Metric, Scale, hold, start_up
+from bench.measurements import (
+    IDLE_CPU,
+    IDLE_MEMORY,
+    MEASUREMENTS,
+    START_UP,
+    Broker,
+    Metric,
+    Scale,
+    forget_admins,
+    hold,
+    start_up,
+)
 from bench.report import Result, show, show_costs, write
 from tests.peer import KafkaPeer, jars
 from tests.support import HeadraceProcess
@@ -138,6 +149,7 @@ class Run:
         finally:
             for broker in brokers.values():
                 broker.stop()
+            forget_admins()
 
     def measure(self, brokers: dict[str, Broker], name: str) -> None:
         measurement = MEASUREMENTS[name]
@@ -166,6 +178,7 @@ class Run:
                     self.say(f"{result.metric.name}: {name} {value:.4g} {result.metric.unit}")
             finally:
                 broker.stop()
+                forget_admins()
         self.results += results
 
     def alone(self, name: str) -> None:
