@@ -17,9 +17,10 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kio.index import load_request_schema
 
+from tests.conformance.both import fitted
 from tests.conformance.side_by_side import told
 from tests.conformance.world import PATIENCE_S, Topic, World
-from tests.raw import CONTROL, TRANSACTIONAL, Connection, fields_of
+from tests.raw import CONTROL, TRANSACTIONAL, Connection
 
 STRANGER = 987_654_321
 """A producer id that nobody has."""
@@ -73,12 +74,12 @@ class Side:
 
     def answer(self, api_key: int, version: int, **fields: Any) -> Any:
         """The answer as it comes, with what is this broker's own."""
-        asked = self.fitting(load_request_schema(api_key, version), fields)
+        asked = fitted(load_request_schema(api_key, version), self.own(fields))
         return self.world.connection.ask(api_key, version, **asked)
 
     def send_unacknowledged(self, api_key: int, version: int, **fields: Any) -> str:
         """Send what is not answered: "closed" when the broker closes the connection over it."""
-        asked = self.fitting(load_request_schema(api_key, version), fields)
+        asked = fitted(load_request_schema(api_key, version), self.own(fields))
         if self._unacknowledged is None:
             self._unacknowledged = self.world.connect()
         try:
@@ -91,19 +92,13 @@ class Side:
         self._unacknowledged = None
         return "closed"
 
-    def fitting(self, message_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the values that a version of a message has, down to its parts."""
-        parts, found = fields_of(message_class), {}
-        for name, value in values.items():
-            if name not in parts:
-                continue
-            (part, _), value = parts[name], value(self) if callable(value) else value
-            if part is not None and isinstance(value, list):
-                value = [self.fitting(part, one) for one in value]
-            elif isinstance(value, list):
-                value = [one(self) if callable(one) else one for one in value]
-            found[name] = value
-        return found
+    def own(self, value: Any) -> Any:
+        """A value in a request, as it is for this side."""
+        if callable(value):
+            return value(self)
+        if isinstance(value, Mapping):
+            return {name: self.own(one) for name, one in value.items()}
+        return [self.own(one) for one in value] if isinstance(value, list) else value
 
     def plain(self, value: Any) -> Any:
         """An answer as dicts, lists and numbers."""

@@ -22,7 +22,6 @@ from .share_group import ShareGroup
 Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 
 NO_MEMBER = MemberIdentity("")
-_NONE = ErrorCode.NONE
 
 
 class GroupOffsets:
@@ -74,14 +73,13 @@ class GroupOffsets:
         :param transactional: as part of a transaction, where a producer need not say which member it commits for
         """
         group = self.groups.get(group_id)
-        anonymous = transactional and generation_id < 0 and member == NO_MEMBER
         if isinstance(group, ShareGroup):
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group is None:
             unknown = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
-            return _NONE if generation_id < 0 else unknown
-        if anonymous:
-            return _NONE
+            return ErrorCode.NONE if generation_id < 0 else unknown
+        if transactional and generation_id < 0 and member == NO_MEMBER:
+            return ErrorCode.NONE
         if isinstance(group, ClassicGroup):
             return group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms, transactional)
         knows_epochs = says_group_unknown or transactional

@@ -1,8 +1,7 @@
 """DescribeGroups (15), versions 0-6: classic groups with their members.
 
 A group that does not exist, or is of another type, is described as "Dead"; version 6 says so with an error too
-(KIP-1043). Subscriptions are shown while the group is stable, assignments also while
-its members join again.
+(KIP-1043). Subscriptions are shown while the group is stable, assignments also while its members join again.
 """
 
 from __future__ import annotations
