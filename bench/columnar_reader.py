@@ -14,8 +14,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.spark.log_reader import ARROW_SCHEMA, OffsetRange, read
 from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.reader.log_reader import ARROW_SCHEMA, OffsetRange, read
 from tests.support import HeadraceProcess, unique
 
 PARTITIONS = 4
@@ -24,7 +24,7 @@ _CHUNK_RECORDS = 2000
 
 
 def columnar(bootstrap_servers: str, topic: str, records: int) -> None:
-    """`headrace.spark.log_reader`."""
+    """`headrace.spark.reader.log_reader`."""
     ranges = [OffsetRange(topic, partition, 0, records // PARTITIONS) for partition in range(PARTITIONS)]
     assert sum(batch.num_rows for batch in read(KafkaOptions(bootstrap_servers), ranges)) == records
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.share.records import SharePartitionKey, StateBatch
 
 STEP = 10  # records that each update finishes

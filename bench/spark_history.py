@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from bench.spark_application import session
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Outcome
 from headrace.spark import history

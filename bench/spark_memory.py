@@ -32,9 +32,9 @@ from pyspark.sql import SparkSession
 from bench import spark_history, spark_ordered, spark_share
 from bench.driver_memory import PARTS, Driver
 from bench.spark_application import session, start
-from headrace.spark import history_run
-from headrace.spark.advice import Bounds
-from headrace.spark.group_history import Period
+from headrace.spark.history import run as history_run
+from headrace.spark.history.advice import Bounds
+from headrace.spark.history.group_history import Period
 from headrace.spark.option_parsing import KafkaOptions
 from tests.spark.application import SHORT_LIVED
 from tests.support import HeadraceProcess, unique

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
-from headrace.spark.ordered_executor import OrderedPartition, read_unordered
-from headrace.spark.ordered_source import OrderedDataSource, OrderedStreamReader
+from headrace.spark.ordered.executor import OrderedPartition, read_unordered
+from headrace.spark.ordered.source import OrderedDataSource, OrderedStreamReader
 from tests.support import unique
 
 TOPICS = 2

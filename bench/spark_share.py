@@ -27,9 +27,9 @@ from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
 from headrace.client import AcquiredRange
-from headrace.spark.executor import SharePartition, read, split
-from headrace.spark.options import ShareOptions
-from headrace.spark.share_source import ShareDataSource
+from headrace.spark.share.executor import SharePartition, read, split
+from headrace.spark.share.options import ShareOptions
+from headrace.spark.share.source import ShareDataSource
 from tests.support import unique
 
 PARTITIONS = 16

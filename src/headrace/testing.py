@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from headrace import Broker
+    from . import Broker
 
 
 @pytest.fixture

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.spark.share_source import ShareDataSource as DefaultSource
+from headrace.spark.share.source import ShareDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

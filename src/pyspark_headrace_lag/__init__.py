@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.spark.lag_source import LagDataSource as DefaultSource
+from headrace.spark.lag.source import LagDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.spark.ordered_source import OrderedDataSource as DefaultSource
+from headrace.spark.ordered.source import OrderedDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

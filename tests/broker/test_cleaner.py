@@ -10,15 +10,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headrace.broker import cleaner, config_changes, metrics_page
+from headrace.broker import cleaner
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config import changes as config_changes
+from headrace.broker.config.broker_config import Config
+from headrace.broker.metrics import page as metrics_page
 from headrace.errors import ErrorCode
 from headrace.groups.records import CommittedOffset, OffsetCommit
-from headrace.log.batch import build, headers, records
 from headrace.log.cleaner import CleaningStopped, Pace
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
+from headrace.protocol.record_batch import build, headers, records
 
 T = TypeVar("T")
 CONFIG = {"log.cleaner.backoff.ms": "10", "offsets.topic.num.partitions": "1"}

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import headrace
-from headrace.broker.config import ConfigError
+from headrace.broker.config.broker_config import ConfigError
 
 
 def produce(servers: str, *values: bytes) -> None:

@@ -15,9 +15,9 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 
 from headrace.broker import catalog
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.handlers import RequestContext, handler
-from headrace.log.batch import Marker
+from headrace.protocol.record_batch import Marker
 from tests.raw import batch
 
 PARTITIONS = 3

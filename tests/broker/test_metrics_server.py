@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Broker
-from headrace.broker import metrics_server
+from headrace.broker.metrics import server as metrics_server
 from tests.support import answers, wait_until
 
 

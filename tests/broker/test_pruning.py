@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import internal_logs
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
+from headrace.coordinators import loader as internal_logs
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ShareCoordinator
 

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import headrace
-from headrace import varint
 from headrace.broker import limits
+from headrace.protocol import varint
 from tests import raw
 
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)

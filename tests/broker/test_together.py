@@ -11,15 +11,20 @@ from typing import Any
 import pytest
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
-from headrace.broker.together import Command, Later
+from headrace.broker.config.broker_config import Config
+from headrace.coordinators.commit_batcher import Command, Later
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.records import OffsetCommit
 from headrace.handlers import RequestContext, handler
 from headrace.hashing import internal_partition
-from headrace.log import batch, segment
+from headrace.log import segment
 from headrace.outcome import Outcome
-from headrace.wire.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from headrace.protocol import record_batch as batch
+from headrace.protocol.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 CONTEXT = RequestContext(9, "c", "/127.0.0.1", 1, "h", 1)
 PARTITIONS = 3

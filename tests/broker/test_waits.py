@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from headrace.broker.waits import Waits
+from headrace.broker.long_polls import Waits
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.client_options import client_config, client_options, connection_settings, must_answer
+from headrace.cli.client_options import (
+    client_config,
+    client_options,
+    connection_settings,
+    must_answer,
+)
 from headrace.cli.errors import BadUsage, Failure
 
 

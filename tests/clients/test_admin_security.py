@@ -14,10 +14,10 @@ from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import ClientError, ShareConsumer
 from headrace.client.settings import settings
-from headrace.spark import lag_source
-from headrace.spark.lag_options import LagOptions
-from headrace.spark.log_reader import OffsetRange, read
+from headrace.spark.lag import source as lag_source
+from headrace.spark.lag.options import LagOptions
 from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.reader.log_reader import OffsetRange, read
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 from tests.secure_kafka import LOGIN, NAME, PASSWORD, SecureKafka
 from tests.support import wait_until

@@ -18,11 +18,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import Cluster
-from headrace.spark.columns import Records
-from headrace.spark.group_records import COMMIT, GROUP, MEMBER, MEMBER_LEFT, OFFSETS_TOPIC, UNREADABLE, events
-from headrace.spark.group_settings import settle
+from headrace.spark.history.group_records import (
+    COMMIT,
+    GROUP,
+    MEMBER,
+    MEMBER_LEFT,
+    OFFSETS_TOPIC,
+    UNREADABLE,
+    events,
+)
 from headrace.spark.option_parsing import SourceError
-from headrace.spark.ordered_progress import check_group
+from headrace.spark.ordered.progress import check_group
+from headrace.spark.reader.columns import Records
+from headrace.spark.share.group_settings import settle
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce
 from tests.clients.test_java_streams import App
 from tests.support import unique, wait_until

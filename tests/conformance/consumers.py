@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.groups.consumer_protocol import read_assignment
+from headrace.protocol.consumer_protocol import read_assignment
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 

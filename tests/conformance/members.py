@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.log import batch as log_batch
+from headrace.protocol import record_batch as log_batch
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Group, Topic, outcome
 from tests.support import wait_until
 

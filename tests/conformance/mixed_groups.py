@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from headrace.groups.consumer_protocol import read_assignment, write_assignment
+from headrace.protocol.consumer_protocol import read_assignment, write_assignment
 from tests.conformance.classic import subscription
 from tests.conformance.world import COORDINATOR_IS_COMING, PATIENCE_S, Group, Topic, World, outcome
 from tests.raw import Connection

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import ErrorCode
-from headrace.serial import Reader
+from headrace.protocol.serial import Reader
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.raw import batch
 from tests.support import unique, wait_until

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.groups.consumer_protocol import write_assignment
+from headrace.protocol.consumer_protocol import write_assignment
 from tests.conformance.classic import ClassicGroup
 from tests.conformance.consumers import ASK_AGAIN_S, ClassicConsumer, ConsumerMember, assigned, commit, describe
 from tests.conformance.world import OK, PATIENCE_S, World, outcome

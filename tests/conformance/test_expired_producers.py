@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from headrace.log import batch
+from headrace.protocol import record_batch as batch
 from tests.conformance.producers import Transactional, describe_producers, fetch, list_transactions
 from tests.conformance.world import OK, PATIENCE_S, Topic, World
 from tests.support import unique, wait_until

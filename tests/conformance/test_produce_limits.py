@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headrace.log.batch import header_at
+from headrace.protocol.record_batch import header_at
 from tests.conformance.world import OK, Topic, World, outcome
 from tests.raw import batch
 

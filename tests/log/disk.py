@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.log.batch import NO_SEQUENCE, build, headers, records
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.protocol.record_batch import NO_SEQUENCE, build, headers, records
 
 NOW = 1_800_000_000_000
 TOPIC_ID = uuid.UUID(int=77)

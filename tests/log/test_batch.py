@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log.batch import (
+from headrace.protocol.compression import LZ4, SNAPPY
+from headrace.protocol.record_batch import (
     HEADER_BYTES,
     CorruptBatch,
     build,
@@ -18,7 +19,6 @@ from headrace.log.batch import (
     seal,
     whole_batches,
 )
-from headrace.log.compression import LZ4, SNAPPY
 
 small_bytes = st.none() | st.binary(max_size=40)
 record = st.tuples(

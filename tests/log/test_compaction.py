@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from headrace.log import segment, swap
 from headrace.log.aborted_transactions import AbortedTransaction
-from headrace.log.batch import (
+from headrace.log.cleanable import cleanable
+from headrace.log.cleaner import CleaningStopped, Pace, Round, clean
+from headrace.log.compaction import AbortedLookup, Compactor, LastOfProducer, LatestOffsets
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import (
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
@@ -27,10 +31,6 @@ from headrace.log.batch import (
     marker_in,
     records,
 )
-from headrace.log.cleanable import cleanable
-from headrace.log.cleaner import CleaningStopped, Pace, Round, clean
-from headrace.log.compaction import AbortedLookup, Compactor, LastOfProducer, LatestOffsets
-from headrace.log.partition_log import PartitionLog
 from tests.log.disk import NOW, TOPIC_ID, Disk, put, values
 
 HOUR = 3_600_000

@@ -16,9 +16,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.errors import Refusal
 from headrace.log import cleaner, files, segment, swap
-from headrace.log.batch import TRANSACTIONAL_BIT, Marker, build, headers, marker_in, records
 from headrace.log.cleanable import cleanable
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import (
+    TRANSACTIONAL_BIT,
+    Marker,
+    build,
+    headers,
+    marker_in,
+    records,
+)
 from tests.log.disk import NOW, Disk, put
 
 KEYS = [None, *(b"key-%d" % n for n in range(6))]

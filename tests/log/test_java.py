@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.batch import build
+from headrace.protocol.record_batch import build
 from tests.log.disk import NOW, Disk, put
 
 LIBS = Path(os.environ.get("KAFKA_LIBS") or Path.home() / ".cache" / "kafka-4.3.1")

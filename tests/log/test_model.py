@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import build, headers, records
+from headrace.protocol.record_batch import build, headers, records
 from tests.log.disk import NOW, Disk, put
 
 PRODUCER = 42

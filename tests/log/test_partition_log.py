@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import build, header_at, headers, seal
 from headrace.log.index import OffsetIndex, TimeIndex
+from headrace.protocol.record_batch import build, header_at, headers, seal
 from tests.log.disk import NOW, Disk, batch, put, values
 
 HOUR = 3_600_000

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from headrace.log import segment as segment_module
-from headrace.log.batch import build
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import DirectoryInUse, LogDirectory
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import build
 from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
 
 FIRST = "t-0/00000000000000000000"

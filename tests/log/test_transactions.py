@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransaction
-from headrace.log.batch import TRANSACTIONAL_BIT, Marker, build, headers, marker_in
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build, headers, marker_in
 from tests.log.disk import NOW, Disk
 
 COMMIT, ABORT = Marker(commit=True, coordinator_epoch=3), Marker(commit=False, coordinator_epoch=3)

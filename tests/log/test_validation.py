@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import build, header_at, records, seal
+from headrace.protocol.record_batch import build, header_at, records, seal
 from tests.log.disk import NOW, Disk, batch, put
 
 GOOD = batch(b"value")

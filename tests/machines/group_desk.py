@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from headrace.errors import Refusal
-from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
-from headrace.groups.consumer_member import ConsumerHeartbeat
+from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
+from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
-from headrace.groups.offsets import NO_RETENTION, commit_record
+from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import SharedTopic
-from headrace.groups.share_heartbeat import LEAVE_EPOCH, ShareHeartbeat
+from headrace.groups.share.heartbeat import LEAVE_EPOCH, ShareHeartbeat
 
 NAMESPACE = UUID(int=7)
 

@@ -18,10 +18,10 @@ from kio.schema.describe_topic_partitions.v0 import request as pages_request
 from kio.schema.metadata.v13 import request as metadata_request
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import RequestContext, handler
-from headrace.log import batch
+from headrace.protocol import record_batch as batch
 
 CONTEXT = RequestContext(0, "test", "/127.0.0.1", 1, "broker.example", 9092)
 MINUTE = timedelta(minutes=1)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.record_search import FIRST_BYTES, PartitionSearch
-from headrace.log.batch import (
+from headrace.protocol.compression import compress
+from headrace.protocol.record_batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
@@ -22,8 +23,7 @@ from headrace.log.batch import (
     header_at,
     seal,
 )
-from headrace.log.compression import compress
-from headrace.log.varints import encoded, sized
+from headrace.protocol.record_varints import encoded, sized
 
 T0 = 1_700_000_000_000
 

@@ -10,7 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.admin import AdminClient
 from headrace.admin.translation import kafka_error
-from headrace.client import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
+from headrace.client import (
+    ApiMissing,
+    AuthenticationFailed,
+    ClientError,
+    ConnectionFailed,
+    RequestRefused,
+)
 from headrace.client.security import PLAINTEXT, Sasl
 from headrace.client.settings import UnsupportedSetting, from_java, librdkafka_config, settings
 

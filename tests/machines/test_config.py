@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.config import TOPIC_SYNONYMS, Config, ConfigError
-from headrace.broker.config_keys import ConfigKey, InvalidValue, config_keys, render
+from headrace.broker.config.broker_config import TOPIC_SYNONYMS, Config, ConfigError
+from headrace.broker.config.keys import ConfigKey, InvalidValue, config_keys, render
 from headrace.errors import ErrorCode
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "headrace"

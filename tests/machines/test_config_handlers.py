@@ -13,7 +13,7 @@ from kio.schema.incremental_alter_configs.v1 import request as incremental_reque
 from kio.schema.list_config_resources.v1 import request as list_request
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import RequestContext, handler
 

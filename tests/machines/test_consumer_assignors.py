@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.consumer_assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform
+from headrace.groups.consumer.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform
 
 A, B, C = (UUID(int=i) for i in range(1, 4))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.consumer_regex import MAX_PROGRAM, InvalidRegex, Regex
+from headrace.groups.consumer.regex import MAX_PROGRAM, InvalidRegex, Regex
 
 ATOMS = st.sampled_from(
     ["a", "b", ".", r"\.", "[ab]", "[^a]", "[a-c-]", r"\w", r"\D", "(?:ab)", "(a|b)", "^", "$", r"\b"]

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.assignors import assign_simple, share_out
+from headrace.groups.share.assignors import assign_simple, share_out
 
 
 def loads(target):

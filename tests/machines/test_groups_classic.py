@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.groups.classic_member import JoinedMember, MemberIdentity
+from headrace.groups.classic.member import JoinedMember, MemberIdentity
 from tests.machines.group_desk import Desk, durable
 
 

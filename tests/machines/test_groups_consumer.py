@@ -7,10 +7,9 @@ import struct
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.classic_member import JoinRequest, MemberIdentity, SyncRequest
-from headrace.groups.consumer_protocol import read_assignment, read_subscription, write_assignment
-from headrace.groups.consumer_state import ConsumerState
-from headrace.groups.consumer_step import preferred_assignor
+from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
+from headrace.groups.consumer.state import ConsumerState
+from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import (
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
@@ -18,7 +17,8 @@ from headrace.groups.records import (
     MemberState,
     ResolvedRegex,
 )
-from headrace.groups.share_topics import topics_hash
+from headrace.groups.topics import topics_hash
+from headrace.protocol.consumer_protocol import read_assignment, read_subscription, write_assignment
 from tests.machines.group_desk import Desk
 
 

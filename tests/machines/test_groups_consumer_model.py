@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.classic_member import MemberIdentity
+from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import MemberState
 from tests.machines.group_desk import Desk, durable
 

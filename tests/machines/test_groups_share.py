@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.share_heartbeat import ShareHeartbeat
+from headrace.groups.share.heartbeat import ShareHeartbeat
 from tests.machines.group_desk import Desk, durable
 
 

@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.groups.group_offsets import NO_MEMBER
-from headrace.groups.offset_expiration import MAX_TOMBSTONES, PORTION
-from headrace.groups.offsets import commit_record
+from headrace.groups.offsets.committed import commit_record
+from headrace.groups.offsets.expiration import MAX_TOMBSTONES, PORTION
+from headrace.groups.offsets.service import NO_MEMBER
 from headrace.outcome import Position
 from tests.machines.group_desk import Desk, durable
 

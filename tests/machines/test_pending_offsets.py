@@ -7,8 +7,8 @@ from itertools import count, permutations
 
 import pytest
 
-from headrace.broker.config import Config
-from headrace.groups.offsets import CommittedOffsets
+from headrace.broker.config.broker_config import Config
+from headrace.groups.offsets.committed import CommittedOffsets
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Position
 

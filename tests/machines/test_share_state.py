@@ -22,7 +22,12 @@ from headrace.share.records import (
     decode,
     encode,
 )
-from headrace.share.share_state import COLD_SNAPSHOTS_AT_ONCE, ReadState, ShareCoordinator, StateSummary
+from headrace.share.share_state import (
+    COLD_SNAPSHOTS_AT_ONCE,
+    ReadState,
+    ShareCoordinator,
+    StateSummary,
+)
 from headrace.share.snapshots import Snapshots
 
 TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.errors import ErrorCode
-from headrace.log import batch as log_batch
+from headrace.protocol import record_batch as log_batch
 
 from .clients import Member
 from .shelf import Partition

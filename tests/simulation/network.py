@@ -13,7 +13,7 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from headrace.broker.connection import Connection
-from headrace.wire.frames import SIZE
+from headrace.protocol.frames import SIZE
 
 from .power import Machine, Power, PowerCut
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Catalog
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.broker.server import Listener, Server
 from headrace.log.segment import Segment
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import share_group_state
 from headrace.broker.broker import Broker
-from headrace.broker.dead_letters import DeadLetters
-from headrace.broker.share_partitions import SharePartitions
+from headrace.coordinators import share_state_recovery as share_group_state
+from headrace.coordinators.dead_letters import DeadLetters
+from headrace.coordinators.share_partitions import SharePartitions
 from headrace.log import partition_log, recovery
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerState

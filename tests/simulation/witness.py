@@ -15,9 +15,9 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from headrace.broker.share_partitions import LEADER_EPOCH
+from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode
-from headrace.log import batch as log_batch
+from headrace.protocol import record_batch as log_batch
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE, GAP, REJECT, RELEASE, RENEW
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ReadState

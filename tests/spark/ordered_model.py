@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.spark.ordered_plan import Inputs, TopicPartition
+from headrace.spark.ordered.plan import Inputs, TopicPartition
 from headrace.tasks import OrderedMerge, Readiness
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.spark.ordered_executor import OrderedPartition
-from headrace.spark.ordered_options import OrderedOptions
-from headrace.spark.ordered_source import JsonOffsets, OrderedReader, OrderedStreamReader
+from headrace.spark.ordered.executor import OrderedPartition
+from headrace.spark.ordered.options import OrderedOptions
+from headrace.spark.ordered.source import JsonOffsets, OrderedReader, OrderedStreamReader
 from tests.spark.ordered_topics import Place, Topics
 
 

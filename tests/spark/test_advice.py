@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.advice import (
+from headrace.spark.history.advice import (
     GONE,
     NO_PROGRESS,
     SILENT,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log import batch
-from headrace.log.batch import Marker
-from headrace.spark.batches import Batches, Wanted
-from headrace.spark.columns import decode
+from headrace.protocol import record_batch as batch
+from headrace.protocol.record_batch import Marker
+from headrace.spark.reader.batches import Batches, Wanted
+from headrace.spark.reader.columns import decode
 
 HEADER = st.tuples(st.text(max_size=100), st.none() | st.binary(max_size=100))
 RECORD = st.tuples(

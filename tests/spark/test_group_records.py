@@ -12,7 +12,6 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import serial
 from headrace.groups import record_schemas
 from headrace.groups.records import (
     AssignmentEpoch,
@@ -30,9 +29,9 @@ from headrace.groups.records import (
     ShareGroupMetadata,
     ShareMember,
 )
+from headrace.protocol import serial
 from headrace.share import records as share_records
-from headrace.spark.columns import Records
-from headrace.spark.group_records import (
+from headrace.spark.history.group_records import (
     COMMIT,
     COMMIT_DELETED,
     GROUP,
@@ -46,8 +45,9 @@ from headrace.spark.group_records import (
     UNREADABLE,
     events,
 )
-from headrace.spark.history_source import split
-from headrace.spark.log_reader import OffsetRange
+from headrace.spark.history.source import split
+from headrace.spark.reader.columns import Records
+from headrace.spark.reader.log_reader import OffsetRange
 
 Pair = tuple[bytes, bytes | None]
 TOPIC_ID = UUID(int=2**127 + 5)

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from headrace.cli.main import main
-from headrace.spark import history_report
-from headrace.spark.advice import GONE, NO_PROGRESS, SILENT, Advice, Bounds
-from headrace.spark.group_history import Period
-from headrace.spark.group_records import COMMIT, COMMIT_DELETED, GROUP_DELETED, SHARE_STATE
-from headrace.spark.history_run import Report, Target, run
-from headrace.spark.history_source import GroupHistoryReader
+from headrace.spark.history import report as history_report
+from headrace.spark.history.advice import GONE, NO_PROGRESS, SILENT, Advice, Bounds
+from headrace.spark.history.group_history import Period
+from headrace.spark.history.group_records import COMMIT, COMMIT_DELETED, GROUP_DELETED, SHARE_STATE
+from headrace.spark.history.run import Report, Target, run
+from headrace.spark.history.source import GroupHistoryReader
 from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import (
     PATIENCE_S,

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from headrace.admin import AdminClient
 from headrace.client.group_requests import ListedGroup
 from headrace.client.lag_rows import LagRow
-from headrace.spark.lag_options import DEFAULT_GROUPS_PER_TASK, LagOptions
-from headrace.spark.lag_source import LagDataSource, LagStreamReader, plan, record_batch
+from headrace.spark.lag.options import DEFAULT_GROUPS_PER_TASK, LagOptions
+from headrace.spark.lag.source import LagDataSource, LagStreamReader, plan, record_batch
 from headrace.spark.option_parsing import SourceError
 from tests.clients.confluent import PATIENCE_S, create_topic
 from tests.spark.conftest import Batches, finish
@@ -192,7 +192,7 @@ def test_groups_are_divided_into_tasks_by_coordinator(
     async def listed(*_: object) -> tuple[list[ListedGroup], list[str]]:
         return [ListedGroup(f"g{number}", "share", "share", "Empty", 1) for number in range(7)], ["beware"] * 30
 
-    monkeypatch.setattr("headrace.spark.lag_source.wanted_groups", listed)
+    monkeypatch.setattr("headrace.spark.lag.source.wanted_groups", listed)
     options = LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "groupsPerTask": "3"})
     with caplog.at_level(logging.WARNING, "headrace.spark"):
         tasks = plan(options)

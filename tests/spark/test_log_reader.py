@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headrace.spark.fetching import Piece
-from headrace.spark.log_reader import (
+from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.reader.fetching import Piece
+from headrace.spark.reader.log_reader import (
     ARROW_SCHEMA,
     ARROW_SCHEMA_WITH_HEADERS,
     LogReader,
@@ -22,7 +23,6 @@ from headrace.spark.log_reader import (
     ReadOptions,
     read,
 )
-from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
 from tests.support import HeadraceProcess
 

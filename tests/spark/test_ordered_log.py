@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from headrace.spark.log_reader import OffsetRange
-from headrace.spark.ordered_executor import TaskWork, read
-from headrace.spark.ordered_log import BrokerLog
-from headrace.spark.ordered_options import OrderedOptions
-from headrace.spark.ordered_plan import Inputs, Offsets, Pacing, plan
-from headrace.spark.ordered_positions import all_partitions, tasks_of
+from headrace.spark.ordered.executor import TaskWork, read
+from headrace.spark.ordered.log import BrokerLog
+from headrace.spark.ordered.options import OrderedOptions
+from headrace.spark.ordered.plan import Inputs, Offsets, Pacing, plan
+from headrace.spark.ordered.positions import all_partitions, tasks_of
+from headrace.spark.reader.log_reader import OffsetRange
 from tests.spark.ordered_topics import Place, Topics
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from headrace.spark.option_parsing import SourceError
-from headrace.spark.ordered_source import OrderedDataSource
+from headrace.spark.ordered.source import OrderedDataSource
 from tests.spark.ordered_query import Query, batch
 from tests.spark.ordered_topics import Topics
 from tests.support import unique

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from headrace.spark import SourceError
-from headrace.spark.ordered_options import Bound, OrderedOptions
-from headrace.spark.ordered_tally import Desk, Tally, Totals, report
+from headrace.spark.ordered.options import Bound, OrderedOptions
+from headrace.spark.ordered.task_reports import Desk, Tally, Totals, report
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "weather, flights"}
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.spark import ordered_plan
-from headrace.spark.ordered_merge import ChunkMerge
-from headrace.spark.ordered_plan import Inputs, Pacing, TopicPartition, plan, slices
+from headrace.spark.ordered import plan as ordered_plan
+from headrace.spark.ordered.merge import ChunkMerge
+from headrace.spark.ordered.plan import Inputs, Pacing, TopicPartition, plan, slices
 from headrace.tasks import OrderedMerge
 from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 

@@ -10,10 +10,11 @@ from confluent_kafka import Consumer
 
 from headrace.client import ShareConsumer
 from headrace.client.offset_commits import committed_offsets
-from headrace.spark import SourceError, ordered_progress
-from headrace.spark.log_reader import Link
+from headrace.spark import SourceError
 from headrace.spark.option_parsing import KafkaOptions
-from headrace.spark.ordered_progress import GroupProgress, check_group
+from headrace.spark.ordered import progress as ordered_progress
+from headrace.spark.ordered.progress import GroupProgress, check_group
+from headrace.spark.reader.log_reader import Link
 from tests.spark.ordered_topics import Topics
 from tests.support import wait_until
 

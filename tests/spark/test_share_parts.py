@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client import AcknowledgeType, AcquiredRange
-from headrace.spark import SourceError, rendezvous
-from headrace.spark.acknowledge import spans
-from headrace.spark.executor import split
-from headrace.spark.options import ShareOptions
+from headrace.spark import SourceError
+from headrace.spark.share import report_server as rendezvous
+from headrace.spark.share.executor import split
+from headrace.spark.share.options import ShareOptions
+from headrace.spark.share.outcomes import spans
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "kafka.group.id": "g", "subscribe": "a, b"}
 

@@ -24,10 +24,10 @@ import kio.schema.share_acknowledge.v2.request as acks
 import kio.schema.share_fetch.v2.request as fetches
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import RequestContext, handler
-from headrace.log import batch
+from headrace.protocol import record_batch as batch
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary
 

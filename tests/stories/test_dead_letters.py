@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.dead_letters import DeadLetterCounts
+from headrace.coordinators.dead_letters import DeadLetterCounts
 from headrace.errors import ErrorCode, Refusal
-from headrace.log import batch
-from headrace.log.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol import record_batch as batch
+from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from tests.stories.share_stage import GROUP, Stage, stage, story
 
@@ -409,7 +409,7 @@ async def test_without_a_prefix_any_name_will_do():
 
 
 def test_the_queue_may_not_be_an_internal_topic():
-    from headrace.broker.config import Config
+    from headrace.broker.config.broker_config import Config
 
     refusal = Config().validate("group", "errors.deadletterqueue.topic.name", "__consumer_offsets")
     assert refusal == Refusal(

@@ -11,13 +11,13 @@ import kio.schema.share_group_heartbeat.v1.request as heartbeats
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.broker import metrics_walk
 from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
-from headrace.broker.metrics_page import page
+from headrace.broker.metrics import scrape as metrics_walk
+from headrace.broker.metrics.page import page
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.group_offsets import NO_MEMBER
-from headrace.groups.offsets import NO_RETENTION, commit_record
-from headrace.groups.share_group import ShareGroup
+from headrace.groups.offsets.committed import NO_RETENTION, commit_record
+from headrace.groups.offsets.service import NO_MEMBER
+from headrace.groups.share.group import ShareGroup
 from headrace.handlers import RequestContext, handler
 from headrace.log.partition_log import PartitionLog
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW

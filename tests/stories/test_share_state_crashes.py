@@ -13,7 +13,7 @@ from kio.schema.delete_share_group_offsets.v0 import request as deletes
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
 from headrace.broker.broker import Broker, StorageError
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.handlers import RequestContext, handler
 from headrace.log.partition_log import PartitionLog
 from headrace.share.records import SharePartitionKey

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import Config
+from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import commit_record
-from headrace.log.batch import TRANSACTIONAL_BIT, build
+from headrace.groups.classic.member import MemberIdentity
+from headrace.groups.offsets.committed import commit_record
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS
 

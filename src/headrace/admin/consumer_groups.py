@@ -29,7 +29,14 @@ from headrace.client.group_requests import (
 )
 from headrace.errors import ErrorCode
 
-from .requests import ask_for_one, by_topic, coordinator, not_mentioned, operations, partitions_by_topic
+from .requests import (
+    ask_for_one,
+    by_topic,
+    coordinator,
+    not_mentioned,
+    operations,
+    partitions_by_topic,
+)
 from .results import ConsumerGroupDescription, MemberDescription
 
 _UPGRADED = {0: False, 1: True}

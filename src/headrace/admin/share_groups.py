@@ -17,7 +17,12 @@ from headrace.client.group_requests import asking_for_share_offsets, describe_sh
 
 from . import requests
 from .requests import ask_for_one, by_topic, not_mentioned, operations, partitions_by_topic
-from .results import ShareGroupDescription, ShareGroupListing, ShareMemberDescription, SharePartitionOffsetInfo
+from .results import (
+    ShareGroupDescription,
+    ShareGroupListing,
+    ShareMemberDescription,
+    SharePartitionOffsetInfo,
+)
 from .translation import kafka_error
 
 OffsetsOfGroup = Mapping[TopicPartition, SharePartitionOffsetInfo]

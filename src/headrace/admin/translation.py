@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.client import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
+from headrace.client import (
+    ApiMissing,
+    AuthenticationFailed,
+    ClientError,
+    ConnectionFailed,
+    RequestRefused,
+)
 from headrace.errors import ErrorCode
 
 

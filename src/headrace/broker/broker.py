@@ -20,24 +20,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from headrace.coordinators import loader as internal_logs
+from headrace.coordinators.registry import Machines
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
-from headrace.log import batch
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.outcome import Completion, Coordinator, Outcome, Position, make
+from headrace.protocol import record_batch as batch
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
-from . import internal_logs
 from .catalog import Catalog, Topic
 from .cleaner import Cleaner
-from .config import Config
+from .config.broker_config import Config
 from .fetch_sessions import FetchSessions
 from .flusher import Flusher
 from .limits import EXPIRE_RETRY_MS, max_open_files
-from .machines import Machines
-from .metrics import Metrics
-from .waits import Waits
+from .long_polls import Waits
+from .metrics.registry import Metrics
 
 log = logging.getLogger("headrace.broker")
 
@@ -120,7 +120,7 @@ class Broker(Machines):
 
     def _finish_interrupted(self) -> None:
         if self.is_made("share_state") or (self.is_made("groups") and self.groups.share_groups()):
-            from . import share_group_state
+            from headrace.coordinators import share_state_recovery as share_group_state
 
             share_group_state.settle(self)
         if self.is_made("transactions"):

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from headrace.log.batch import CorruptBatch
+from headrace.coordinators import loader as internal_logs
 from headrace.log.cleanable import Cleanable, cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import CorruptBatch
 
-from . import internal_logs
 from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES
 
 if TYPE_CHECKING:

@@ -17,16 +17,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from headrace import handlers
+from headrace.coordinators.commit_batcher import Later
 from headrace.errors import ErrorCode, StorageError
 from headrace.handlers import APIS, CloseConnection, Heads, RequestContext
 from headrace.handlers.api_18_api_versions import supported
-from headrace.wire.frames import SIZE, BadFrame, RequestHeader, request_header
-from headrace.wire.messages import Codec, codec
-from headrace.wire.refusals import refuse_all
-from headrace.wire.versions import Adapted, adapt
+from headrace.protocol.frames import SIZE, BadFrame, RequestHeader, request_header
+from headrace.protocol.messages import Codec, codec
+from headrace.protocol.refusals import refuse_all
+from headrace.protocol.versions import Adapted, adapt
 
 from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES
-from .together import Later
 
 if TYPE_CHECKING:
     from .server import Server

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .broker import Broker
-from .config import Config
+from .config.broker_config import Config
 from .server import Listener, Server
 
 

@@ -5,7 +5,7 @@ partitions that it wants added, changed or forgotten. The answers have only part
 no connection: it lasts until the client ends it or others need its place.
 
 A partition of a session is either *pending*, to be looked at by the next Fetch, or nobody has to look at it: there is
-nothing to read, the client has been told so, and :class:`~headrace.broker.waits.Waits` will say when something happens
+nothing to read, the client has been told so, and :class:`~headrace.broker.long_polls.Waits` will say when something happens
 to its log. So a Fetch costs what the pending partitions cost, however many the session has.
 """
 
@@ -19,7 +19,7 @@ from uuid import UUID
 from headrace.errors import ErrorCode, Refusal
 
 from .limits import FETCH_SESSION_EVICTION_MS, MAX_FETCH_SESSION_PARTITIONS
-from .waits import Waits
+from .long_polls import Waits
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0

@@ -9,14 +9,14 @@ from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from headrace.wire.frames import SIZE
+from headrace.protocol.frames import SIZE
 
 from .broker import Broker
 from .connection import Connection, Listener
 from .limits import MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
 
 if TYPE_CHECKING:
-    from .metrics_server import MetricsServer
+    from .metrics.server import MetricsServer
 
 __all__ = ["Listener", "Server"]
 
@@ -74,8 +74,8 @@ class Server:
         :returns: the port
         :raises OSError: when the address is in use or cannot be bound
         """
-        from .metrics_page import page  # most brokers do without, and start sooner
-        from .metrics_server import MetricsServer
+        from .metrics.page import page  # most brokers do without, and start sooner
+        from .metrics.server import MetricsServer
 
         self._metrics_server = MetricsServer(lambda: page(self.broker))
         await self._metrics_server.start(host, port)

@@ -24,7 +24,7 @@ from headrace.client import (
 )
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.spans import Span, normalize, subtract
-from headrace.log.batch import CorruptBatch, headers, records
+from headrace.protocol.record_batch import CorruptBatch, headers, records
 
 from .client_options import client_config, client_options, connection_settings
 from .errors import BadUsage, Failure

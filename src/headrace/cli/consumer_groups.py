@@ -11,7 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from headrace.groups.consumer_regex import InvalidRegex, Regex
+from headrace.groups.consumer.regex import InvalidRegex, Regex
 
 from .errors import BadUsage, Failure
 from .group_options import (

@@ -25,7 +25,7 @@ from .tables import Column, as_json, table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.history_run import GroupHistory, Report
+    from headrace.spark.history.run import GroupHistory, Report
 
 POINTS = 60
 """Of the series, unless ``--step`` says otherwise."""
@@ -111,8 +111,10 @@ def run(options: Namespace) -> int:
 
 
 def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, int, int]) -> Report:
-    from headrace.spark import group_history, history_report, history_run
-    from headrace.spark.advice import Bounds
+    from headrace.spark.history import group_history
+    from headrace.spark.history import report as history_report
+    from headrace.spark.history import run as history_run
+    from headrace.spark.history.advice import Bounds
     from headrace.spark.option_parsing import KafkaOptions, SourceError
 
     servers = config.pop("bootstrap.servers")
@@ -233,7 +235,7 @@ def _table(groups: Any) -> str:
 
 
 def _row(group: GroupHistory) -> tuple[object, ...]:
-    from headrace.spark.history_report import eta, seconds, short, stall_summary
+    from headrace.spark.history.report import eta, seconds, short, stall_summary
 
     advice = group.advice
     limited = f" ({advice.limited_by}; {advice.wanted} wanted)" if advice.limited_by else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
-from headrace.broker.config import Config, ConfigError
+from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Listener, Server
 from headrace.log.log_directory import DirectoryInUse

@@ -14,7 +14,13 @@ from headrace.tasks import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
 
 from .errors import ConnectionFailed
 from .lag_consumer import LagConsumer, PartitionName
-from .ordered_topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config, explained
+from .ordered_topics import (
+    InvalidTopics,
+    check_co_partitioned,
+    checked_topics,
+    consumer_config,
+    explained,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from headrace.log.batch import (
+from headrace.protocol.record_batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
@@ -20,7 +20,7 @@ from headrace.log.batch import (
     marker_in,
     opened,
 )
-from headrace.log.varints import varint
+from headrace.protocol.record_varints import varint
 
 FIRST_BYTES = 4 * 1024
 """What is asked for at first: the header of a batch, or all of a small one."""
@@ -170,7 +170,7 @@ class PartitionSearch:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """As :func:`headrace.log.varints.varint`, faster for the numbers of one or two bytes that most are."""
+    """As :func:`headrace.protocol.record_varints.varint`, faster for the numbers of one or two bytes that most are."""
     low = data[position]
     if low < 0x80:
         return (low >> 1) ^ -(low & 1), position + 1

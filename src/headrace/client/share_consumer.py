@@ -18,7 +18,14 @@ from .errors import ClientError, ConnectionFailed, RequestRefused, error_name
 from .security import PLAINTEXT, Security
 from .share_node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
 from .share_session import ShareMembership, TopicIdPartition, TopicPartition
-from .share_types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode, FetchLimits
+from .share_types import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquiredRange,
+    AcquireMode,
+    FetchLimits,
+)
 from .spans import Span
 
 _log = logging.getLogger(__name__)

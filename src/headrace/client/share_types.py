@@ -77,7 +77,7 @@ class Acquired:
 
     :param ranges: what was acquired
     :param data: per (topic, partition) the record batches that hold them, in Kafka's format, as the broker sent them:
-        they may hold records before and after the acquired ones. :func:`headrace.log.batch.records` reads them
+        they may hold records before and after the acquired ones. :func:`headrace.protocol.record_batch.records` reads them
     :param complete: False when a broker did not answer or answered with an error: there may be more to acquire
     """
 

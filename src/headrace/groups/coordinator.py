@@ -15,14 +15,22 @@ from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
 
-from . import consumer_classic, record_schemas
-from .classic_group import ClassicGroup
-from .classic_member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
-from .consumer_group import ConsumerGroup
-from .consumer_groups import ConsumerGroups
+from . import record_schemas
+from .classic.group import ClassicGroup
+from .classic.member import (
+    JoinReply,
+    JoinRequest,
+    LeaveReply,
+    MemberIdentity,
+    SyncReply,
+    SyncRequest,
+)
+from .consumer import classic_members as consumer_classic
+from .consumer.group import ConsumerGroup
+from .consumer.service import ConsumerGroups
 from .deadlines import OFFSETS, TimerKey
-from .group_offsets import GroupOffsets
-from .offset_expiration import PAUSE_MS, OffsetExpiration
+from .offsets.expiration import PAUSE_MS, OffsetExpiration
+from .offsets.service import GroupOffsets
 from .records import (
     ConsumerGroupMetadata,
     ConsumerGroupRecord,
@@ -41,8 +49,8 @@ from .settings import (
     TopicCatalog,
     Topics,
 )
-from .share_group import ShareGroup
-from .share_heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
+from .share.group import ShareGroup
+from .share.heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 
 
 class GroupListing(NamedTuple):

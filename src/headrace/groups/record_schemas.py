@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headrace.serial import (
+from headrace.protocol.serial import (
     NO_TAGS,
     Reader,
     array,
@@ -28,7 +28,7 @@ from headrace.serial import (
     tagged,
 )
 
-from .consumer_schemas import (
+from .consumer.schemas import (
     read_consumer_assignment,
     read_consumer_epoch,
     read_consumer_member,

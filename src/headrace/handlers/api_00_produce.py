@@ -15,17 +15,28 @@ from kio.schema.produce.v13.response import BatchIndexAndErrorMessage
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT, header_at
 from headrace.log.partition_log import PartitionLog
-from headrace.log.validation import MAGIC_POSITION, RefusedRecords, check_client_batch, check_first, check_one
-from headrace.transactions.producer import NO_PRODUCER_ID, Producer
-from headrace.wire.produce import (
+from headrace.log.validation import (
+    MAGIC_POSITION,
+    RefusedRecords,
+    check_client_batch,
+    check_first,
+    check_one,
+)
+from headrace.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_LOW_BYTE,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    header_at,
+)
+from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 
 from . import CloseConnection, RequestContext
 

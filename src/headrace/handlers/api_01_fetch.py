@@ -13,9 +13,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
 from headrace.errors import Refusal
-from headrace.wire.fetch import FetchRequest, FetchResponse
-from headrace.wire.messages import NO_THROTTLE
-from headrace.wire.versions import TopicIds
+from headrace.protocol.fetch import FetchRequest, FetchResponse
+from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.versions import TopicIds
 
 from . import RequestContext
 from .fetches import FullFetch, SessionFetch, response

@@ -17,7 +17,7 @@ from kio.schema.list_offsets.v11.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import PartitionLog
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

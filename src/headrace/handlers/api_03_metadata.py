@@ -19,10 +19,10 @@ from kio.schema.metadata.v13.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
-from headrace.broker.config import NODE_ID
-from headrace.broker.topic_rules import INTERNAL_TOPICS, name_refusal, new_name_refusal
+from headrace.broker.config.broker_config import NODE_ID
+from headrace.broker.config.topic_rules import INTERNAL_TOPICS, name_refusal, new_name_refusal
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.broker.together import Command, Later
+from headrace.coordinators.commit_batcher import Command, Later
 from headrace.errors import ErrorCode
-from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import NO_RETENTION, commit_record
+from headrace.groups.classic.member import MemberIdentity
+from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.outcome import Outcome
-from headrace.wire.offset_commit import (
+from headrace.protocol.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,

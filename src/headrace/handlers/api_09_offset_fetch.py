@@ -22,8 +22,8 @@ from kio.schema.offset_fetch.v10.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.offsets import TopicOffsets
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.offsets.committed import TopicOffsets
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -13,7 +13,7 @@ from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinator
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -14,8 +14,8 @@ from kio.schema.join_group.v9.request import JoinGroupRequest
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 
 from headrace.broker.broker import Broker
-from headrace.groups.classic_member import JoinReply, JoinRequest
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.classic.member import JoinReply, JoinRequest
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 from .group_requests import decide_parked, milliseconds

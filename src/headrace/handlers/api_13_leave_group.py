@@ -13,8 +13,8 @@ from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberRespons
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.classic_member import MemberIdentity
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.classic.member import MemberIdentity
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

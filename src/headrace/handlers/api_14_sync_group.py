@@ -12,8 +12,8 @@ from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.classic_member import SyncReply, SyncRequest
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.classic.member import SyncReply, SyncRequest
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 from .group_requests import decide_parked

@@ -11,9 +11,9 @@ from kio.schema.describe_groups.v6.response import DescribedGroup, DescribedGrou
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.classic_group import ClassicGroup
-from headrace.groups.classic_member import State
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.member import State
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

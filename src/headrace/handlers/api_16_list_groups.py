@@ -7,7 +7,7 @@ from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -18,7 +18,7 @@ from kio.schema.api_versions.v4.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import APIS, RequestContext
 

@@ -10,11 +10,11 @@ from kio.schema.create_topics.v7.response import CreatableTopicConfigs, Creatabl
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
-from headrace.broker.described_configs import describe_topic
+from headrace.broker.config.described import describe_topic
+from headrace.broker.config.topic_rules import INTERNAL_TOPICS, new_name_refusal, partition_count
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
-from headrace.broker.topic_rules import INTERNAL_TOPICS, new_name_refusal, partition_count
 from headrace.errors import ErrorCode, Refusal
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -12,7 +12,7 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
 from headrace.errors import ErrorCode, Refusal
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -11,7 +11,7 @@ from kio.schema.delete_records.v2.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

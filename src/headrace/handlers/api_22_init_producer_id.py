@@ -13,8 +13,8 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .group_requests import milliseconds

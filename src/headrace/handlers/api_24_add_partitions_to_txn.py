@@ -19,8 +19,8 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .transaction_requests import error_code

@@ -9,8 +9,8 @@ from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .transaction_requests import error_code

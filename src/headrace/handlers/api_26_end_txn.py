@@ -13,8 +13,8 @@ from kio.schema.end_txn.v5.response import EndTxnResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .transaction_requests import error_code

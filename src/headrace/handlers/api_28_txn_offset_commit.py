@@ -17,11 +17,11 @@ from kio.schema.txn_offset_commit.v5.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.classic_member import MemberIdentity
-from headrace.groups.offsets import commit_record
+from headrace.groups.classic.member import MemberIdentity
+from headrace.groups.offsets.committed import commit_record
 from headrace.groups.records import OffsetCommit
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -11,9 +11,9 @@ from kio.schema.describe_configs.v4.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import NODE_ID
-from headrace.broker.config_changes import BROKER, GROUP, TOPIC
-from headrace.broker.described_configs import (
+from headrace.broker.config.broker_config import NODE_ID
+from headrace.broker.config.changes import BROKER, GROUP, TOPIC
+from headrace.broker.config.described import (
     TYPES,
     DescribedConfig,
     describe_all_brokers,
@@ -21,9 +21,9 @@ from headrace.broker.described_configs import (
     describe_group,
     describe_topic,
 )
-from headrace.broker.topic_rules import name_refusal
+from headrace.broker.config.topic_rules import name_refusal
 from headrace.errors import ErrorCode, Refusal
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -9,7 +9,7 @@ from kio.schema.alter_configs.v2.request import AlterableConfig, AlterConfigsReq
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
 
 from headrace.broker.broker import Broker
-from headrace.broker.config_changes import Change, Operation, Plan, replacement
+from headrace.broker.config.changes import Change, Operation, Plan, replacement
 
 from . import RequestContext
 from .config_requests import alter_each

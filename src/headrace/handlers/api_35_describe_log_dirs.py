@@ -16,7 +16,7 @@ from kio.schema.describe_log_dirs.v5.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -9,10 +9,10 @@ from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, C
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
+from headrace.broker.config.topic_rules import growth_refusal
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
-from headrace.broker.topic_rules import growth_refusal
 from headrace.errors import ErrorCode, Refusal
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -7,11 +7,11 @@ from typing import Any
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
-from headrace.broker import share_group_state
 from headrace.broker.broker import Broker
+from headrace.coordinators import share_state_recovery as share_group_state
 from headrace.errors import ErrorCode
-from headrace.groups.share_group import ShareGroup
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.share.group import ShareGroup
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

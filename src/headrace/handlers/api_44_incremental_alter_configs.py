@@ -12,7 +12,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.config_changes import Change, Plan, increment
+from headrace.broker.config.changes import Change, Plan, increment
 
 from . import RequestContext
 from .config_requests import alter_each

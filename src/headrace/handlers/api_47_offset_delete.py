@@ -17,7 +17,7 @@ from kio.schema.offset_delete.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -6,9 +6,9 @@ from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import NODE_ID
+from headrace.broker.config.broker_config import NODE_ID
 from headrace.errors import ErrorCode, Refusal
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -12,8 +12,8 @@ from kio.schema.describe_producers.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.log.batch import NO_SEQUENCE
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.record_batch import NO_SEQUENCE
 
 from . import RequestContext
 

@@ -16,8 +16,8 @@ from kio.schema.describe_transactions.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.records import Transaction
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .transaction_requests import state_name

@@ -7,9 +7,9 @@ from kio.schema.list_transactions.v2.response import ListTransactionsResponse, T
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.consumer_regex import InvalidRegex, Regex
+from headrace.groups.consumer.regex import InvalidRegex, Regex
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.records import State, Transaction
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .transaction_requests import state_name

@@ -18,8 +18,8 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.consumer_member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 from .group_requests import duration, milliseconds

@@ -19,10 +19,10 @@ from kio.schema.consumer_group_describe.v1.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.consumer_group import ConsumerGroup
-from headrace.groups.consumer_step import preferred_assignor
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import ConsumerAssignment
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

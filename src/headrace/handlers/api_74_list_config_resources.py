@@ -9,10 +9,10 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import NODE_ID
-from headrace.broker.config_changes import BROKER, GROUP, TOPIC
+from headrace.broker.config.broker_config import NODE_ID
+from headrace.broker.config.changes import BROKER, GROUP, TOPIC
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -18,10 +18,10 @@ from kio.schema.describe_topic_partitions.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.broker.config import NODE_ID
-from headrace.broker.topic_rules import name_refusal
+from headrace.broker.config.broker_config import NODE_ID
+from headrace.broker.config.topic_rules import name_refusal
 from headrace.errors import ErrorCode
-from headrace.wire.messages import NO_THROTTLE
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 from .api_03_metadata import LEADER_EPOCH

@@ -12,14 +12,14 @@ from typing import Any
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 from kio.schema.share_group_heartbeat.v1.response import Assignment, ShareGroupHeartbeatResponse, TopicPartitions
 
-from headrace.broker import share_group_state
 from headrace.broker.broker import Broker
+from headrace.coordinators import share_state_recovery as share_group_state
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.share_group import ShareGroup
-from headrace.groups.share_heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
-from headrace.groups.share_topics import Partitions
+from headrace.groups.share.group import ShareGroup
+from headrace.groups.share.heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
+from headrace.groups.topics import Partitions
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.records import UNKNOWN
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 

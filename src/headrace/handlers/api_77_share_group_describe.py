@@ -13,8 +13,8 @@ from kio.schema.share_group_describe.v1.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.share_group import ShareGroup
-from headrace.wire.messages import NO_THROTTLE
+from headrace.groups.share.group import ShareGroup
+from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -25,12 +25,12 @@ from kio.schema.share_fetch.v2.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
-from headrace.broker.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
-from headrace.broker.share_partitions import LEADER_EPOCH
+from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
+from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge, milliseconds

@@ -22,12 +22,12 @@ from kio.schema.share_acknowledge.v2.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.share_partitions import LEADER_EPOCH
+from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.acknowledgement import AcknowledgementBatch
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, ShareSession
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 

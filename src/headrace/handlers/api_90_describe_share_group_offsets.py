@@ -22,10 +22,10 @@ from kio.schema.describe_share_group_offsets.v1.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.share_group import ShareGroup
+from headrace.groups.share.group import ShareGroup
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 

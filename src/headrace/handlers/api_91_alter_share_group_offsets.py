@@ -17,12 +17,12 @@ from kio.schema.alter_share_group_offsets.v0.response import (
     AlterShareGroupOffsetsResponseTopic,
 )
 
-from headrace.broker import share_group_state
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
+from headrace.coordinators import share_state_recovery as share_group_state
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.share_state import NOT_HOSTED
-from headrace.wire.messages import NO_THROTTLE
 
 from . import RequestContext
 

@@ -14,16 +14,16 @@ from struct import Struct
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Catalog, Topic
 from headrace.broker.limits import MAX_COMMIT_HEADS
-from headrace.broker.together import Command, Later
+from headrace.coordinators.commit_batcher import Command, Later
 from headrace.errors import ErrorCode
-from headrace.groups.classic_member import MemberIdentity
+from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
 from headrace.outcome import Outcome, make
-from headrace.wire import offset_commit
-from headrace.wire.frames import SIZE, correlation_bytes, request_header
-from headrace.wire.messages import Codec, codec
-from headrace.wire.offset_commit import (
+from headrace.protocol import offset_commit
+from headrace.protocol.frames import SIZE, correlation_bytes, request_header
+from headrace.protocol.messages import Codec, codec
+from headrace.protocol.offset_commit import (
     API_KEY,
     FIRST_BY_HAND,
     OffsetCommitRequest,
@@ -40,7 +40,7 @@ class _Known:
     """What does not vary.
 
     :ivar start: api and version
-    :ivar behind: as of :class:`headrace.wire.offset_commit.Head`
+    :ivar behind: as of :class:`headrace.protocol.offset_commit.Head`
     :ivar places: of the offsets: group id, topic name, partition
     :ivar granted: what the answer is before and behind its correlation id when no partition is refused
     """

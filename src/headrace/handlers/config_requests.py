@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.config_changes import Plan, Resource, alter
-from headrace.wire.messages import NO_THROTTLE
+from headrace.broker.config.changes import Plan, Resource, alter
+from headrace.protocol.messages import NO_THROTTLE
 
 
 def alter_each(broker: Broker, request: Any, plan: Callable[[Any], Plan], response: Any, resource_response: Any) -> Any:

@@ -11,11 +11,16 @@ from typing import Any
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION_ID, CachedPartition, FetchSession, TopicKey
+from headrace.broker.fetch_sessions import (
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    CachedPartition,
+    FetchSession,
+    TopicKey,
+)
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import offset_ranges
 from headrace.log.partition_log import PartitionLog
-from headrace.wire.fetch import (
+from headrace.protocol.fetch import (
     NOT_DIVERGING,
     AbortedTransaction,
     EpochEndOffset,
@@ -25,7 +30,8 @@ from headrace.wire.fetch import (
     FetchResponse,
     PartitionData,
 )
-from headrace.wire.versions import TopicIds
+from headrace.protocol.record_batch import offset_ranges
+from headrace.protocol.versions import TopicIds
 
 _READ_COMMITTED = 1
 
@@ -168,7 +174,7 @@ class FullFetch:
         return reading.is_enough
 
     def wait_keys(self) -> Iterable[Hashable]:
-        """What may bring more; see :class:`headrace.broker.waits.Waits`."""
+        """What may bring more; see :class:`headrace.broker.long_polls.Waits`."""
         for topic in self._request.topics:
             for asked in topic.partitions:
                 yield ("log", topic.topic_id, asked.partition)

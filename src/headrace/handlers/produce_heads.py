@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_PRODUCE_HEAD_LENGTHS, MAX_PRODUCE_HEADS
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.wire import produce
-from headrace.wire.frames import SIZE, correlation_bytes, head_bytes, request_header
-from headrace.wire.messages import NO_THROTTLE, codec
+from headrace.protocol import produce
+from headrace.protocol.frames import SIZE, correlation_bytes, head_bytes, request_header
+from headrace.protocol.messages import NO_THROTTLE, codec
+from headrace.protocol.record_batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT
 
 _FIRST_WITH_LOG_START = 5
 """The first version whose answer has all of :data:`_OFFSETS`."""

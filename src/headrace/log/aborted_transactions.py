@@ -16,7 +16,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.log.batch import headers
+from headrace.protocol.record_batch import headers
 
 logger = logging.getLogger("headrace.log")
 

@@ -15,15 +15,23 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
-from headrace.log import aborted_transactions, swap
 from headrace.log.aborted_transactions import AbortedTransaction
-from headrace.log.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, CorruptBatch, has_right_crc, header_at
 from headrace.log.cleanable import Cleanable, cleaned_up_to
 from headrace.log.compaction import AbortedLookup, Compactor, LatestOffsets, last_of_producers
 from headrace.log.files import OpenFiles, fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, scan
+from headrace.protocol.record_batch import (
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatch,
+    has_right_crc,
+    header_at,
+)
+
+from . import aborted_transactions, swap
 
 logger = logging.getLogger("headrace.log")
 

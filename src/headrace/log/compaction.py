@@ -18,7 +18,9 @@ from sys import getsizeof
 from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedTransaction
-from headrace.log.batch import (
+from headrace.log.producer_state import ProducerState
+from headrace.protocol.compression import compress
+from headrace.protocol.record_batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
@@ -31,9 +33,7 @@ from headrace.log.batch import (
     opened,
     seal,
 )
-from headrace.log.compression import compress
-from headrace.log.producer_state import ProducerState
-from headrace.log.varints import put_varint, varint
+from headrace.protocol.record_varints import put_varint, varint
 
 MAX_TIMESTAMP = 2**63 - 1
 

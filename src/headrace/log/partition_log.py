@@ -13,9 +13,15 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log import aborted_transactions, recovery, timestamps
 from headrace.log.aborted_transactions import AbortedTransactions
-from headrace.log.batch import (
+from headrace.log.files import fsync_path
+from headrace.log.log_config import LogConfig
+from headrace.log.producer_state import ProducerState
+from headrace.log.retention import SegmentAge, segments_to_delete
+from headrace.log.segment import Segment
+from headrace.log.segment_list import SegmentList
+from headrace.log.validation import check_client_batch
+from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     NO_PRODUCER_ID,
     BatchHeader,
@@ -24,13 +30,8 @@ from headrace.log.batch import (
     header_at,
     place,
 )
-from headrace.log.files import fsync_path
-from headrace.log.log_config import LogConfig
-from headrace.log.producer_state import ProducerState
-from headrace.log.retention import SegmentAge, segments_to_delete
-from headrace.log.segment import Segment
-from headrace.log.segment_list import SegmentList
-from headrace.log.validation import check_client_batch
+
+from . import aborted_transactions, recovery, timestamps
 
 if TYPE_CHECKING:
     from headrace.log.log_directory import LogDirectory

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransaction
-from headrace.log.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, Marker
-from headrace.log.checksum import crc32c
+from headrace.protocol.checksum import crc32c
+from headrace.protocol.record_batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, Marker
 
 BATCHES_KEPT = 5
 MAX_SEQUENCE = 2**31 - 1

@@ -16,9 +16,11 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.log import aborted_transactions, swap
 from headrace.log.aborted_transactions import AbortedTransactions
-from headrace.log.batch import (
+from headrace.log.files import OpenFiles, replace_file
+from headrace.log.producer_state import ProducerState
+from headrace.log.segment import Segment
+from headrace.protocol.record_batch import (
     EPOCH_AND_MAGIC,
     EPOCH_START,
     HEADER_BYTES,
@@ -27,9 +29,8 @@ from headrace.log.batch import (
     header_at,
     marker_in,
 )
-from headrace.log.files import OpenFiles, replace_file
-from headrace.log.producer_state import ProducerState
-from headrace.log.segment import Segment
+
+from . import aborted_transactions, swap
 
 logger = logging.getLogger("headrace.log")
 

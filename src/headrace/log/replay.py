@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.log.batch import BatchHeader, has_right_crc
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import CorruptLog
 from headrace.log.segment import scan
+from headrace.protocol.record_batch import BatchHeader, has_right_crc
 
 
 class FoundBatch(NamedTuple):

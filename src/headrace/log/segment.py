@@ -11,7 +11,10 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 
-from headrace.log.batch import (
+from headrace.log.files import OpenFiles, fsync_path
+from headrace.log.index import OffsetIndex, TimeIndex
+from headrace.log.log_config import LogConfig
+from headrace.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     NO_TIMESTAMP,
@@ -20,9 +23,6 @@ from headrace.log.batch import (
     header_at,
     whole_batches,
 )
-from headrace.log.files import OpenFiles, fsync_path
-from headrace.log.index import OffsetIndex, TimeIndex
-from headrace.log.log_config import LogConfig
 
 logger = logging.getLogger("headrace.log")
 

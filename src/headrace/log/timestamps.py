@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from headrace.log.batch import LOG_APPEND_TIME_BIT, BatchHeader, CorruptBatch, records
 from headrace.log.segment import Segment
+from headrace.protocol.record_batch import LOG_APPEND_TIME_BIT, BatchHeader, CorruptBatch, records
 
 logger = logging.getLogger("headrace.log")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.batch import (
+from headrace.log.log_config import FOREVER, LogConfig
+from headrace.protocol.checksum import crc32c
+from headrace.protocol.compression import ZSTD
+from headrace.protocol.record_batch import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
@@ -19,9 +22,6 @@ from headrace.log.batch import (
     header_at,
     records,
 )
-from headrace.log.checksum import crc32c
-from headrace.log.compression import ZSTD
-from headrace.log.log_config import FOREVER, LogConfig
 
 MAGIC_POSITION = 16
 LEAST_LENGTH = 14

@@ -8,7 +8,15 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from headrace.share.acknowledgement import GAP, NEXT_STATE, REJECT, RELEASE
-from headrace.share.records import ARCHIVED, AVAILABLE, NO_BACKOFF, Archived, ArchiveReason, StateBatch, StateUpdate
+from headrace.share.records import (
+    ARCHIVED,
+    AVAILABLE,
+    NO_BACKOFF,
+    Archived,
+    ArchiveReason,
+    StateBatch,
+    StateUpdate,
+)
 from headrace.share.settings import ShareSettings
 from headrace.share.spans import Spans
 

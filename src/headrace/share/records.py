@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from headrace import varint
+from headrace.protocol import varint
 
 SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1

@@ -14,7 +14,6 @@ from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
-from headrace.share import records
 from headrace.share.merged_state import ShareState
 from headrace.share.records import (
     UNKNOWN,
@@ -26,6 +25,8 @@ from headrace.share.records import (
     StateBatch,
 )
 from headrace.share.snapshots import Snapshots
+
+from . import records
 
 NOT_HOSTED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 NEGATIVE_PARTITION = Refusal(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")

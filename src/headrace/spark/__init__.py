@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .acknowledge import Acknowledged, acknowledge
-from .group_history import history
-from .history_source import GroupHistorySource
-from .lag_source import LagDataSource
+from .history.group_history import history
+from .history.source import GroupHistorySource
+from .lag.source import LagDataSource
 from .option_parsing import SourceError
-from .ordered_source import OrderedDataSource
-from .share_source import ShareDataSource
+from .ordered.source import OrderedDataSource
+from .share.outcomes import Acknowledged, acknowledge
+from .share.source import ShareDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
 
-from headrace import varint
-from headrace.serial import (
+from headrace.protocol import varint
+from headrace.protocol.serial import (
     NO_TAGS,
     Reader,
     compact_array,

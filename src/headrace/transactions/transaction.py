@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
-from headrace.transactions import records
 from headrace.transactions.producer import (
     EPOCH_PER_TRANSACTION,
     NO_PRODUCER,
@@ -39,6 +38,8 @@ from headrace.transactions.records import (
     Transaction,
     TransactionRecord,
 )
+
+from . import records
 
 MAX_EPOCH = 2**15 - 1
 

@@ -1,0 +1,1 @@
+"""Broker, topic and group configuration."""

@@ -1,0 +1,330 @@
+"""The broker's configuration under Kafka's names, and what it means for a topic or a group.
+
+A broker config has up to three values, the first of which counts: the one set at run time for this broker, the one set
+at run time for all brokers, and the one it was started with. A topic config that a topic does not set has the value of
+its broker synonym (``retention.ms``: ``log.retention.ms``), a group config that of ``group.`` and its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from headrace.errors import Refusal
+from headrace.log.log_config import LogConfig
+
+from . import rules as config_rules
+from .keys import InvalidValue, Value, config_keys, render
+
+NODE_ID = 1
+"""The id of the only node."""
+
+DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
+"""Where a value comes from, in the numbers of DescribeConfigs."""
+
+_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+
+TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+}
+"""For each topic config, the broker configs that it takes its default from, and their unit in its own."""
+
+
+class ConfigError(ValueError):
+    """A configuration that the broker cannot start with; the message is for the user."""
+
+
+class Topic(Protocol):
+    """What is asked of a topic here: its own configs, by name, and whether it holds the state of coordinators."""
+
+    @property
+    def internal(self) -> bool: ...
+    @property
+    def configs(self) -> Mapping[str, str]: ...
+
+
+class ConfigStore(Protocol):
+    """Where configs set at run time are kept: the catalog."""
+
+    def configs(self, kind: str, name: str) -> Mapping[str, str]: ...
+
+
+class _Nothing:
+    def configs(self, kind: str, name: str) -> Mapping[str, str]:
+        return {}
+
+
+class Config:
+    """The configuration of one broker.
+
+    :param overrides: values by Kafka's broker config names, as text
+    :raises ConfigError: for a name that Apache Kafka does not know, or a value that it would refuse
+    """
+
+    without_effect: tuple[str, ...]
+    """The names that were given, that Apache Kafka knows, and that change nothing here."""
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        given = dict(overrides or {})
+        keys = config_keys("broker")
+        ignored = []
+        for name, text in given.items():
+            if name.startswith("listener.name."):
+                ignored.append(name)
+                continue
+            key = keys.get(name)
+            if key is None:
+                raise ConfigError(f"unknown config {name}{_nearest(name)}")
+            try:
+                key.parse(text)
+            except InvalidValue as error:
+                raise ConfigError(str(error)) from None
+            if key.documentation is None:
+                ignored.append(name)
+        self.without_effect = tuple(ignored)
+        self._static = {**given, "node.id": str(NODE_ID), "broker.id": str(NODE_ID)}
+        self._store: ConfigStore = _Nothing()
+        self._values: dict[str, Value | None] = {}
+        self._log_config: LogConfig | None = None
+        refusal = config_rules.broker_refusal(self.value)
+        if refusal is not None:
+            raise ConfigError(refusal)
+
+    # Values of the broker --------------------------------------------------------------------------------------------
+
+    def attach(self, store: ConfigStore) -> None:
+        """Take the configs that are set at run time, for the broker and for groups, from ``store``."""
+        self._store = store
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Have changed broker configs of the store take effect."""
+        self._values.clear()
+        self._log_config = None
+
+    def layers(self, name: str) -> Iterator[tuple[int, str]]:
+        """The values of a broker config as text with where each comes from; the first is the one that counts."""
+        for source, values in (
+            (DYNAMIC_BROKER, self._store.configs("broker", str(NODE_ID))),
+            (DYNAMIC_DEFAULT_BROKER, self._store.configs("broker", "")),
+            (STATIC_BROKER, self._static),
+        ):
+            if name in values:
+                yield source, values[name]
+        default = config_keys("broker")[name].default
+        if default is not None:
+            yield DEFAULT, default
+
+    def value(self, name: str) -> Value | None:
+        """The parsed value of a broker config; None when it has none.
+
+        :raises KeyError: for an unknown name
+        """
+        try:
+            return self._values[name]
+        except KeyError:
+            key = config_keys("broker")[name]
+        text = next((text for _, text in self.layers(name)), None)
+        value = self._values[name] = None if text is None else key.parse(text)
+        return value
+
+    def get_int(self, name: str) -> int:
+        """The value of a broker config that is a whole number and always has a value."""
+        value = self.value(name)
+        assert type(value) is int, name
+        return value
+
+    def get_float(self, name: str) -> float:
+        """The value of a broker config of type DOUBLE."""
+        value = self.value(name)
+        assert isinstance(value, float), name
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        """The value of a broker config of type BOOLEAN."""
+        value = self.value(name)
+        assert isinstance(value, bool), name
+        return value
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        """The value of a broker config of type LIST; empty when it has none."""
+        value = self.value(name)
+        assert value is None or isinstance(value, tuple), name
+        return value or ()
+
+    def get_str(self, name: str) -> str | None:
+        """The value of any broker config as Kafka prints it; None when it has none."""
+        value = self.value(name)
+        return None if value is None else render(value)
+
+    # Topics ----------------------------------------------------------------------------------------------------------
+
+    def _topic_value(self, configs: Mapping[str, str], name: str) -> Value | None:
+        key = config_keys("topic")[name]
+        if name in configs:
+            return key.parse(configs[name])
+        for synonym, unit in TOPIC_SYNONYMS.get(name, ()):
+            value = self.value(synonym)
+            if value is not None:
+                return max(value * unit, -1) if unit > 1 and isinstance(value, int) else value
+        return None if key.default is None else key.parse(key.default)
+
+    def topic_value(self, topic: Topic, name: str) -> str | None:
+        """The value of a topic config for ``topic``, its own or the broker's, as Kafka prints it."""
+        value = self._topic_value(topic.configs, name)
+        return None if value is None else render(value)
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        """What a topic's configuration says to its logs."""
+        if topic.internal:
+            return replace(self._make_log_config(topic.configs), internal=True)
+        if topic.configs:
+            return self._make_log_config(topic.configs)
+        if self._log_config is None:
+            self._log_config = self._make_log_config({})
+        return self._log_config
+
+    def _make_log_config(self, configs: Mapping[str, str]) -> LogConfig:
+        def integer(name: str) -> int:
+            value = self._topic_value(configs, name)
+            assert isinstance(value, int), name
+            return value
+
+        def text(name: str) -> str:
+            value = self._topic_value(configs, name)
+            assert value is not None, name
+            return render(value)
+
+        ratio = self._topic_value(configs, "min.cleanable.dirty.ratio")
+        assert isinstance(ratio, float)
+        return LogConfig(
+            segment_bytes=integer("internal.segment.bytes" if "internal.segment.bytes" in configs else "segment.bytes"),
+            segment_ms=integer("segment.ms"),
+            segment_index_bytes=integer("segment.index.bytes"),
+            index_interval_bytes=integer("index.interval.bytes"),
+            retention_ms=integer("retention.ms"),
+            retention_bytes=integer("retention.bytes"),
+            flush_messages=integer("flush.messages"),
+            flush_ms=integer("flush.ms"),
+            max_message_bytes=integer("max.message.bytes"),
+            message_timestamp_type=text("message.timestamp.type"),
+            message_timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
+            message_timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
+            cleanup_policy=text("cleanup.policy"),
+            min_cleanable_dirty_ratio=ratio,
+            min_compaction_lag_ms=integer("min.compaction.lag.ms"),
+            max_compaction_lag_ms=integer("max.compaction.lag.ms"),
+            delete_retention_ms=integer("delete.retention.ms"),
+            file_delete_delay_ms=integer("file.delete.delay.ms"),
+            producer_id_expiration_ms=self.get_int("producer.id.expiration.ms"),
+        )
+
+    def internal_topic(self, name: str) -> tuple[int, dict[str, str]]:
+        """How many partitions and what configs an internal topic is created with."""
+        if name == "__consumer_offsets":
+            prefix, configs = "offsets.topic", {"cleanup.policy": "compact"}
+        elif name == "__transaction_state":
+            prefix, configs = (
+                "transaction.state.log",
+                {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"},
+            )
+        else:
+            assert name == "__share_group_state", name
+            prefix, configs = "share.coordinator.state.topic", {"cleanup.policy": "delete", "retention.ms": "-1"}
+        segment_bytes = self.get_int(f"{prefix}.segment.bytes")
+        # The broker-level config has no lower bound, the topic config has one: the internal one serves small values.
+        smallest = 1_048_576
+        configs["segment.bytes" if segment_bytes >= smallest else "internal.segment.bytes"] = str(segment_bytes)
+        configs["compression.type"] = "producer"
+        return self.get_int(f"{prefix}.num.partitions"), configs
+
+    # Groups ----------------------------------------------------------------------------------------------------------
+
+    def group_value(self, group_id: str, name: str) -> str:
+        """The value of a group config for a group, its own within the broker's bounds or the broker's, as text."""
+        return render(self._group_value(group_id, name))
+
+    def group_int(self, group_id: str, name: str) -> int:
+        """As :meth:`group_value`, of a config that is a whole number."""
+        value = self._group_value(group_id, name)
+        assert type(value) is int, name
+        return value
+
+    def _group_value(self, group_id: str, name: str) -> Value:
+        override = self._store.configs("group", group_id).get(name)
+        if override is not None:
+            value = config_keys("group")[name].parse(override)
+            return config_rules.capped(name, value, self.value) if type(value) is int else value
+        broker_name = f"group.{name}"
+        if broker_name in config_keys("broker"):
+            default = self.value(broker_name)
+            assert default is not None, broker_name
+            return default
+        key = config_keys("group")[name]
+        assert key.default is not None, name
+        return key.parse(key.default)
+
+    def capped_group_configs(self, group_id: str) -> Iterator[str]:
+        """Of a group's configs those that the broker's bounds, having changed, do not let count, each in a sentence."""
+        for name, text in self._store.configs("group", group_id).items():
+            counting = self._group_value(group_id, name)
+            if type(counting) is int and int(text) != counting:
+                yield f"{name} of group {group_id} is {text}, out of the broker's bounds: {counting} counts"
+
+    # Changes at run time ---------------------------------------------------------------------------------------------
+
+    def refusal(self, kind: str, configs: Mapping[str, str]) -> Refusal | None:
+        """What is wrong with giving a resource of ``kind`` these configs, all of its own that it will then have.
+
+        For a broker, whose configs may be many, only those that are about to be set.
+        """
+        if kind == "broker":
+            return config_rules.broker_change_refusal(configs, self.value)
+        if kind == "topic":
+            return config_rules.topic_refusal(configs)
+        return config_rules.group_refusal(configs, self.value)
+
+    def validate(self, kind: str, name: str, value: str) -> Refusal | None:
+        """What is wrong with a single config, in Kafka's words; None when nothing is."""
+        return self.refusal(kind, {name: value})
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches  # only on the way to an exit
+
+    if name in TOPIC_SYNONYMS:
+        return f": that is a topic config; did you mean {TOPIC_SYNONYMS[name][0][0]}?"
+    near = get_close_matches(name, config_keys("broker"), 1)
+    return f"; did you mean {near[0]}?" if near else ""

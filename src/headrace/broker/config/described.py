@@ -1,0 +1,129 @@
+"""What configs are, and where their values come from: the contents of DescribeConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .broker_config import (
+    DEFAULT,
+    DYNAMIC_DEFAULT_BROKER,
+    STATIC_BROKER,
+    TOPIC_SYNONYMS,
+    Config,
+    Topic,
+)
+from .keys import ConfigKey, config_keys, render
+
+DYNAMIC_TOPIC, GROUP = 1, 8
+"""Where a value comes from, in the numbers of DescribeConfigs; the others are in :mod:`headrace.broker.config.broker_config`."""
+
+TYPES: Mapping[str, int] = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
+"""Config types in the numbers of DescribeConfigs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A value that counts unless one before it in the list does. ``value`` is None when it must not be shown."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """A config with its value.
+
+    :param value: None when it has none, or when it must not be shown
+    :param synonyms: where the value could come from, in the order of precedence; the first one counts
+    """
+
+    key: ConfigKey
+    value: str | None
+    source: int
+    synonyms: tuple[Synonym, ...]
+
+    @property
+    def sensitive(self) -> bool:
+        return self.key.type == "PASSWORD"
+
+
+def _described(key: ConfigKey, value: str | None, synonyms: Iterator[Synonym]) -> DescribedConfig:
+    found = tuple(synonyms)
+    if key.type == "PASSWORD":
+        value, found = None, tuple(Synonym(one.name, None, one.source) for one in found)
+    return DescribedConfig(key, value, found[0].source if found else DEFAULT, found)
+
+
+def _broker_synonyms(config: Config, name: str) -> Iterator[Synonym]:
+    key = config_keys("broker")[name]
+    for source, text in config.layers(name):
+        yield Synonym(name, render(key.parse(text)), source)
+
+
+def describe_topic(config: Config, topic: Topic) -> list[DescribedConfig]:
+    """All configs of a topic, sorted by name."""
+
+    def synonyms(key: ConfigKey) -> Iterator[Synonym]:
+        if key.name in topic.configs:
+            yield Synonym(key.name, render(key.parse(topic.configs[key.name])), DYNAMIC_TOPIC)
+        for broker_name, _ in TOPIC_SYNONYMS.get(key.name, ()):
+            yield from _broker_synonyms(config, broker_name)
+
+    return [
+        _described(key, config.topic_value(topic, key.name), synonyms(key))
+        for key in config_keys("topic").values()
+        if not key.internal
+    ]
+
+
+def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedConfig]:
+    """All configs of this broker.
+
+    :param facts: configs that are as they are whatever was configured, such as where the broker listens
+    """
+
+    def described(key: ConfigKey) -> DescribedConfig:
+        if key.name in facts:
+            fact = facts[key.name]
+            return DescribedConfig(key, fact, STATIC_BROKER, (Synonym(key.name, fact, STATIC_BROKER),))
+        return _described(key, config.get_str(key.name), _broker_synonyms(config, key.name))
+
+    return [described(key) for key in config_keys("broker").values() if not key.internal]
+
+
+def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
+    """The configs that were set at run time for all brokers."""
+    keys = config_keys("broker")
+    return [
+        _described(keys[name], value, iter((Synonym(name, value, DYNAMIC_DEFAULT_BROKER),)))
+        for name, value in sorted(configs.items())
+    ]
+
+
+def describe_group(config: Config, configs: Mapping[str, str]) -> list[DescribedConfig]:
+    """All configs of a group that has ``configs`` of its own."""
+
+    def synonyms(key: ConfigKey) -> Iterator[Synonym]:
+        if key.name in configs:
+            yield Synonym(key.name, render(key.parse(configs[key.name])), GROUP)
+        if f"group.{key.name}" in config_keys("broker"):
+            yield from _broker_synonyms(config, f"group.{key.name}")
+        elif key.default is not None:
+            yield Synonym(key.name, key.default, DEFAULT)
+
+    return [
+        _described(key, next(synonyms(key)).value, synonyms(key))  # as it was set: what counts of it may be less
+        for key in config_keys("group").values()
+    ]

@@ -1,0 +1,189 @@
+"""What configs may not be, beyond the range of each: unknown names, bounds that other configs set, read-only ones.
+
+Messages are Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from headrace.errors import ErrorCode, Refusal
+
+from .keys import InvalidValue, Value, config_keys
+
+BrokerValue = Callable[[str], Value | None]
+
+
+class _Bounded(NamedTuple):
+    """A group config, and the broker configs that say how low and how high it may be set."""
+
+    prefix: str
+    name: str
+
+    @property
+    def group_name(self) -> str:
+        return f"{self.prefix}.{self.name}"
+
+    @property
+    def broker_name(self) -> str:
+        return f"group.{self.prefix}.{self.name}"
+
+    @property
+    def minimum(self) -> str:
+        return f"group.{self.prefix}.min.{self.name}"
+
+    @property
+    def maximum(self) -> str:
+        return f"group.{self.prefix}.max.{self.name}"
+
+
+_BOUNDED = (
+    *(
+        _Bounded(prefix, name)
+        for prefix in ("consumer", "share", "streams")
+        for name in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
+    ),
+    _Bounded("share", "record.lock.duration.ms"),
+    _Bounded("share", "delivery.count.limit"),
+    _Bounded("share", "partition.max.record.locks"),
+)
+_BOUNDED_BY_NAME = {one.group_name: one for one in _BOUNDED}
+_PREFIXES = ("consumer", "share", "streams")
+_PER_BROKER_ONLY = frozenset(("listeners", "sasl.jaas.config"))
+_PER_LISTENER_PREFIXES = ("ssl.keystore.", "ssl.truststore.")
+
+
+def _out_of_bounds(one: _Bounded, name: str, value: int, broker: BrokerValue) -> str | None:
+    if value < _number(broker, one.minimum):
+        return f"{name} must be greater than or equal to {one.minimum}"
+    if value > _number(broker, one.maximum):
+        return f"{name} must be less than or equal to {one.maximum}"
+    return None
+
+
+def capped(name: str, value: int, broker: BrokerValue) -> int:
+    """What a group config of this value amounts to, now that the broker's bounds may not be those it was set under."""
+    one = _BOUNDED_BY_NAME.get(name)
+    return value if one is None else max(_number(broker, one.minimum), min(value, _number(broker, one.maximum)))
+
+
+def _number(broker: BrokerValue, name: str) -> int:
+    value = broker(name)
+    assert isinstance(value, int), name
+    return value
+
+
+def broker_refusal(broker: BrokerValue) -> str | None:
+    """What broker configs that are each in their range are still wrong together."""
+    for one in _BOUNDED:
+        if _number(broker, one.maximum) < _number(broker, one.minimum):
+            return f"{one.maximum} must be greater than or equal to {one.minimum}"
+        message = _out_of_bounds(one, one.broker_name, _number(broker, one.broker_name), broker)
+        if message is not None:
+            return message
+    for prefix in _PREFIXES:
+        heartbeat, session = f"group.{prefix}.heartbeat.interval.ms", f"group.{prefix}.session.timeout.ms"
+        if _number(broker, heartbeat) >= _number(broker, session):
+            return f"{heartbeat} must be less than {session}"
+    if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
+        return "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
+    return None
+
+
+def broker_change_refusal(changes: Mapping[str, str], broker: BrokerValue, *, default: bool = False) -> Refusal | None:
+    """What is wrong with setting broker configs at run time.
+
+    :param default: whether they are meant for all brokers rather than for this one
+    """
+    keys = config_keys("broker")
+    for name in changes:
+        if name not in keys:
+            return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
+    for listing, message in (
+        ([name for name in changes if not keys[name].dynamic], "Cannot update these configs dynamically"),
+        (
+            [name for name in changes if name.startswith(_PER_LISTENER_PREFIXES)],
+            "These security configs can be dynamically updated only per-listener using the listener prefix",
+        ),
+        (
+            [name for name in changes if default and name in _PER_BROKER_ONLY],
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        ),
+    ):
+        if listing:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(listing)}]")
+    try:
+        changed = {name: keys[name].parse(text) for name, text in changes.items()}
+    except InvalidValue as error:
+        return Refusal(ErrorCode.INVALID_REQUEST, str(error))
+    wrong = broker_refusal(lambda name: changed[name] if name in changed else broker(name))
+    return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
+
+
+def _unknown(kind: str, configs: Mapping[str, str]) -> Refusal | None:
+    keys = config_keys(kind)
+    unknown = next((name for name in configs if name not in keys), None)
+    if unknown is None:
+        return None
+    return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {unknown}")
+
+
+def _parsed(kind: str, configs: Mapping[str, str]) -> dict[str, Value]:
+    keys = config_keys(kind)
+    return {name: keys[name].parse(text) for name, text in configs.items()}
+
+
+def topic_refusal(configs: Mapping[str, str]) -> Refusal | None:
+    """What is wrong with the configs of a topic."""
+    unknown = _unknown("topic", configs)
+    if unknown is not None:
+        return unknown
+    try:
+        values = _parsed("topic", configs)
+    except InvalidValue as error:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    shortest, longest = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms")
+    message = None
+    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
+        message = (
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        )
+    elif values.get("remote.storage.enable"):
+        message = (
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
+
+
+def group_refusal(configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
+    """What is wrong with the configs of a group."""
+    unknown = _unknown("group", configs)
+    if unknown is not None:
+        return unknown
+    try:
+        values = _parsed("group", configs)
+    except InvalidValue as error:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    message = next(_group_conflicts(values, broker), None)
+    return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
+
+
+def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterator[str]:
+    for one in _BOUNDED:
+        value = values.get(one.group_name)
+        if isinstance(value, int):
+            message = _out_of_bounds(one, one.group_name, value, broker)
+            if message is not None:
+                yield message
+    for prefix in _PREFIXES:
+        heartbeat, session = f"{prefix}.heartbeat.interval.ms", f"{prefix}.session.timeout.ms"
+        if heartbeat in values or session in values:
+            longest, interval = (values.get(name, _number(broker, f"group.{name}")) for name in (session, heartbeat))
+            assert isinstance(longest, int)
+            assert isinstance(interval, int)
+            if longest <= interval:
+                yield f"{session} must be greater than {heartbeat}"
+    if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
+        yield "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'"

@@ -1,0 +1,97 @@
+"""The metrics port: enough of HTTP/1.1 to answer ``GET /metrics``, on the broker's own event loop.
+
+One request on each connection, which is closed after the answer. Pages are made one after another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from headrace.broker.limits import (
+    MAX_SCRAPE_CONNECTIONS,
+    MAX_SCRAPE_REQUEST_BYTES,
+    SCRAPE_TIMEOUT_S,
+)
+
+from .text import CONTENT_TYPE
+
+log = logging.getLogger("headrace.metrics")
+
+_PLAIN = "text/plain; charset=utf-8"
+_HINT = b"This is the metrics port of headrace: ask for /metrics\n"
+
+
+class MetricsServer:
+    """Serves the metrics page. ``await start(host, port)``, ``port``, ``await close()``.
+
+    :param page: makes the page
+    """
+
+    def __init__(self, page: Callable[[], Awaitable[bytes]]) -> None:
+        self._page = page
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._one_at_a_time = asyncio.Lock()
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0 picks a free one.
+
+        :raises OSError: when the address is in use or cannot be bound
+        """
+        self._server = await asyncio.start_server(self._connected, host, port, limit=MAX_SCRAPE_REQUEST_BYTES)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening and give up what is being answered."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            async with asyncio.timeout(SCRAPE_TIMEOUT_S):
+                if len(self._connections) > MAX_SCRAPE_CONNECTIONS:
+                    writer.write(_answer("503 Service Unavailable", b"Too many connections to the metrics port\n"))
+                else:
+                    writer.write(await self._respond(reader))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, EOFError):
+            pass  # a client that sends nothing, takes nothing, or has gone
+        except Exception:
+            log.exception("cannot make the metrics page")
+        finally:
+            writer.transport.abort()
+            self._connections.discard(task)
+
+    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _answer("431 Request Header Fields Too Large", b"The request is too long\n")
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _answer("400 Bad Request", b"This is not HTTP/1.1\n")
+        method, path = words[0], words[1].partition(b"?")[0]
+        if path != b"/metrics":
+            return _answer("404 Not Found", _HINT)
+        if method not in (b"GET", b"HEAD"):
+            return _answer("405 Method Not Allowed", _HINT, "Allow: GET, HEAD\r\n")
+        async with self._one_at_a_time:
+            body = await self._page()
+        whole = _answer("200 OK", body, content_type=CONTENT_TYPE)
+        return whole[: len(whole) - len(body)] if method == b"HEAD" else whole
+
+
+def _answer(status: str, body: bytes, more: str = "", content_type: str = _PLAIN) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{more}"
+    return f"{head}Connection: close\r\n\r\n".encode() + body

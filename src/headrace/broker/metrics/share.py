@@ -1,0 +1,151 @@
+"""What a broker counts of share groups; see :mod:`headrace.broker.metrics.registry`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from time import perf_counter
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW, AcknowledgementBatch
+from headrace.share.acquisition_locks import AcquiredRecords
+from headrace.share.records import SharePartitionKey
+
+from .registry import DURATION_BOUNDS_MS, Histogram
+
+PERCENT_BOUNDS = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
+RECORDS_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0)
+
+
+class ShareTopicMetrics:
+    """ShareFetch and ShareAcknowledge of one topic, or of all."""
+
+    __slots__ = ("acknowledges", "failed_acknowledges", "failed_fetches", "fetches")
+
+    def __init__(self) -> None:
+        self.fetches = self.failed_fetches = self.acknowledges = self.failed_acknowledges = 0
+
+
+class ShareGroupMetrics:
+    """Of one share group.
+
+    :ivar acquire_ms: how long a ShareFetch that got records took to get them
+    :ivar fetch_percent: of the partitions of a session, how many gave records to a ShareFetch
+    :ivar batch_records: records in each run that was acquired
+    """
+
+    __slots__ = ("acquire_ms", "batch_records", "fetch_percent")
+
+    def __init__(self) -> None:
+        self.acquire_ms = Histogram(DURATION_BOUNDS_MS)
+        self.fetch_percent = Histogram(PERCENT_BOUNDS)
+        self.batch_records = Histogram(RECORDS_BOUNDS)
+
+
+class ShareMetrics:
+    """Of all share groups.
+
+    :ivar acknowledged: records by acknowledge type, of acknowledgements that were not refused
+    :ivar lock_timeouts: records whose lock ran out, by share-partition
+    :ivar delayed_fetches: how many ShareFetches wait now
+    :ivar expired_fetches: how many waited in vain
+    """
+
+    def __init__(self, known_topics: Container[UUID]) -> None:
+        self._known_topics = known_topics
+        self._strangers = ShareTopicMetrics()  # whatever ids clients make up
+        self.acknowledged = {ACCEPT: 0, RELEASE: 0, REJECT: 0, RENEW: 0}
+        self.all_topics = ShareTopicMetrics()
+        self.topics: dict[UUID, ShareTopicMetrics] = {}
+        self.groups: dict[str, ShareGroupMetrics] = {}
+        self.lock_timeouts: Counter[SharePartitionKey] = Counter()
+        self.partition_load_ms = Histogram(DURATION_BOUNDS_MS)
+        self.session_evictions = 0
+        self.delayed_fetches = 0
+        self.expired_fetches = 0
+
+    def _topic(self, topic_id: UUID) -> ShareTopicMetrics:
+        found = self.topics.get(topic_id)
+        if found is None:
+            if topic_id not in self._known_topics:
+                return self._strangers
+            found = self.topics[topic_id] = ShareTopicMetrics()
+        return found
+
+    def fetch(self, partitions: Iterable[tuple[UUID, int]]) -> None:
+        """A ShareFetch of these partitions begins."""
+        self.all_topics.fetches += 1
+        for topic_id in {topic_id for topic_id, _ in partitions}:
+            self._topic(topic_id).fetches += 1
+
+    def fetched(
+        self,
+        group_id: str,
+        started: float,
+        asked: int,
+        results: Iterable[tuple[UUID, ErrorCode, Sequence[AcquiredRecords]]],
+    ) -> None:
+        """A ShareFetch is answered.
+
+        :param started: when it began, by ``time.perf_counter``
+        :param asked: how many partitions its session has
+        :param results: of each partition with an error or records: topic, error and what was acquired
+        """
+        sizes: list[int] = []
+        successful = 0
+        for topic_id, code, acquired in results:
+            if code:
+                self._topic(topic_id).failed_fetches += 1
+                self.all_topics.failed_fetches += 1
+            elif acquired:
+                successful += 1
+                sizes += [last - first + 1 for first, last, _ in acquired]
+        if successful:
+            group = self.groups.get(group_id)
+            if group is None:
+                group = self.groups[group_id] = ShareGroupMetrics()
+            group.acquire_ms.observe((perf_counter() - started) * 1000)
+            group.fetch_percent.observe(100 * successful / asked)
+            for size in sizes:
+                group.batch_records.observe(size)
+
+    def acknowledges(self, topic_ids: Iterable[UUID]) -> None:
+        """A request acknowledges records of these topics."""
+        self.all_topics.acknowledges += 1
+        for topic_id in topic_ids:
+            self._topic(topic_id).acknowledges += 1
+
+    def acknowledge(self, topic_id: UUID, batches: Iterable[AcknowledgementBatch], refusal: Refusal | None) -> None:
+        """The acknowledgements of one partition were applied or refused."""
+        if refusal is not None:
+            self._topic(topic_id).failed_acknowledges += 1
+            self.all_topics.failed_acknowledges += 1
+            return
+        acknowledged = self.acknowledged
+        for first, last, types in batches:
+            if len(types) == 1:
+                if types[0] in acknowledged:  # a gap is not counted, in Kafka neither
+                    acknowledged[types[0]] += last - first + 1
+            else:
+                left = len(types)
+                for acknowledge_type in acknowledged:
+                    of_this = types.count(acknowledge_type)
+                    acknowledged[acknowledge_type] += of_this
+                    left -= of_this
+                    if not left:
+                        break
+
+    def forget(self, groups: Iterable[str], topics: Iterable[UUID]) -> None:
+        """Drop what is known of groups and topics that are no more.
+
+        :param groups: those there are
+        :param topics: likewise
+        """
+        known, topic_ids = set(groups), set(topics)
+        for group_id in self.groups.keys() - known:
+            del self.groups[group_id]
+        for topic_id in self.topics.keys() - topic_ids:
+            del self.topics[topic_id]
+        for key in [key for key in self.lock_timeouts if key.group_id not in known or key.topic_id not in topic_ids]:
+            del self.lock_timeouts[key]

@@ -1,0 +1,254 @@
+"""The dead-letter queue of share groups (KIP-1191): what becomes of a record that is given up.
+
+A record that a member rejects, or that was delivered as often as it may be, is written to the topic that
+``errors.deadletterqueue.topic.name`` of its group names, before its archiving is. A crash in between delivers the
+record again, so it may be in the queue twice, and is never in neither place. ``docs/behaviour/dead-letter-queue.md``
+has the headers, and what happens when the queue cannot be written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.broker.catalog import CatalogError, Topic
+from headrace.broker.config.topic_rules import new_name_refusal
+from headrace.broker.limits import COPY_READ_BYTES, DEAD_LETTER_COMPLAINT_MS
+from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol import record_batch as batch
+from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.log.partition_log import PartitionLog
+
+log = logging.getLogger("headrace.dead_letters")
+
+TOPIC_NAME, COPY_RECORD = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+GROUP_ENABLE = "errors.deadletterqueue.group.enable"
+
+MESSAGES = {
+    ArchiveReason.REJECTED: b"Offset rejected by client.",
+    ArchiveReason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
+}
+"""The header ``__dlq.errors.message``, in Kafka's words. What is archived for another reason is no dead letter."""
+
+_BYTES_PER_RECORD = 4096  # a guess: how much of the log to read for so many records
+_OVERHEAD_BYTES = 32  # of a record in a batch, at most: attributes, lengths, deltas, header count
+_HEADER_OVERHEAD_BYTES = 10
+
+
+class Letter(NamedTuple):
+    """One record for the dead-letter queue."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[batch.Header, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The most that it takes in a batch."""
+        size = _OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
+        for name, content in self.headers:
+            size += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
+        return size
+
+
+@dataclass(slots=True)
+class DeadLetterCounts:
+    """Of one group, since the broker started.
+
+    :ivar records: written to the dead-letter queue
+    :ivar writes: batches that were to be written
+    :ivar failed_writes: those among them that were not
+    """
+
+    records: int = 0
+    writes: int = 0
+    failed_writes: int = 0
+
+
+class DeadLetters:
+    """Writes dead letters for the share-partitions of a broker.
+
+    :ivar counts: by group
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.counts: dict[str, DeadLetterCounts] = {}
+        # Offsets that are in the queue while their archiving is not written: another try shall not write them again.
+        self._written: dict[SharePartitionKey, set[int]] = {}
+        self._complained_ms: dict[str, int] = {}
+
+    def write(self, key: SharePartitionKey, source: PartitionLog, archived: Sequence[Archived]) -> None:
+        """Write what is about to be archived to the group's dead-letter queue, if it has one.
+
+        A queue that is not set up as it must be is reported, and then nothing is written: so it is in Kafka.
+
+        :param source: the log that the records are in
+        :raises StorageError: when the disk refuses; the records must not be archived then
+        """
+        config = self._broker.config
+        name = config.group_value(key.group_id, TOPIC_NAME)
+        dead = [run for run in archived if run.reason in MESSAGES] if name else []
+        if not dead:
+            return
+        counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
+        queue = self._queue(key, source.topic, name)
+        if isinstance(queue, str):
+            counts.failed_writes += 1
+            self._complain(key.group_id, queue)
+            return
+        originals = _originals(source, dead) if config.group_value(key.group_id, COPY_RECORD) == "true" else iter(())
+        written = self._written.setdefault(key, set())
+        letters = _letters(key, source.topic, dead, originals, frozenset(written))
+        for data, offsets in _batches(letters, queue.config.max_message_bytes, self._broker.now_ms()):
+            counts.writes += 1
+            appended = self._broker.append(queue, data)
+            if isinstance(appended, Refusal):
+                counts.failed_writes += 1
+                message = f"cannot write to the dead-letter queue {name}: {appended.message or appended.code.name}"
+                if appended.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    raise StorageError(message)
+                self._complain(key.group_id, f"{message}, share group: {key.group_id}")
+                continue
+            counts.records += len(offsets)
+            written.update(offsets)
+
+    def settled(self, key: SharePartitionKey) -> None:
+        """The archiving of what :meth:`write` has written is durable, or is no longer ours to decide."""
+        self._written.pop(key, None)
+
+    def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
+        """The partition of the dead-letter queue for a share-partition; or, in Kafka's words, why there is none."""
+        broker, group_id = self._broker, key.group_id
+        topic = broker.catalog.topics.get(name)
+        if name.startswith("__"):
+            return f"Configured DLQ topic name in share group: {group_id} cannot start with __, topic: {name}."
+        if name == source_topic:
+            return f"The DLQ topic of share group: {group_id} is the topic that the records are in: {name}."
+        if topic is not None and broker.config.topic_value(topic, GROUP_ENABLE) != "true":
+            return f"DLQ is not enabled on configured DLQ topic for share group: {group_id}, topic: {name}"
+        prefix = broker.config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
+        if not name.startswith(prefix):
+            return (
+                "Configured DLQ topic name does not comply with the DLQ topic prefix in share group: "
+                f"{group_id}, topic: {name}, prefix: {prefix}"
+            )
+        if topic is None:
+            if not broker.config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
+                return (
+                    "DLQ topic does not exist and auto create is disabled on cluster for share group: "
+                    f"{group_id}, topic: {name}."
+                )
+            created = self._create(name)
+            if isinstance(created, str):
+                return created
+            topic = created
+        queue = broker.log(topic, key.partition % topic.partitions)
+        assert queue is not None
+        return queue
+
+    def _create(self, name: str) -> Topic | str:
+        broker = self._broker
+        refusal = new_name_refusal(name, broker.catalog.twin(name))
+        if refusal is not None:
+            return f"Unable to create the DLQ topic {name}: {refusal.message}"
+        configs = {GROUP_ENABLE: "true", "message.timestamp.type": "CreateTime"}
+        try:
+            return broker.create_topic(name, broker.config.get_int("num.partitions"), configs)
+        except CatalogError as error:
+            raise StorageError(f"cannot create the dead-letter queue {name}: {error}") from error
+
+    def _complain(self, group_id: str, message: str) -> None:
+        now_ms = self._broker.now_ms()
+        if now_ms - self._complained_ms.get(group_id, 0) >= DEAD_LETTER_COMPLAINT_MS:
+            self._complained_ms[group_id] = now_ms
+            log.error("%s: its dead letters are archived and written nowhere", message.rstrip("."))
+
+
+def _letters(
+    key: SharePartitionKey,
+    topic: str,
+    runs: Iterable[Archived],
+    originals: Iterator[batch.Record],
+    written: frozenset[int],
+) -> Iterator[Letter]:
+    """A letter for each offset but those ``written``, with what the original had where ``originals`` have it."""
+    shared = (
+        ("__dlq.errors.topic", topic.encode()),
+        ("__dlq.errors.partition", str(key.partition).encode()),
+    )
+    original = next(originals, None)
+    for first, last, delivery_count, reason in runs:
+        why = (
+            ("__dlq.errors.group", key.group_id.encode()),
+            ("__dlq.errors.delivery.count", str(delivery_count).encode()),
+            ("__dlq.errors.message", MESSAGES[reason]),
+        )
+        for offset in range(first, last + 1):
+            while original is not None and original.offset < offset:
+                original = next(originals, None)
+            if offset in written:
+                continue
+            context = (*shared, ("__dlq.errors.offset", str(offset).encode()), *why)
+            if original is not None and original.offset == offset:
+                yield Letter(offset, original.key, original.value, (*original.headers, *context))
+            else:
+                yield Letter(offset, None, None, context)
+
+
+def _batches(letters: Iterator[Letter], max_bytes: int, now_ms: int) -> Iterator[tuple[bytes, list[int]]]:
+    """The letters in batches of at most ``max_bytes``, each with the offsets that it is about.
+
+    A letter that is too large by itself goes without what it copies. If its context alone is too large, the append
+    will say so.
+    """
+    together: list[Letter] = []
+    size = batch.HEADER_BYTES
+    for letter in letters:
+        own = letter.size_bytes
+        if batch.HEADER_BYTES + own > max_bytes and len(_batch([letter], now_ms)) > max_bytes:
+            letter = Letter(letter.offset, None, None, letter.headers[-6:])
+            own = letter.size_bytes
+        if together and size + own > max_bytes:
+            yield _batch(together, now_ms), [one.offset for one in together]
+            together, size = [], batch.HEADER_BYTES
+        together.append(letter)
+        size += own
+    if together:
+        yield _batch(together, now_ms), [one.offset for one in together]
+
+
+def _batch(letters: Sequence[Letter], now_ms: int) -> bytes:
+    records = [(letter.key, letter.value) for letter in letters]
+    return batch.build(records, timestamp_ms=now_ms, headers=[letter.headers for letter in letters])
+
+
+def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[batch.Record]:
+    """The records of the batches that hold ``runs``, ascending; each batch is read and opened once.
+
+    What the log no longer has, or what cannot be read, is left out.
+    """
+    wanted = sum(run.last_offset - run.first_offset + 1 for run in runs)
+    last = runs[-1].last_offset
+    position = max(runs[0].first_offset, source.log_start_offset)
+    at = 0
+    while position <= last:
+        data = source.read(position, min(COPY_READ_BYTES, wanted * _BYTES_PER_RECORD))
+        if isinstance(data, Refusal) or not data:
+            log.error("cannot read %s-%d at offset %d for dead letters", source.topic, source.partition, position)
+            return
+        for start, header in batch.headers(data):
+            while at < len(runs) and runs[at].last_offset < header.base_offset:
+                at += 1
+            if at < len(runs) and runs[at].first_offset <= header.last_offset and not header.is_control:
+                try:
+                    yield from batch.records(memoryview(data)[start : start + header.size_bytes])
+                except batch.CorruptBatch as error:
+                    log.error("cannot copy records of %s-%d: %s", source.topic, source.partition, error)
+            position = header.last_offset + 1

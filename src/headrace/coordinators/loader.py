@@ -1,0 +1,78 @@
+"""The logs of the internal topics: what coordinators are loaded from, and what of it can go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.limits import PRUNED_LOG_BYTES
+from headrace.errors import Refusal
+from headrace.log.partition_log import PartitionLog
+from headrace.log.recovery import CorruptLog
+from headrace.log.replay import FoundBatch, checked_batches
+from headrace.outcome import Coordinator, Position
+from headrace.protocol import record_batch as batch
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+log = logging.getLogger("headrace.broker")
+
+
+def load(broker: Broker, coordinator: Coordinator[Any]) -> None:
+    """Bring a coordinator to where it was: the same door as in normal work.
+
+    :raises CorruptLog: when a record cannot be read
+    """
+    topic = broker.catalog.topics.get(coordinator.topic)
+    if topic is None:
+        return
+    for partition in broker.logs.existing_partitions(topic.name, topic.partitions):
+        partition_log = broker.log(topic, partition)
+        assert partition_log is not None
+        for found in checked_batches(partition_log):
+            _replay(broker, coordinator, partition, found)
+
+
+def _replay(broker: Broker, coordinator: Coordinator[Any], partition: int, found: FoundBatch) -> None:
+    header, offset = found.header, found.header.base_offset
+    producer_id = header.producer_id if header.is_transactional else batch.NO_PRODUCER_ID
+    try:
+        if header.is_control:
+            marker = batch.marker_in(found.data)
+            if marker is not None:
+                broker.groups.end_transaction(producer_id, partition, commit=marker.commit)
+            return
+        for record in batch.records(found.data):
+            offset = record.offset
+            if record.key is not None:
+                decoded = coordinator.decode(record.key, record.value)
+                if decoded is not None:  # a record type that this version does not know is passed over
+                    coordinator.replay(decoded, Position(partition, offset, producer_id))
+    except Exception as error:  # whatever a record that makes no sense leads to
+        what = str(error) if isinstance(error, ValueError) else f"replaying it failed with {error!r}"
+        raise CorruptLog.damage(found.path, found.position, offset, what) from error
+
+
+def prune(broker: Broker, coordinator: Coordinator[Any], redundant: Iterable[Position]) -> None:
+    """Delete records of an internal topic that no longer matter. Retention takes the files away."""
+    topic = broker.catalog.topics[coordinator.topic]
+    for partition, offset, _ in redundant:
+        partition_log = broker.log(topic, partition)
+        assert partition_log is not None
+        if offset > partition_log.log_start_offset:
+            # Not forced to disk: to read more than is needed after a power cut does no harm.
+            pruned = partition_log.delete_records(offset, sync=False)
+            if isinstance(pruned, Refusal):
+                log.warning("cannot prune %s: %s", partition_log.path, pruned.message)
+            elif partition_log.size_bytes() > PRUNED_LOG_BYTES:
+                roll(partition_log, broker.now_ms())
+
+
+def roll(partition_log: PartitionLog, now_ms: int) -> None:
+    """Close the last segment, so that it can go or be cleaned; when that fails it stays open until the next time."""
+    try:
+        partition_log.roll(now_ms)
+    except OSError as error:
+        log.warning("cannot begin a new segment of %s: %s", partition_log.path, error)

@@ -1,0 +1,179 @@
+"""Fetching for a share session: reading the logs of its share-partitions, and acquiring what was read.
+
+One budget of records for all partitions of a request; the bytes are divided evenly among those that have something
+to acquire, and the partitions take turns at being first. Source: KIP-932; ``docs/behaviour/share-groups.md`` §2.4.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.log.aborted_transactions import aborted_ranges
+from headrace.outcome import Outcome
+from headrace.protocol.record_batch import offset_ranges
+from headrace.share.acquisition_locks import AcquiredRecords
+from headrace.share.records import StateUpdate
+from headrace.share.settings import ShareSettings
+from headrace.share.share_session import ShareSession
+
+from .share_partitions import LoadedPartition, SharePartitions
+
+_LEAST_READ_BYTES = 64 * 1024
+
+
+class FetchLimits(NamedTuple):
+    """What a ShareFetch asks for, of all its partitions together."""
+
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    record_limit: bool
+
+
+class Fetched(NamedTuple):
+    """What a ShareFetch got of one partition: an error, or whole log batches and what of them was acquired."""
+
+    topic_id: UUID
+    partition: int
+    error_code: ErrorCode
+    records: bytes | memoryview = b""
+    acquired: Sequence[AcquiredRecords] = ()
+
+
+def acquire(
+    share: SharePartitions, session: ShareSession, limits: FetchLimits, settings: ShareSettings
+) -> list[Fetched]:
+    """Acquire for a session's member what there is now. Partitions with nothing to acquire are left out."""
+    ready: list[tuple[LoadedPartition, int]] = []
+    fetched: list[Fetched] = []
+    for topic_id, partition in session.rotated():
+        found = _find(share, session.group_id, topic_id, partition, settings)
+        if isinstance(found, ErrorCode):
+            fetched.append(Fetched(topic_id, partition, found))
+        elif found is not None:
+            ready.append(found)
+    left = limits.max_records
+    for loaded, offset in ready:
+        if left <= 0:
+            break
+        most = limits._replace(max_bytes=limits.max_bytes // len(ready), max_records=left)
+        one = _acquire_from(share, loaded, offset, session.member_id, most, settings)
+        if one is not None:
+            fetched.append(one)
+            left -= sum(run.last_offset - run.first_offset + 1 for run in one.acquired)
+    return fetched
+
+
+def has_bytes(share: SharePartitions, session: ShareSession, min_bytes: int, settings: ShareSettings) -> bool:
+    """Whether the log holds at least ``min_bytes`` for the session to acquire."""
+    found = 0
+    for topic_id, partition in session.partitions:
+        ready = _find(share, session.group_id, topic_id, partition, settings)
+        if ready is None or isinstance(ready, ErrorCode):
+            continue
+        loaded, offset = ready
+        end_offset = _end_offset(loaded, settings)
+        data = loaded.log.read(offset, min_bytes, up_to=end_offset)
+        if isinstance(data, Refusal) or not data:
+            continue
+        found += len(data)
+        # A read that ends before the log does has left out a batch that would have gone over min_bytes.
+        if found >= min_bytes or offset_ranges(data)[0][-1][1] + 1 < end_offset:
+            return True
+    return False
+
+
+def wait_keys(share: SharePartitions, session: ShareSession, settings: ShareSettings) -> Iterable[Hashable]:
+    """What may give the session something to acquire; see :class:`headrace.broker.long_polls.Waits`."""
+    for topic_id, partition in session.partitions:
+        yield ("share", session.group_id, topic_id, partition)
+        loaded = share.loaded(session.group_id, topic_id, partition)
+        if loaded is None or loaded.partition.fetch_offset(settings) is not None:  # full: new records do not help
+            yield ("log", topic_id, partition)
+
+
+def _find(
+    share: SharePartitions, group_id: str, topic_id: UUID, partition: int, settings: ShareSettings
+) -> tuple[LoadedPartition, int] | ErrorCode | None:
+    """A share-partition, and where to read its log; None when nothing may be acquired now."""
+    loaded = share.load(group_id, topic_id, partition)
+    if isinstance(loaded, ErrorCode):
+        return loaded
+    if loaded.partition.start_offset < loaded.log.log_start_offset:
+        refused = _apply(share, loaded, loaded.partition.move_start(loaded.log.log_start_offset))
+        if refused is not None:
+            return refused
+    offset = loaded.partition.fetch_offset(settings)
+    return (loaded, offset) if offset is not None and offset < _end_offset(loaded, settings) else None
+
+
+def _apply(share: SharePartitions, loaded: LoadedPartition, outcome: Outcome[StateUpdate, None]) -> ErrorCode | None:
+    """Make an outcome true; or why that can not be."""
+    try:
+        refusal = share.apply(loaded, outcome)
+    except StorageError:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return None if refusal is None else refusal.code
+
+
+def _end_offset(loaded: LoadedPartition, settings: ShareSettings) -> int:
+    """Up to where the group may read the log."""
+    return loaded.log.last_stable_offset if settings.read_committed else loaded.log.end_offset
+
+
+def _acquire_from(
+    share: SharePartitions,
+    loaded: LoadedPartition,
+    offset: int,
+    member_id: str,
+    limits: FetchLimits,
+    settings: ShareSettings,
+) -> Fetched | None:
+    """Read the log from ``offset`` on and acquire of that; the log batches that hold what was acquired."""
+    key, partition, log = loaded.key, loaded.partition, loaded.log
+    end_offset = _end_offset(loaded, settings)
+    # No more than the records asked for should take: what is read and not acquired would be read for nothing.
+    enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
+    while True:
+        data = log.read(offset, min(limits.max_bytes, enough), up_to=end_offset)
+        if isinstance(data, Refusal):
+            return Fetched(key.topic_id, key.partition, data.code)
+        if not data:
+            return None
+        batches, positions = offset_ranges(data)
+        loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
+        if batches[0][0] > offset:
+            refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
+            if refused is not None:
+                return Fetched(key.topic_id, key.partition, refused)
+        aborted: list[tuple[int, int]] = []
+        if settings.read_committed and log.aborted:
+            aborted = aborted_ranges(data, log.aborted.overlapping(batches[0][0], batches[-1][1] + 1))
+        now_ms = share.broker.now_ms()
+        acquired = partition.acquire(
+            member_id,
+            batches,
+            limits.max_records,
+            limits.batch_size,
+            now_ms,
+            settings,
+            record_limit=limits.record_limit,
+            aborted=aborted,
+        )
+        if acquired:
+            break
+        following = partition.fetch_offset(settings) if aborted else None  # all of it was aborted: go on behind it
+        if following is None or not offset < following < end_offset:
+            return None
+        offset = following
+    share.arm(loaded, now_ms + settings.lock_duration_ms)
+    begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
+    end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))
+    return Fetched(
+        key.topic_id, key.partition, ErrorCode.NONE, memoryview(data)[positions[begin] : positions[end]], acquired
+    )

@@ -1,0 +1,333 @@
+"""The share-partitions of this broker: loaded when first fetched, kept while their groups have sessions.
+
+Between the handlers and the machines: it loads a :class:`SharePartition` from the share coordinator, makes its outcomes
+durable (:meth:`SharePartitions.apply`, the one place where an update is made true), and wakes who waits. Reading the
+log for a fetch is in ``share_fetches.py``. Everything here is volatile; what must last is in the coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from headrace.broker.catalog import Topic
+from headrace.broker.limits import EXPIRE_RETRY_MS
+from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.outcome import Outcome
+from headrace.share.acknowledgement import AcknowledgementBatch
+from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
+from headrace.share.settings import ShareSettings, duration_ms
+from headrace.share.share_partition import SharePartition
+from headrace.share.share_session import ShareSession, ShareSessions
+from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState
+
+from .dead_letters import DeadLetters
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.log.partition_log import PartitionLog
+
+log = logging.getLogger("headrace.share")
+
+LEADER_EPOCH = 0
+"""A single node leads every partition for good."""
+
+_FIRST_GUESS_BYTES = 1024  # of a record
+
+_FENCED = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}")
+
+# What the leader tells its clients of an error of the share coordinator; any other is UNKNOWN_SERVER_ERROR.
+_COORDINATOR_ERRORS = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+
+
+@dataclass(slots=True, eq=False)
+class LoadedPartition:
+    """A share-partition in memory.
+
+    :ivar start_persisted: whether the coordinator knows its start offset; else only this memory does
+    :ivar record_bytes: size of a record in the log as last read: how much to read for so many records
+    :ivar armed_ms: its entry among the deadlines, None for none: not after the first of its locks or backoffs ends
+    """
+
+    key: SharePartitionKey
+    coordinator_key: str
+    state_epoch: int
+    partition: SharePartition
+    log: PartitionLog
+    start_persisted: bool
+    record_bytes: int = _FIRST_GUESS_BYTES
+    armed_ms: int | None = None
+
+
+class SharePartitions:
+    """All share-partitions that this broker has loaded, and the sessions that fetch them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.sessions = ShareSessions()
+        self.dead_letters = DeadLetters(broker)
+        self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
+        self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}  # with the configs they come from
+        self._fenced: dict[str, set[tuple[UUID, int]]] = {}
+        # A heap of (deadline, serial, share-partition): for each that has one, a time not after its next deadline.
+        self._deadlines: list[tuple[int, int, LoadedPartition]] = []
+        self._serial = 0
+
+    def settings(self, group_id: str) -> ShareSettings:
+        """What the group may set, as configured now. Made anew when the group's configs have changed."""
+        config, overrides = self.broker.config, self.broker.catalog.configs("group", group_id)
+        known = self._settings.get(group_id)
+        if known is not None and known[0] is overrides:
+            return known[1]
+        settings = ShareSettings(
+            delivery_count_limit=config.group_int(group_id, "share.delivery.count.limit"),
+            lock_duration_ms=config.group_int(group_id, "share.record.lock.duration.ms"),
+            max_record_locks=config.group_int(group_id, "share.partition.max.record.locks"),
+            release_backoff_ms=config.group_int(group_id, "share.release.backoff.ms"),
+            release_backoff_max_ms=config.group_int(group_id, "share.release.backoff.max.ms"),
+            renew_enabled=config.group_value(group_id, "share.renew.acknowledge.enable") == "true",
+            read_committed=config.group_value(group_id, "share.isolation.level") == "read_committed",
+        )
+        self._settings[group_id] = overrides, settings
+        return settings
+
+    # Loading ---------------------------------------------------------------------------------------------------------
+
+    def load(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | ErrorCode:
+        """The share-partition, read from the share coordinator when it is not in memory; or the error to answer."""
+        group = self._groups.get(group_id)
+        loaded = group.get((topic_id, partition)) if group is not None else None
+        if loaded is not None:
+            return loaded
+        broker, started = self.broker, perf_counter()
+        log = broker.partition(topic_id, partition)
+        if isinstance(log, ErrorCode):
+            return log
+        key = SharePartitionKey(group_id, topic_id, partition)
+        outcome = broker.share_state.read(key, LEADER_EPOCH, broker.now_ms(), self._partitions(topic_id))
+        state = broker.submit(broker.share_state, str(key), outcome)
+        if not isinstance(state, ReadState):
+            return _COORDINATOR_ERRORS.get(state.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+        start_offset = state.start_offset
+        if start_offset == UNKNOWN:
+            start_offset = self._reset_offset(group_id, log)
+        machine = SharePartition(start_offset, state.state_batches)
+        loaded = LoadedPartition(key, str(key), state.state_epoch, machine, log, state.start_offset != UNKNOWN)
+        self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
+        self._fenced.get(group_id, set()).discard((topic_id, partition))
+        broker.metrics.share.partition_load_ms.observe((perf_counter() - started) * 1000)
+        return loaded
+
+    def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
+        """Where ``share.auto.offset.reset`` begins. Without a record as young as ``by_duration`` asks: at the end."""
+        reset = self.broker.config.group_value(group_id, "share.auto.offset.reset")
+        if reset == "earliest":
+            return log.log_start_offset
+        if reset.startswith("by_duration:"):
+            found = log.offset_for_timestamp(self.broker.now_ms() - duration_ms(reset.removeprefix("by_duration:")))
+            if found is not None:
+                return found[0]
+        return log.end_offset
+
+    def loaded(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | None:
+        """The share-partition if it is in memory."""
+        return self._groups.get(group_id, {}).get((topic_id, partition))
+
+    # Acknowledging ---------------------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        session: ShareSession,
+        topic_id: UUID,
+        partition: int,
+        batches: Sequence[AcknowledgementBatch],
+        settings: ShareSettings,
+        *,
+        renew: bool,
+    ) -> Refusal | None:
+        """Apply a member's acknowledgements of one partition, all or none."""
+        loaded = self.loaded(session.group_id, topic_id, partition)
+        if loaded is None:
+            if (topic_id, partition) in self._fenced.get(session.group_id, ()):
+                self._fenced[session.group_id].discard((topic_id, partition))
+                return _FENCED
+            partitions = self._partitions(topic_id)
+            if partitions is None:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+            return NOT_HOSTED if 0 <= partition < partitions else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        now_ms = self.broker.now_ms()
+        outcome = loaded.partition.acknowledge(session.member_id, batches, now_ms, settings, renew=renew)
+        return outcome.reply or self.apply(loaded, outcome)
+
+    def close_session(self, session: ShareSession) -> None:
+        """End a session and give back all that its member holds."""
+        self.sessions.close(session.group_id, session.member_id)
+        self._release(session)
+
+    def disconnected(self, connection_id: int) -> None:
+        """End the sessions that a connection opened."""
+        for session in self.sessions.disconnected(connection_id):
+            self.broker.metrics.share.session_evictions += 1
+            self._release(session)
+
+    def _release(self, session: ShareSession) -> None:
+        group_id = session.group_id
+        settings = self.settings(group_id)
+        now_ms = self.broker.now_ms()
+        for loaded in list(self._groups.get(group_id, {}).values()):
+            try:
+                self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
+            except StorageError as error:  # the locks will run out
+                log.error("cannot release what %s holds of %s: %s", session.member_id, loaded.key, error)
+        if not self.sessions.in_group(group_id):
+            self._fenced.pop(group_id, None)
+            self._rest(group_id)
+
+    def _rest(self, group_id: str) -> None:
+        """Forget what can be loaded again: all but a start offset that was resolved and never written."""
+        group = self._groups.get(group_id, {})
+        for key, loaded in list(group.items()):
+            if loaded.start_persisted and loaded.partition.idle:
+                del group[key]
+        if not group:
+            self._groups.pop(group_id, None)
+            self._settings.pop(group_id, None)
+
+    # Making outcomes true --------------------------------------------------------------------------------------------
+
+    def apply(self, loaded: LoadedPartition, outcome: Outcome[StateUpdate, Any]) -> Refusal | None:
+        """Persist an outcome's update, replay it, and wake who may now acquire.
+
+        :returns: why the coordinator refuses; the share-partition is then dropped, for it is no longer ours to change
+        :raises StorageError: when the append failed; then nothing has changed
+        """
+        for update in outcome.records:
+            broker, partition, key = self.broker, loaded.partition, loaded.key
+            write = broker.share_state.write(
+                key,
+                loaded.state_epoch,
+                LEADER_EPOCH,
+                update.start_offset,
+                update.delivery_complete_count,
+                update.state_batches,
+                broker.now_ms(),
+                self._partitions(key.topic_id),
+            )
+            if update.archived and write.reply is None:
+                self.dead_letters.write(key, loaded.log, update.archived)
+            refusal = broker.submit(broker.share_state, loaded.coordinator_key, write)
+            if update.archived:
+                self.dead_letters.settled(key)
+            if refusal is not None:
+                self.drop(key.group_id, key.topic_id, key.partition)
+                code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+                return Refusal(code, f"Error in write state RPC. {refusal.message}")
+            moved = update.start_offset > partition.start_offset
+            partition.replay(update)
+            loaded.start_persisted = True
+            if update.not_before_ms:
+                self.arm(loaded, min(update.not_before_ms.values()))
+            elif any(batch.delivery_state == AVAILABLE for batch in update.state_batches):
+                moved = True
+            if moved:
+                broker.waits.notify(("share", *key))
+        return None
+
+    def _partitions(self, topic_id: UUID) -> int | None:
+        topic = self.broker.catalog.topics_by_id.get(topic_id)
+        return None if topic is None else topic.partitions
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def arm(self, loaded: LoadedPartition, deadline_ms: int) -> None:
+        """Have the share-partition looked at when ``deadline_ms`` has come."""
+        if loaded.armed_ms is None or deadline_ms < loaded.armed_ms:
+            loaded.armed_ms = deadline_ms
+            self._serial += 1
+            heappush(self._deadlines, (deadline_ms, self._serial, loaded))
+            self.broker.arm()
+
+    def next_deadline_ms(self) -> int | None:
+        """When :meth:`expire` is to be called; None when nothing is locked and nothing waits."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expire(self, now_ms: int) -> None:
+        """Give back what was not acknowledged in time, and end release backoffs."""
+        failures: list[tuple[SharePartitionKey, StorageError]] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            armed_ms, _, loaded = heappop(self._deadlines)
+            group_id = loaded.key.group_id
+            if loaded.armed_ms != armed_ms or self.loaded(*loaded.key) is not loaded:
+                continue
+            loaded.armed_ms = None
+            not_before_ms = 0
+            try:
+                outcome = loaded.partition.expire(now_ms, self.settings(group_id))
+                if outcome.reply:
+                    self.broker.waits.notify(("share", *loaded.key))
+                if self.apply(loaded, outcome) is None:
+                    timeouts = sum(map(_changed_records, outcome.records))
+                    self.broker.metrics.share.lock_timeouts[loaded.key] += timeouts
+            except StorageError as error:  # of others the locks can still end: it may be one dead-letter queue only
+                failures.append((loaded.key, error))
+                not_before_ms = now_ms + EXPIRE_RETRY_MS
+            finally:
+                deadline_ms = loaded.partition.next_deadline_ms()
+                if deadline_ms is not None:
+                    self.arm(loaded, max(deadline_ms, not_before_ms))
+            if not self.sessions.in_group(group_id):
+                self._rest(group_id)
+        if failures:
+            message = "cannot end the locks of %d share-partitions; trying again in %d ms; the first is %s: %s"
+            log.error(message, len(failures), EXPIRE_RETRY_MS, *failures[0])
+
+    # The end of things -----------------------------------------------------------------------------------------------
+
+    def drop(self, group_id: str, topic_id: UUID, partition: int) -> None:
+        """Forget a share-partition whose state was changed or deleted elsewhere; the next fetch loads it anew."""
+        group = self._groups.get(group_id, {})
+        group.pop((topic_id, partition), None)
+        if not group:
+            self._groups.pop(group_id, None)
+        self.broker.waits.notify(("share", group_id, topic_id, partition))
+
+    def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
+        """As :meth:`drop`, for state that began anew: a member that acknowledges before it fetches is told of that."""
+        if self.loaded(group_id, topic_id, partition) is not None:
+            self._fenced.setdefault(group_id, set()).add((topic_id, partition))
+        self.drop(group_id, topic_id, partition)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Forget all share-partitions of a topic."""
+        for group_id, group in list(self._groups.items()):
+            for topic_id, partition in list(group):
+                if topic_id == topic.topic_id:
+                    self.drop(group_id, topic_id, partition)
+
+    def close(self) -> None:
+        """Give back all that is held, as a broker does that stops in order."""
+        for group_id, group in list(self._groups.items()):
+            settings = self.settings(group_id)
+            now_ms = self.broker.now_ms()
+            for loaded in list(group.values()):
+                for member_id in {lock.member_id for lock in loaded.partition.locks.spans.values}:
+                    self.apply(loaded, loaded.partition.release(member_id, now_ms, settings))
+
+
+def _changed_records(update: StateUpdate) -> int:
+    """How many records an update gives back or archives."""
+    available = sum(last - first + 1 for first, last, state, _ in update.state_batches if state == AVAILABLE)
+    return available + sum(last - first + 1 for first, last, _, _ in update.archived)

@@ -1,0 +1,178 @@
+"""Transactions on this node: the coordinator's decisions made true, down to the markers in the logs (KIP-98).
+
+A decided transaction is completed at once: its markers are appended to its partitions, and then the coordinator notes
+that it is complete. If the broker dies in between, the next start finds the decision in ``__transaction_state`` and
+does it again; a marker for a transaction that is over already changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.limits import EXPIRE_RETRY_MS
+from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.hashing import internal_partition
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import Marker
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
+from headrace.transactions.records import State, TopicPartition, Transaction
+from headrace.transactions.transaction import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_EPOCH,
+    Reply,
+    TransactionCoordinator,
+    TransactionSettings,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+log = logging.getLogger("headrace.transactions")
+
+COORDINATOR_EPOCH = 0
+"""There is one node, which coordinates all the time."""
+
+
+class Transactions:
+    """What handlers ask of transactions. Each method returns a producer or, as a :class:`Refusal`, why not."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        config = broker.config
+        self.coordinator = TransactionCoordinator(
+            TransactionSettings(
+                config.get_int("transaction.max.timeout.ms"),
+                config.get_int("transactional.id.expiration.ms"),
+                config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+            )
+        )
+        self._retry_ms: int | None = None
+
+    def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer | Refusal:
+        """A producer comes: what another one left open is aborted, and that one is fenced."""
+        decide, now_ms = self.coordinator, self._broker.now_ms()
+        aborted = self._submit(
+            transactional_id, decide.abort_for_new_producer(transactional_id, timeout_ms, expected, now_ms)
+        )
+        if isinstance(aborted, Refusal):
+            return aborted
+        allocate = self._broker.catalog.allocate_producer_id
+        return self._submit(
+            transactional_id, decide.init_producer_id(transactional_id, timeout_ms, expected, now_ms, allocate)
+        )
+
+    def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], client_version: int = 0
+    ) -> Producer | Refusal:
+        """Let partitions take part."""
+        now_ms = self._broker.now_ms()
+        outcome = self.coordinator.add_partitions(transactional_id, producer, partitions, now_ms, client_version)
+        return self._submit(transactional_id, outcome)
+
+    def may_write(
+        self, transactional_id: str, producer: Producer, partition_log: PartitionLog, *, lets_take_part: bool
+    ) -> Refusal | None:
+        """Why a producer may not write to a partition in its transaction now; None when it may.
+
+        Who has an open transaction there goes on with it, and nobody else is asked (as in Kafka).
+
+        :param lets_take_part: whether writing to the partition lets it take part (KIP-890)
+        """
+        producers = partition_log.producers
+        epoch = producers.epoch(producer.producer_id)
+        if epoch is not None and epoch > producer.producer_epoch:
+            return INVALID_PRODUCER_EPOCH
+        is_open = epoch == producer.producer_epoch and producers.open_transaction(producer.producer_id) is not None
+        if is_open and not self.coordinator.prepared:
+            return None
+        if not transactional_id:
+            return Refusal(ErrorCode.INVALID_REQUEST)
+        partition = (partition_log.topic, partition_log.partition)
+        if not lets_take_part:
+            return self.coordinator.takes_part(transactional_id, producer, partition)
+        added = self.add_partitions(transactional_id, producer, [partition], EPOCH_PER_TRANSACTION)
+        return added if isinstance(added, Refusal) else None
+
+    def add_group(self, transactional_id: str, producer: Producer, group_id: str) -> Producer | Refusal:
+        """Let the offsets of a group take part."""
+        return self.add_partitions(transactional_id, producer, [self.offsets_partition(group_id)])
+
+    def offsets_partition(self, group_id: str) -> TopicPartition:
+        """The partition of ``__consumer_offsets`` that stands for a group."""
+        topic = self._broker.ensure_internal_topic(self._broker.groups.topic)
+        return topic.name, internal_partition(group_id, topic.partitions)
+
+    def end(
+        self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int
+    ) -> Producer | Refusal:
+        """Commit or abort: afterwards the markers are in the logs."""
+        allocate = self._broker.catalog.allocate_producer_id
+        outcome = self.coordinator.end(
+            transactional_id, producer, commit, self._broker.now_ms(), client_version, allocate
+        )
+        return self._submit(transactional_id, outcome)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Open transactions go on without a topic that is gone."""
+        for transactional_id, outcome in self.coordinator.forget_partitions(topic):
+            self._broker.submit(self.coordinator, transactional_id, outcome)
+
+    def _submit(self, transactional_id: str, outcome: Reply) -> Producer | Refusal:
+        if transactional_id in self.coordinator.prepared:  # its markers could not be written yet
+            return CONCURRENT_TRANSACTIONS
+        reply = self._broker.submit(self.coordinator, transactional_id, outcome)
+        self.complete_prepared()
+        return reply
+
+    # Markers ---------------------------------------------------------------------------------------------------------
+
+    def complete_prepared(self) -> None:
+        """Write the markers of all transactions that are decided; what the disk refuses is tried again later."""
+        self._retry_ms = None
+        for transactional_id, decided in list(self.coordinator.prepared.items()):
+            try:
+                self._write_markers(decided)
+                completed = self.coordinator.complete(transactional_id, self._broker.now_ms())
+                self._broker.submit(self.coordinator, transactional_id, completed)
+            except StorageError as error:
+                self._retry_ms = self._broker.now_ms() + EXPIRE_RETRY_MS
+                log.error("cannot complete the transaction of %s yet: %s", transactional_id, error)
+        if self._retry_ms is not None:
+            self._broker.arm()
+
+    def _write_markers(self, decided: Transaction) -> None:
+        """Write the markers of a transaction; those that are written already change nothing."""
+        broker = self._broker
+        commit = decided.state == State.PREPARE_COMMIT
+        for topic, partition in sorted(decided.partitions):
+            partition_log = broker.partition_by_name(topic, partition)
+            if isinstance(partition_log, ErrorCode):
+                continue  # deleted meanwhile
+            producer = Producer(decided.producer_id, decided.producer_epoch)
+            self.write_marker(partition_log, producer, Marker(commit, COORDINATOR_EPOCH))
+
+    def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> None:
+        """End a producer's transaction in one partition; readers of committed records are woken.
+
+        :raises StorageError: when the disk refuses; the transaction is still open there
+        """
+        broker = self._broker
+        appended = partition_log.append_marker(*producer, marker, broker.now_ms())
+        if isinstance(appended, Refusal):
+            raise StorageError(f"{partition_log.topic}-{partition_log.partition}: {appended.message}")
+        if partition_log.topic == broker.groups.topic:
+            broker.groups.end_transaction(producer.producer_id, partition_log.partition, commit=marker.commit)
+        broker.appended(partition_log)
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        """When :meth:`expire` is to be called: for markers that could not be written."""
+        return self._retry_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Write the markers of what has timed out, and those that could not be written before."""
+        if self.coordinator.prepared and (self._retry_ms is None or self._retry_ms <= now_ms):
+            self.complete_prepared()

@@ -1,0 +1,303 @@
+"""A consumer group: members, epochs, and how partitions change hands (KIP-848, docs/behaviour/groups.md).
+
+There is one request, the heartbeat. With it a member says what it is subscribed to and what it holds, and is told what
+it may read. What the group is stands in :class:`~headrace.groups.consumer.state.ConsumerState`; how a member is brought
+up to date in :class:`~headrace.groups.consumer.transition.MemberStep`. Members of the classic protocol may be in it too:
+:mod:`headrace.groups.consumer.classic_members`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from headrace.deadlines import Deadlines
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.deadlines import REJOIN, RESYNC, REVOKE, SESSION, GroupDeadlines, TimerKey
+from headrace.groups.records import (
+    CommittedOffset,
+    ConsumerAssignment,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupRecord,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerMember,
+    GroupEpoch,
+    GroupRecord,
+    MemberState,
+    OffsetCommit,
+)
+from headrace.groups.settings import ConsumerSettings, TopicCatalog
+from headrace.outcome import Outcome
+
+from .member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
+from .reconciliation import holds_only
+from .state import ConsumerState
+from .transition import MemberStep
+
+Records: TypeAlias = tuple[GroupRecord, ...]
+
+EXPIRE_RETRY_MS = 1_000
+"""If the removal of a silent member cannot be written, it is tried again after this time."""
+
+
+class ConsumerGroup:
+    """One consumer group. Commands decide; :meth:`replay` applies their records.
+
+    :ivar state: what the records say
+    """
+
+    type_name = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(self, group_id: str, timers: Deadlines[TimerKey], state: ConsumerState | None = None) -> None:
+        self.group_id = group_id
+        self.state = state or ConsumerState(group_id)
+        self.timers = GroupDeadlines(timers, group_id)
+
+    @property
+    def state_name(self) -> str:
+        return self.state.state_name
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state.is_empty
+
+    # Heartbeat -------------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: ConsumerHeartbeat, catalog: TopicCatalog, settings: ConsumerSettings, now_ms: int
+    ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
+        """A member joins or stays, and learns what it may read. For leaving see :meth:`leaver`."""
+        refusal = self._check(request, settings.max_size)
+        if refusal is not None:
+            return Outcome(refusal)
+        replaced = self._replaced(request.group_instance_id) if request.member_epoch == JOIN_EPOCH else None
+        replacement = () if replaced is None else self.replacement(replaced, request.member_id)
+        state = self.state.after(replacement) if replacement else self.state
+        member = request.member(state.members.get(request.member_id) or ConsumerMember())
+        step = MemberStep(state, request.member_id, member, request.owned, catalog, settings, now_ms)
+        refusal = step.run()
+        if refusal is not None:
+            return Outcome(refusal)
+        self.note_step(step, settings.session_timeout_ms)
+        tell = request.member_epoch == JOIN_EPOCH or request.is_full or step.was.assigned != step.now.assigned
+        assigned = step.now.assigned if tell else None
+        reply = ConsumerHeartbeatReply(
+            request.member_id, step.now.member_epoch, settings.heartbeat_interval_ms, assigned
+        )
+        return Outcome(reply, (*replacement, *step.records))
+
+    def note_step(self, step: MemberStep, session_timeout_ms: int) -> None:
+        """A member was heard of: its session begins anew, and its time to give partitions up, if it must, begins."""
+        self.timers.set(SESSION, step.member_id, step.now_ms + session_timeout_ms)
+        if step.now.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.timers.cancel(REVOKE, step.member_id)
+        elif step.now is not step.was and step.member.classic is None:
+            self.timers.set(REVOKE, step.member_id, step.now_ms + step.member.rebalance_timeout_ms)
+        if step.state_is_resolved:
+            self.state.resolved_version = step.catalog.version
+
+    def check_room(self, member_id: str, max_size: int) -> Refusal | None:
+        """Why one more cannot be taken in."""
+        if len(self.state.members) < max_size or member_id in self.state.members:
+            return None
+        return Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {max_size} members.",
+        )
+
+    def _check(self, request: ConsumerHeartbeat, max_size: int) -> Refusal | None:
+        return self.check_room(request.member_id, max_size) or (
+            self._check_dynamic(request) if request.group_instance_id is None else self._check_static(request)
+        )
+
+    def _check_dynamic(self, request: ConsumerHeartbeat) -> Refusal | None:
+        if request.member_epoch == JOIN_EPOCH:
+            return None
+        known = self.state.current.get(request.member_id)
+        return self._unknown(request.member_id) if known is None else _check_epoch(request, known)
+
+    def _check_static(self, request: ConsumerHeartbeat) -> Refusal | None:
+        instance_id = request.group_instance_id
+        owner = self.state.static_members.get(instance_id or "")
+        if request.member_epoch != JOIN_EPOCH:
+            refusal = self.check_instance(request.member_id, instance_id or "")
+            return refusal or _check_epoch(request, self.state.current[request.member_id])
+        if owner is None or self.state.members[owner].classic is not None:
+            return None
+        if self.state.current[owner].member_epoch == STATIC_LEAVE_EPOCH:
+            return None
+        return Refusal(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {request.member_id} with instance id {instance_id} cannot join the group because the "
+            f"instance id is owned by {owner} member.",
+        )
+
+    def check_instance(self, member_id: str, instance_id: str) -> Refusal | None:
+        """Why a static member is not the one that it says it is."""
+        owner = self.state.static_members.get(instance_id)
+        if owner is None:
+            return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if owner != member_id:
+            return Refusal(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}.",
+            )
+        return None
+
+    def _unknown(self, member_id: str) -> Refusal:
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
+
+    def _replaced(self, instance_id: str | None) -> str | None:
+        return None if instance_id is None else self.state.static_members.get(instance_id)
+
+    def replacement(self, old_id: str, new_id: str) -> tuple[ConsumerGroupRecord, ...]:
+        """A static member is back under another id: it takes the place of the old one, with its partitions."""
+        state, group_id = self.state, self.group_id
+        was = replace(state.current[old_id], member_epoch=0, previous_member_epoch=0)
+        return (
+            *self._removal(old_id),
+            ConsumerGroupMemberMetadata(group_id, new_id, state.members[old_id]),
+            ConsumerGroupTargetAssignmentMember(group_id, new_id, state.target.get(old_id, {})),
+            ConsumerGroupCurrentMemberAssignment(group_id, new_id, was),
+        )
+
+    # Leaving ---------------------------------------------------------------------------------------------------------
+
+    def leaver(self, request: ConsumerHeartbeat) -> Refusal | None:
+        """Why a heartbeat that says good-bye is refused."""
+        if request.group_instance_id is not None:
+            return self.check_instance(request.member_id, request.group_instance_id)
+        return None if request.member_id in self.state.members else self._unknown(request.member_id)
+
+    def pause(self, member_id: str) -> Records:
+        """A static member goes for a while and keeps its partitions: until its session is over nobody gets them."""
+        self.timers.cancel(REVOKE, member_id)
+        current = self.state.current[member_id]
+        gone = replace(current, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation={})
+        return (ConsumerGroupCurrentMemberAssignment(self.group_id, member_id, gone),)
+
+    def _removal(self, member_id: str) -> tuple[ConsumerGroupRecord, ...]:
+        return (
+            ConsumerGroupCurrentMemberAssignment(self.group_id, member_id, None),
+            ConsumerGroupTargetAssignmentMember(self.group_id, member_id, None),
+            ConsumerGroupMemberMetadata(self.group_id, member_id, None),
+        )
+
+    def remove(self, member_ids: Collection[str], catalog: TopicCatalog) -> Records:
+        """What takes members out. The others take over at their heartbeats."""
+        state = self.state
+        records: list[GroupRecord] = [record for member_id in member_ids for record in self._removal(member_id)]
+        leaving = [state.members[member_id].subscribed_topic_regex for member_id in member_ids]
+        for regex in state.regexes:
+            if leaving.count(regex) >= state.regex_users[regex]:
+                records.append(ConsumerGroupRegularExpression(self.group_id, regex, None))
+        new_hash = state.topics_hash(catalog, member_ids)
+        records.append(ConsumerGroupMetadata(self.group_id, GroupEpoch(state.epoch + 1, new_hash)))
+        return tuple(records)
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def expired(self, kind: str, member_id: str, now_ms: int) -> bool:
+        """Whether a member is to be removed because one of its timers has run out.
+
+        Timers of members that have gone since, or did not come, are let run out.
+        """
+        if member_id not in self.state.members or kind not in (SESSION, REVOKE, REJOIN, RESYNC):
+            return False
+        self.timers.set(kind, member_id, now_ms + EXPIRE_RETRY_MS)  # without effect once it is removed
+        return True
+
+    def start_sessions(self, settings: ConsumerSettings, now_ms: int) -> None:
+        """After a restart: the members' sessions begin anew, and their time to give partitions up."""
+        for member_id, member in self.state.members.items():
+            classic = member.classic
+            timeout_ms = settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+            self.timers.set(SESSION, member_id, now_ms + timeout_ms)
+            current = self.state.current.get(member_id, ConsumerAssignment())
+            if classic is None and current.state is MemberState.UNREVOKED_PARTITIONS:
+                self.timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
+
+    # Offsets ---------------------------------------------------------------------------------------------------------
+
+    def check_commit(
+        self, member_id: str, member_epoch: int, commits: Sequence[OffsetCommit], *, knows_epochs: bool
+    ) -> ErrorCode:
+        """Whether offsets may be committed: all of them or none.
+
+        An earlier epoch of a member is good for partitions that it has had ever since (KIP-1251).
+
+        :param knows_epochs: the request may come from a member of the consumer protocol (OffsetCommit 9 and later)
+        """
+        state = self.state
+        if member_epoch < 0 and state.is_empty:
+            return ErrorCode.NONE
+        member, current = state.members.get(member_id), state.current.get(member_id)
+        if member is None or current is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member.classic is None and not knows_epochs:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if member_epoch == current.member_epoch:
+            return ErrorCode.NONE
+        if member_epoch < current.member_epoch and all(_held_since(current, one, member_epoch) for one in commits):
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether a member may ask for offsets; who does not say which member it is may."""
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        member, current = self.state.members.get(member_id or ""), self.state.current.get(member_id or "")
+        if member is None or current is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member_epoch == current.member_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+    def check_offset_delete(self) -> ErrorCode:
+        """Whether offsets may be deleted, but for those in topics that :meth:`is_subscribed` has."""
+        return ErrorCode.NONE
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member is subscribed to a topic, by name or by regular expression."""
+        return topic in self.state.name_users or any(topic in one.topics for one in self.state.regexes.values())
+
+    def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
+        """Since when an offset is only kept for a time: its commit, whatever the group does."""
+        return committed.commit_timestamp_ms
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """What forgets the group, but for its offsets."""
+        return tuple(self.state.tombstones())
+
+    # Replay ----------------------------------------------------------------------------------------------------------
+
+    def replay(self, record: ConsumerGroupRecord) -> None:
+        """Apply one durable record of this group."""
+        self.state.replay(record)
+
+
+def _held_since(current: ConsumerAssignment, commit: OffsetCommit, epoch: int) -> bool:
+    """Whether a member was given a partition at an epoch or earlier, and still holds it."""
+    _, _, partition, value = commit
+    if value is None or value.topic_id is None:
+        return False
+    given = (held.get(value.topic_id, {}).get(partition) for held in (current.assigned, current.pending_revocation))
+    return any(since is not None and since <= epoch for since in given)
+
+
+def _check_epoch(request: ConsumerHeartbeat, known: ConsumerAssignment) -> Refusal | None:
+    epoch, current = request.member_epoch, known.member_epoch
+    if epoch == current:
+        return None
+    if epoch < current and epoch == known.previous_member_epoch and holds_only(request.owned, known.assigned):
+        return None  # its last answer was lost
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {'greater' if epoch > current else 'smaller'} member epoch ({epoch}) than "
+        f"the one known by the group coordinator ({current}). The member must abandon all its partitions and rejoin.",
+    )

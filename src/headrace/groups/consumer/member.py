@@ -1,0 +1,110 @@
+"""What a consumer group's member says with a ConsumerGroupHeartbeat, and what it is answered (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.records import ConsumerMember, HeldPartitions
+
+from .reconciliation import Owned
+
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
+NO_TIMEOUT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    """A ConsumerGroupHeartbeat. What is None is as it was before.
+
+    :param member_epoch: 0 to join or join again, -1 to leave, -2 for a static member that will be back
+    :param rebalance_timeout_ms: how long the member may take to give partitions up; -1 for as before
+    :param subscribed_topic_regex: "" for none
+    :param owned: the partitions that the member holds
+    """
+
+    member_id: str
+    member_epoch: int
+    group_instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    subscribed_topic_names: Sequence[str] | None
+    subscribed_topic_regex: str | None
+    server_assignor: str | None
+    owned: Owned | None
+    client_id: str
+    client_host: str
+
+    @property
+    def leaves(self) -> bool:
+        return self.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
+
+    @property
+    def is_full(self) -> bool:
+        """The member says everything, so it shall be told everything."""
+        subscribes = self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
+        return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
+
+    def check(self, group_id: str, assignors: Collection[str]) -> Refusal | None:
+        """What is wrong with the request whatever the group."""
+        message = self._fault(group_id)
+        if message is not None:
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+        if self.server_assignor is not None and self.server_assignor not in assignors:
+            return Refusal(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {self.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+            )
+        return None
+
+    def _fault(self, group_id: str) -> str | None:
+        named = (
+            ("MemberId", self.member_id),
+            ("GroupId", group_id),
+            ("InstanceId", self.group_instance_id),
+            ("RackId", self.rack_id),
+        )
+        for name, text in named:
+            if text is not None and not text.strip():
+                return f"{name} can't be empty."
+        if self.member_epoch == JOIN_EPOCH:
+            if self.rebalance_timeout_ms == NO_TIMEOUT:
+                return "RebalanceTimeoutMs must be provided in first request."
+            if self.owned is None or self.owned:
+                return "TopicPartitions must be empty when (re-)joining."
+            if self.subscribed_topic_names is None and self.subscribed_topic_regex is None:
+                return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+        elif self.member_epoch == STATIC_LEAVE_EPOCH:
+            return "InstanceId can't be null." if self.group_instance_id is None else None
+        return "MemberEpoch is invalid." if self.member_epoch < STATIC_LEAVE_EPOCH else None
+
+    def member(self, known: ConsumerMember) -> ConsumerMember:
+        """The member as this heartbeat makes it: of the consumer protocol from now on."""
+        names, regex, assignor = self.subscribed_topic_names, self.subscribed_topic_regex, self.server_assignor
+        told = self.rebalance_timeout_ms != NO_TIMEOUT
+        return replace(
+            known,
+            group_instance_id=known.group_instance_id if self.group_instance_id is None else self.group_instance_id,
+            rack_id=known.rack_id if self.rack_id is None else self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=known.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+            subscribed_topic_regex=known.subscribed_topic_regex if regex is None else regex,
+            rebalance_timeout_ms=self.rebalance_timeout_ms if told else known.rebalance_timeout_ms,
+            server_assignor=known.server_assignor if assignor is None else assignor,
+            classic=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatReply:
+    """The answer to a heartbeat.
+
+    :param assigned: None where the member knows it already
+    """
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assigned: HeldPartitions | None = None

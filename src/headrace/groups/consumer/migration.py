@@ -1,0 +1,168 @@
+"""Groups that change their protocol while they are at work: classic ↔ consumer (KIP-848).
+
+A classic group becomes a consumer group when a member of the consumer protocol joins it, and becomes classic again when
+the last such member has gone. Either way the members keep their partitions, and the generation goes on as the epoch:
+the records of the one kind of group are replaced by those of the other, in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.member import JoinReply, Member, SyncReply
+from headrace.groups.classic.members import Roster
+from headrace.groups.records import (
+    Assignment,
+    AssignmentEpoch,
+    ClassicSide,
+    ConsumerAssignment,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupRecord,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
+    ConsumerMember,
+    Generation,
+    GroupEpoch,
+    GroupMetadata,
+    GroupRecord,
+)
+from headrace.groups.settings import ConsumerSettings, TopicCatalog
+from headrace.outcome import Completion
+from headrace.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+
+from .state import ConsumerState
+
+
+def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> Refusal | None:
+    """Why a classic group with members cannot become a consumer group."""
+    reason = None
+    if not settings.upgrade:
+        reason = "online upgrade is disabled"
+    elif group.protocol_type != PROTOCOL_TYPE:
+        reason = "the group does not use the consumer embedded protocol"
+    elif len(group.roster) > settings.max_size:
+        reason = "the group size exceeds the consumer group maximum size"
+    return None if reason is None else _no_upgrade(group, reason)
+
+
+def _no_upgrade(group: ClassicGroup, reason: str) -> Refusal:
+    return Refusal(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.",
+    )
+
+
+def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[ConsumerGroupRecord, ...] | Refusal:
+    """The records of the consumer group that a classic group becomes; to be written after its tombstone."""
+    group_id, epoch = group.group_id, group.generation_id
+    members, held = {}, {}
+    try:
+        for member in group.roster.all():
+            members[member.member_id] = _upgraded_member(member, group.protocol)
+            assigned = read_assignment(member.assignment)
+            held[member.member_id] = {
+                topic.topic_id: dict.fromkeys(sorted(numbers), epoch)
+                for name, numbers in assigned.items()
+                if (topic := catalog.topics.get(name)) is not None and numbers
+            }
+    except ValueError:
+        return _no_upgrade(group, "the embedded consumer protocol is malformed")
+    introduced = [ConsumerGroupMemberMetadata(group_id, member_id, member) for member_id, member in members.items()]
+    state = ConsumerState(group_id).after(introduced)
+    targets = [
+        ConsumerGroupTargetAssignmentMember(group_id, member_id, {topic_id: tuple(own[topic_id]) for topic_id in own})
+        for member_id, own in held.items()
+    ]
+    return (
+        *introduced,
+        ConsumerGroupMetadata(group_id, GroupEpoch(epoch, state.topics_hash(catalog))),
+        *targets,
+        ConsumerGroupTargetAssignmentMetadata(group_id, AssignmentEpoch(epoch, 0)),
+        *(
+            ConsumerGroupCurrentMemberAssignment(group_id, member_id, ConsumerAssignment(epoch, epoch, assigned=own))
+            for member_id, own in held.items()
+        ),
+    )
+
+
+def _upgraded_member(member: Member, protocol: str | None) -> ConsumerMember:
+    names = [name for name, _ in member.protocols]
+    subscription = read_subscription(member.metadata(protocol if protocol in names else names[0]))
+    return ConsumerMember(
+        member.group_instance_id,
+        subscription.rack_id,
+        member.client_id,
+        member.client_host,
+        tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicSide(member.session_timeout_ms, member.protocols),
+    )
+
+
+def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
+    """The answers to requests that wait in a classic group which becomes a consumer group."""
+    for member in group.roster.all():
+        if member.join_ticket is not None:
+            yield Completion(member.join_ticket, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        if member.sync_ticket is not None:
+            yield Completion(member.sync_ticket, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+
+
+def downgrades(state: ConsumerState, leaving: Collection[str], settings: ConsumerSettings) -> bool:
+    """Whether a group becomes classic when these members go: only classic ones are left then."""
+    left = len(state.members) - len(leaving)
+    if not settings.downgrade or not 0 < left <= settings.classic_max_size:
+        return False
+    return left == len(state.classic_members.difference(leaving))
+
+
+def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettings) -> bool:
+    """Whether a group becomes classic when a classic member takes the place of this one."""
+    if not settings.downgrade or len(state.members) > settings.classic_max_size:
+        return False
+    return state.members.keys() - state.classic_members == {member_id}
+
+
+def downgraded(
+    state: ConsumerState, leaving: Collection[str], catalog: TopicCatalog, now_ms: int, generation_id: int
+) -> tuple[GroupRecord, ...]:
+    """What makes a consumer group classic, without those that leave. Unless nothing changes, a rebalance follows."""
+    roster = Roster()
+    for member_id, member in state.members.items():
+        if member_id not in leaving:
+            assert member.classic is not None, member_id
+            roster.members[member_id] = Member(
+                member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.classic.session_timeout_ms,
+                member.classic.protocols,
+            )
+    protocol = roster.select_protocol()
+    assignments = {}
+    for member_id, one in roster.members.items():
+        partitions = named(state.target.get(member_id, {}), catalog)
+        assignments[member_id] = write_assignment(read_subscription(one.metadata(protocol)).version, partitions)
+    leader = next(iter(roster.members))
+    generation = Generation(
+        PROTOCOL_TYPE, generation_id, protocol, leader, now_ms, roster.record(protocol, assignments)
+    )
+    return (*state.tombstones(), GroupMetadata(state.group_id, generation))
+
+
+def named(partitions: Assignment | Mapping[UUID, Mapping[int, int]], catalog: TopicCatalog) -> dict[str, list[int]]:
+    """Partitions by the names of their topics; those of topics that are gone are left out."""
+    topics = catalog.topics_by_id
+    return {topics[topic_id].name: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in topics}

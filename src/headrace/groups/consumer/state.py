@@ -1,0 +1,209 @@
+"""What a consumer group is: its members, epochs and assignments, as its records say, and what follows from them.
+
+Three epochs say who has heard of what (KIP-848)::
+
+    group epoch        grows when a subscription or a subscribed topic changes, or a member goes
+    assignment epoch   the group epoch for which the target assignment was computed
+    member epoch       the assignment epoch that the member was last told
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from copy import copy
+from typing import TypeVar
+from uuid import UUID
+
+from headrace.groups.records import (
+    Assignment,
+    AssignmentEpoch,
+    ConsumerAssignment,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupRecord,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
+    ConsumerMember,
+    GroupEpoch,
+    HeldPartitions,
+    MemberState,
+    ResolvedRegex,
+)
+from headrace.groups.settings import TopicCatalog
+from headrace.groups.topics import topics_hash
+
+V = TypeVar("V")
+
+FIRST_EPOCH = 1
+"""Of a group without records of its epoch; the first subscription makes it 2."""
+
+
+class ConsumerState:
+    """A consumer group as its records say. Changes by :meth:`replay` alone.
+
+    :ivar target: what each member shall have, as of ``target_epoch``
+    :ivar current: what each member was last told
+    :ivar regexes: the topics of each regular expression that members are subscribed to
+    :ivar static_members: member ids by instance id
+    :ivar name_users: how many members name a topic; likewise ``regex_users`` and ``classic_protocols``
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.target_epoch = AssignmentEpoch(FIRST_EPOCH, 0)
+        self.target: dict[str, Assignment] = {}
+        self.current: dict[str, ConsumerAssignment] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        # what follows from these
+        self.static_members: dict[str, str] = {}
+        self.name_users: Counter[str] = Counter()
+        self.regex_users: Counter[str] = Counter()
+        self.classic_protocols: Counter[str] = Counter()
+        self.classic_members: set[str] = set()
+        self.resolved_version: int | None = None  # of the catalog, with which the regexes were last matched
+        self._holders: dict[tuple[UUID, int], str] = {}
+        self._hash: tuple[int, int] | None = None  # version of the catalog, hash of the subscribed topics
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name for how far the group is. Costs by the members."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch.epoch:
+            return "Assigning"
+        settled = all(self.is_settled(member_id) for member_id in self.members)
+        return "Stable" if settled else "Reconciling"
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def is_settled(self, member_id: str) -> bool:
+        """Whether a member has what it shall have."""
+        now = self.current.get(member_id)
+        return now is not None and now.state is MemberState.STABLE and now.member_epoch == self.target_epoch.epoch
+
+    def is_free(self, topic_id: UUID, partition: int) -> bool:
+        """Whether no member holds a partition."""
+        return (topic_id, partition) not in self._holders
+
+    def subscribed_topics(self, without: Collection[str] = ()) -> set[str]:
+        """The names of all topics that members are subscribed to, by name or by regular expression.
+
+        :param without: ids of members that do not count
+        """
+        names, regexes = Counter(self.name_users), Counter(self.regex_users)
+        for member_id in without:
+            names.subtract(self.members[member_id].subscribed_topic_names)
+            regexes.subtract((self.members[member_id].subscribed_topic_regex,))
+        subscribed = {name for name, count in names.items() if count > 0}
+        for regex, resolved in self.regexes.items():
+            if regexes[regex] > 0:
+                subscribed.update(resolved.topics)
+        return subscribed
+
+    def topics_hash(self, catalog: TopicCatalog, without: Collection[str] = ()) -> int:
+        """The hash of the subscribed topics that exist. Costs something only when they may have changed."""
+        if self._hash is not None and self._hash[0] == catalog.version and not without:
+            return self._hash[1]
+        names = sorted(self.subscribed_topics(without))
+        found = topics_hash([catalog.topics[name] for name in names if name in catalog.topics])
+        if not without:
+            self._hash = catalog.version, found
+        return found
+
+    def tombstones(self) -> Iterator[ConsumerGroupRecord]:
+        """What forgets the group."""
+        group_id = self.group_id
+        yield from (ConsumerGroupCurrentMemberAssignment(group_id, member_id, None) for member_id in self.members)
+        yield from (ConsumerGroupTargetAssignmentMember(group_id, member_id, None) for member_id in self.members)
+        yield ConsumerGroupTargetAssignmentMetadata(group_id, None)
+        yield from (ConsumerGroupMemberMetadata(group_id, member_id, None) for member_id in self.members)
+        yield from (ConsumerGroupRegularExpression(group_id, regex, None) for regex in self.regexes)
+        yield ConsumerGroupMetadata(group_id, None)
+
+    def after(self, records: Collection[ConsumerGroupRecord]) -> ConsumerState:
+        """Another group: what this one would be with these records. Costs by the members."""
+        other = ConsumerState(self.group_id)
+        for name, value in vars(self).items():
+            setattr(other, name, copy(value))
+        for record in records:
+            other.replay(record)
+        return other
+
+    # Replay ----------------------------------------------------------------------------------------------------------
+
+    def replay(self, record: ConsumerGroupRecord) -> None:
+        """Apply one durable record of this group."""
+        match record:
+            case ConsumerGroupMemberMetadata(_, member_id, member):
+                self._replay_member(member_id, member)
+            case ConsumerGroupMetadata(_, value):
+                self.epoch, self.metadata_hash = value or GroupEpoch(FIRST_EPOCH, 0)
+            case ConsumerGroupTargetAssignmentMember(_, member_id, target):
+                _put(self.target, member_id, target)
+            case ConsumerGroupTargetAssignmentMetadata(_, epoch):
+                self.target_epoch = epoch or AssignmentEpoch(FIRST_EPOCH, 0)
+            case ConsumerGroupCurrentMemberAssignment(_, member_id, current):
+                self._replay_current(member_id, current)
+            case ConsumerGroupRegularExpression(_, regex, resolved):
+                _put(self.regexes, regex, resolved)
+                self._hash = None
+
+    def _replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
+        old = self.members.get(member_id)
+        _put(self.members, member_id, member)
+        for one, count in ((old, -1), (member, 1)):
+            if one is None:
+                continue
+            _count(self.name_users, one.subscribed_topic_names, count)
+            _count(self.regex_users, (one.subscribed_topic_regex,) if one.subscribed_topic_regex else (), count)
+            if one.classic is not None:
+                _count(self.classic_protocols, tuple(dict(one.classic.protocols)), count)
+        self.classic_members.discard(member_id)
+        if member is not None and member.classic is not None:
+            self.classic_members.add(member_id)
+        instance_id = None if old is None else old.group_instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+        if member is not None and member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member_id
+        self._hash = None
+
+    def _replay_current(self, member_id: str, current: ConsumerAssignment | None) -> None:
+        old = self.current.get(member_id)
+        _put(self.current, member_id, current)
+        if old is not None:
+            for one in _each(old.assigned, old.pending_revocation):
+                if self._holders.get(one) == member_id:
+                    del self._holders[one]
+        if current is not None:
+            for one in _each(current.assigned, current.pending_revocation):
+                self._holders[one] = member_id
+
+
+def _each(*held: HeldPartitions) -> Iterator[tuple[UUID, int]]:
+    for partitions in held:
+        for topic_id, numbers in partitions.items():
+            for number in numbers:
+                yield topic_id, number
+
+
+def _count(users: Counter[str], names: Collection[str], change: int) -> None:
+    for name in names:
+        users[name] += change
+        if not users[name]:
+            del users[name]
+
+
+def _put(mapping: dict[str, V], key: str, value: V | None) -> None:
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value

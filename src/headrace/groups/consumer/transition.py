@@ -1,0 +1,203 @@
+"""A consumer group's member being brought up to date: the group as it is, and what is to become of it.
+
+The same for a ConsumerGroupHeartbeat and for the JoinGroup of a classic member (KIP-848). In the order in which Kafka
+writes the records: the member, the group epoch, the target assignment, the member's current assignment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.records import (
+    Assignment,
+    AssignmentEpoch,
+    ConsumerAssignment,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
+    ConsumerMember,
+    GroupEpoch,
+    GroupRecord,
+    MemberState,
+    ResolvedRegex,
+)
+from headrace.groups.settings import ConsumerSettings, TopicCatalog
+from headrace.groups.topics import topics_hash
+
+from .assignors import ASSIGNORS, Subscriber
+from .reconciliation import Goal, Owned, reconcile
+from .regex import InvalidRegex, Regex
+from .state import ConsumerState
+
+
+class MemberStep:
+    """One member, as it is from now on, in a group that lets it in.
+
+    :param owned: what the member says that it holds; None when it does not say
+    :param assigns: whether a target assignment may be computed; else a member waits while that is out of date
+    """
+
+    def __init__(
+        self,
+        group: ConsumerState,
+        member_id: str,
+        member: ConsumerMember,
+        owned: Owned | None,
+        catalog: TopicCatalog,
+        settings: ConsumerSettings,
+        now_ms: int,
+        *,
+        assigns: bool = True,
+    ) -> None:
+        self.assigns = assigns
+        self.group, self.member_id, self.member, self.owned = group, member_id, member, owned
+        self.catalog, self.settings, self.now_ms = catalog, settings, now_ms
+        self.known = group.members.get(member_id) or ConsumerMember()
+        self.was = group.current.get(member_id) or ConsumerAssignment()
+        self.now = self.was
+        self.epoch = group.epoch
+        self.target_epoch = group.target_epoch
+        self.target: Assignment = group.target.get(member_id, {})
+        self.regexes: Mapping[str, ResolvedRegex] = group.regexes
+        self.records: list[GroupRecord] = []
+
+    def run(self) -> Refusal | None:
+        """Decide; or why the member's regular expression cannot be used."""
+        if self.member != self.group.members.get(self.member_id):
+            self._write(ConsumerGroupMemberMetadata(self.group.group_id, self.member_id, self.member))
+        refusal = self._resolve()
+        if refusal is not None:
+            return refusal
+        self._bump_epoch()
+        if self.assigns and self.epoch > self.target_epoch.epoch and self._assignment_due():
+            self._assign()
+        if self.assigns or self.epoch == self.target_epoch.epoch:
+            self._reconcile()
+        return None
+
+    @property
+    def state_is_resolved(self) -> bool:
+        """Whether the group's regular expressions are known to match what they match, without these records."""
+        return self.regexes == self.group.regexes
+
+    def _write(self, record: GroupRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def _resubscribed(self) -> bool:
+        return self._subscription(self.member) != self._subscription(self.known)
+
+    @staticmethod
+    def _subscription(member: ConsumerMember) -> tuple[tuple[str, ...], str]:
+        return member.subscribed_topic_names, member.subscribed_topic_regex
+
+    # Regular expressions ---------------------------------------------------------------------------------------------
+
+    def _resolve(self) -> Refusal | None:
+        """Have all regular expressions matched with the topics as they are."""
+        old, new = self.known.subscribed_topic_regex, self.member.subscribed_topic_regex
+        if old == new and (not self.group.regex_users or self.group.resolved_version == self.catalog.version):
+            return None
+        users = Counter(self.group.regex_users)
+        users.subtract((old,))
+        users.update((new,))
+        wanted = [regex for regex, count in users.items() if regex and count > 0]
+        regexes = {}
+        for regex in wanted:
+            resolved = self.group.regexes.get(regex)
+            if resolved is None or self.group.resolved_version != self.catalog.version:
+                try:
+                    resolved = self._resolved(regex, resolved)
+                except InvalidRegex as error:
+                    return Refusal(
+                        ErrorCode.INVALID_REGULAR_EXPRESSION,
+                        f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+                    )
+            regexes[regex] = resolved
+        for regex in self.group.regexes:
+            if regex not in regexes:
+                self._write(ConsumerGroupRegularExpression(self.group.group_id, regex, None))
+        for regex, resolved in regexes.items():
+            if resolved is not self.group.regexes.get(regex):
+                self._write(ConsumerGroupRegularExpression(self.group.group_id, regex, resolved))
+        self.regexes = regexes
+        return None
+
+    def _resolved(self, regex: str, known: ResolvedRegex | None) -> ResolvedRegex:
+        compiled = Regex(regex)
+        topics = tuple(sorted(filter(compiled.matches, self.catalog.topics)))
+        return known if known is not None and known.topics == topics else ResolvedRegex(topics, 0, self.now_ms)
+
+    # Epochs and assignments ------------------------------------------------------------------------------------------
+
+    def _bump_epoch(self) -> None:
+        changed = self._resubscribed or self.regexes != self.group.regexes
+        new_hash = self._topics_hash() if changed else self.group.topics_hash(self.catalog)
+        if changed or new_hash != self.group.metadata_hash:
+            self.epoch += 1
+            self._write(ConsumerGroupMetadata(self.group.group_id, GroupEpoch(self.epoch, new_hash)))
+
+    def _topics_hash(self) -> int:
+        names = Counter(self.group.name_users)
+        names.subtract(self.known.subscribed_topic_names)
+        names.update(self.member.subscribed_topic_names)
+        subscribed = {name for name, count in names.items() if count > 0}
+        for resolved in self.regexes.values():
+            subscribed.update(resolved.topics)
+        topics = self.catalog.topics
+        return topics_hash([topics[name] for name in sorted(subscribed) if name in topics])
+
+    def _assignment_due(self) -> bool:
+        return self.now_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
+
+    def _assign(self) -> None:
+        """Compute the target assignment anew."""
+        members = {**self.group.members, self.member_id: self.member}
+        subscriptions: dict[tuple[tuple[str, ...], str], frozenset[UUID]] = {}
+        subscribers = {}
+        for member_id, member in members.items():
+            said = self._subscription(member)
+            if said not in subscriptions:
+                subscriptions[said] = frozenset(self._topic_ids(member))
+            subscribers[member_id] = Subscriber(member.group_instance_id, subscriptions[said])
+        wanted: set[UUID] = set().union(*subscriptions.values())
+        named = sorted((self.catalog.topics_by_id[topic_id] for topic_id in wanted), key=lambda topic: topic.name)
+        assign = ASSIGNORS[self._assignor(members.values())]
+        target = assign(subscribers, {topic.topic_id: topic.partitions for topic in named}, self.group.target)
+        for member_id, assignment in target.items():
+            if assignment != self.group.target.get(member_id):
+                self._write(ConsumerGroupTargetAssignmentMember(self.group.group_id, member_id, assignment))
+        self.target, self.target_epoch = target[self.member_id], AssignmentEpoch(self.epoch, self.now_ms)
+        self._write(ConsumerGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
+
+    def _assignor(self, members: Iterable[ConsumerMember]) -> str:
+        return preferred_assignor(members, self.settings.assignors)
+
+    def _topic_ids(self, member: ConsumerMember) -> set[UUID]:
+        names: set[str] = set(member.subscribed_topic_names)
+        if member.subscribed_topic_regex:
+            names.update(self.regexes[member.subscribed_topic_regex].topics)
+        topics = self.catalog.topics
+        return {topics[name].topic_id for name in names if name in topics}
+
+    def _reconcile(self) -> None:
+        """Bring the member towards the target assignment."""
+        settled = self.was.state is MemberState.STABLE and self.was.member_epoch == self.target_epoch.epoch
+        if settled and not self._resubscribed:
+            return
+        goal = Goal(self.target_epoch.epoch, self.target, self._topic_ids(self.member), self.group.is_free)
+        self.now = reconcile(self.was, goal, self.owned, resubscribed=self._resubscribed)
+        if self.now != self.was:
+            self._write(ConsumerGroupCurrentMemberAssignment(self.group.group_id, self.member_id, self.now))
+
+
+def preferred_assignor(members: Iterable[ConsumerMember], assignors: tuple[str, ...]) -> str:
+    """The assignor that most members ask for; of several, the first of those that may be asked for."""
+    votes = Counter(member.server_assignor for member in members)
+    return max(assignors, key=votes.__getitem__)

@@ -1,0 +1,131 @@
+"""Committed offsets: how far each group has come in each partition (KIP-88, KIP-211).
+
+Whether a group lets somebody commit, delete or forget is the group's to say; this is the store behind it. When offsets
+expire is in :mod:`headrace.groups.offsets.expiration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from uuid import UUID
+
+from headrace.errors import ErrorCode
+from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
+from headrace.groups.settings import Configuration
+from headrace.outcome import NOWHERE, Position
+
+from .pending import PendingOffsets
+
+NO_RETENTION = -1
+"""A commit that leaves it to the broker how long it is kept."""
+
+
+def commit_record(
+    group_id: str,
+    topic: str,
+    topic_id: UUID | None,
+    partition: int,
+    offset: int,
+    leader_epoch: int = -1,
+    metadata: str | None = None,
+    *,
+    now_ms: int,
+    retention_ms: int = NO_RETENTION,
+) -> OffsetCommit:
+    """What a commit in one partition writes if it is let in.
+
+    :param offset: any number; Kafka does not check it
+    :param metadata: the client's own text; None is stored as ""
+    :param retention_ms: how long to keep it (OffsetCommit 2-4), or :data:`NO_RETENTION`
+    """
+    expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
+    value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
+    return OffsetCommit(group_id, topic, partition, value)
+
+
+TopicOffsets = Mapping[int, CommittedOffset]
+"""A topic's committed offsets by partition."""
+
+
+class CommittedOffsets:
+    """The offsets of all groups.
+
+    :param config: where the limit of metadata is looked up when it is needed
+    """
+
+    def __init__(self, config: Configuration) -> None:
+        self._config = config
+        self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self.pending = PendingOffsets()
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._groups or bool(self.pending.of_group(group_id))
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of all groups that have offsets."""
+        return iter(self._groups)
+
+    def of_group(self, group_id: str) -> Mapping[str, TopicOffsets]:
+        """All that a group has committed, by topic name; empty for a group that has none."""
+        return self._groups.get(group_id, {})
+
+    def check(self, commits: Sequence[OffsetCommit]) -> list[ErrorCode]:
+        """What is wrong with commits themselves: a code for each."""
+        limit = self._config.get_int("offset.metadata.max.bytes")
+        too_large = [value is not None and len(value.metadata) > limit for _, _, _, value in commits]
+        return [ErrorCode.OFFSET_METADATA_TOO_LARGE if one else ErrorCode.NONE for one in too_large]
+
+    def deletions(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
+        """What forgets these (topic, partition), of those that are there or pending (KIP-496)."""
+        topics, pending = self.of_group(group_id), self.pending
+        return tuple(
+            OffsetCommit(group_id, topic, partition, None)
+            for topic, partition in dict.fromkeys(partitions)
+            if partition in topics.get(topic, ()) or (group_id, topic, partition) in pending
+        )
+
+    def tombstones(self, group_id: str) -> tuple[GroupRecord, ...]:
+        """What forgets all offsets of a group."""
+        topics = self.of_group(group_id)
+        known = [(topic, partition) for topic in topics for partition in topics[topic]]
+        return self.deletions(group_id, (*known, *self.pending.of_group(group_id)))
+
+    def topic_tombstones(self, topic: str) -> Iterable[tuple[str, tuple[GroupRecord, ...]]]:
+        """What forgets a deleted topic: (group id, tombstones) of each group that has offsets in it."""
+        partitions: dict[str, set[int]] = {}
+        for group_id, topics in self._groups.items():
+            if topic in topics:
+                partitions[group_id] = set(topics[topic])
+        for group_id, partition in self.pending.in_topic(topic):
+            partitions.setdefault(group_id, set()).add(partition)
+        for group_id, found in partitions.items():
+            yield group_id, tuple(OffsetCommit(group_id, topic, partition, None) for partition in sorted(found))
+
+    def replay(self, record: OffsetCommit, at: Position = NOWHERE) -> None:
+        """Apply one durable record."""
+        group_id, topic, partition, value = record
+        if value is None:
+            self.pending.deleted(group_id, topic, partition)
+            self._forget(group_id, topic, partition)
+        elif at.producer_id != NOWHERE.producer_id:
+            self.pending.replay(record, at)
+        else:
+            self.pending.replaced(group_id, topic, partition, at.offset)
+            try:
+                self._groups[group_id][topic][partition] = value
+            except KeyError:  # of the first commit there
+                self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = value
+
+    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
+        """The marker of a producer's transaction stands in ``partition`` of the internal topic."""
+        for record, at in self.pending.end(producer_id, partition):
+            if commit:
+                self.replay(record, at)
+
+    def _forget(self, group_id: str, topic: str, partition: int) -> None:
+        topics = self._groups.get(group_id, {})
+        partitions = topics.get(topic, {})
+        if partitions.pop(partition, None) is not None and not partitions:
+            del topics[topic]
+            if not topics:
+                del self._groups[group_id]

@@ -1,0 +1,114 @@
+"""When committed offsets are no longer kept (KIP-211, KIP-496; docs/behaviour/offsets.md).
+
+Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It goes on in portions, so that many
+groups do not keep the event loop from everything else. A group says since when an offset is only kept for a time, and
+which topics it still needs; an offset within an open transaction waits for its end. What is left without offsets and
+members vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Protocol
+
+from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
+from headrace.outcome import Outcome
+
+from .committed import CommittedOffsets
+
+PORTION = 2_000
+"""How much one portion does: an offset that is looked at counts as one, a write as :data:`WRITE_COST`."""
+
+WRITE_COST = 50
+"""How many looks take about as long as one append to the internal topic."""
+
+MAX_TOMBSTONES = 1_000
+"""The most offsets that one write forgets."""
+
+PAUSE_MS = 1
+"""Between two portions others are served."""
+
+
+class OffsetOwner(Protocol):
+    """What a group says of its offsets, whatever its type."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def is_empty(self) -> bool: ...
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """What forgets the group, but for its offsets."""
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether the group needs its offsets in a topic."""
+
+    def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
+        """Since when an offset is only kept for a time; None while it is kept without end."""
+
+
+class OffsetExpiration:
+    """The round that is on, if one is."""
+
+    def __init__(self, offsets: CommittedOffsets) -> None:
+        self._offsets = offsets
+        self._left: list[str] = []
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether groups are left that this round has not looked at."""
+        return bool(self._left)
+
+    def begin(self, group_ids: Iterable[str]) -> None:
+        """Start a round over these groups."""
+        self._left = list(group_ids)
+
+    def portion(
+        self, owner_of: Callable[[str], OffsetOwner | None], now_ms: int, retention_ms: int
+    ) -> Iterator[tuple[str, Outcome[GroupRecord, int]]]:
+        """Some more groups: (group id, outcome), each to be applied before the next is asked for.
+
+        A group is done with when its outcome was applied: one that could not be written comes again.
+
+        :param owner_of: a group by its id; None when it is not there any more, or has no offsets by its kind
+        :param retention_ms: ``offsets.retention.minutes``
+        :returns: outcomes whose reply is how many offsets expire
+        """
+        left = PORTION
+        while self._left and left > 0:
+            owner = owner_of(self._left[-1])
+            tombstones: tuple[GroupRecord, ...] = ()
+            if owner is not None:
+                looks, tombstones = self._expired(owner, now_ms, retention_ms)
+                left -= looks
+                records = tombstones
+                if len(tombstones) == looks and owner.is_empty and not self._offsets.pending.of_group(owner.group_id):
+                    records += owner.tombstones()
+                if records:
+                    left -= WRITE_COST
+                    yield owner.group_id, Outcome(len(tombstones), records)
+            left -= 1
+            if len(tombstones) < MAX_TOMBSTONES:
+                self._left.pop()
+
+    def _expired(self, owner: OffsetOwner, now_ms: int, retention_ms: int) -> tuple[int, tuple[GroupRecord, ...]]:
+        """How many offsets a group has, and the tombstones of those whose time is over, up to the limit."""
+        topics = self._offsets.of_group(owner.group_id)
+        over = (
+            OffsetCommit(owner.group_id, topic, partition, None)
+            for topic, partitions in topics.items()
+            if not owner.is_subscribed(topic)
+            for partition, committed in partitions.items()
+            if _is_over(committed, owner.retention_starts_ms(committed), now_ms, retention_ms)
+            and (owner.group_id, topic, partition) not in self._offsets.pending
+        )
+        return sum(map(len, topics.values())), tuple(islice(over, MAX_TOMBSTONES))
+
+
+def _is_over(committed: CommittedOffset, starts_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    if starts_ms is None:
+        return False
+    if committed.expire_timestamp_ms != NO_TIMESTAMP:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - starts_ms >= retention_ms

@@ -1,0 +1,94 @@
+"""Offsets that were committed within transactions that are still open (KIP-98, KIP-447).
+
+They count when the transaction is committed, unless something newer was committed in between, and never when it is
+aborted. Which is newer is told by the order of their records. Until the transaction ends, who asks for stable offsets
+only is sent away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.groups.records import CommittedOffset, OffsetCommit
+from headrace.outcome import Position
+
+
+class _Key(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class _Pending(NamedTuple):
+    """What a transaction committed, None when something newer has replaced it; and where its record stands."""
+
+    value: CommittedOffset | None
+    at: int
+
+
+class PendingOffsets:
+    """Of all open transactions, by producer and by the partition of ``__consumer_offsets`` that its marker ends."""
+
+    __slots__ = ("_groups", "_keys", "_transactions")
+
+    def __init__(self) -> None:
+        self._transactions: dict[tuple[int, int], dict[_Key, _Pending]] = {}
+        self._keys: dict[_Key, set[tuple[int, int]]] = {}
+        self._groups: dict[str, set[_Key]] = {}
+
+    def __contains__(self, key: tuple[str, str, int]) -> bool:
+        """Whether an open transaction has an offset for ``(group id, topic, partition)``."""
+        return key in self._keys
+
+    def of_group(self, group_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that is pending in a group."""
+        return [(key.topic, key.partition) for key in self._groups.get(group_id, ())]
+
+    def in_topic(self, topic: str) -> list[tuple[str, int]]:
+        """(group id, partition) of all that is pending in a topic."""
+        return [(key.group_id, key.partition) for key in self._keys if key.topic == topic]
+
+    def replay(self, record: OffsetCommit, at: Position) -> None:
+        """Take in a record that counts when its producer's transaction is committed."""
+        assert record.value is not None
+        key, transaction = _Key(record.group_id, record.topic, record.partition), (at.producer_id, at.partition)
+        self._transactions.setdefault(transaction, {})[key] = _Pending(record.value, at.offset)
+        self._keys.setdefault(key, set()).add(transaction)
+        self._groups.setdefault(key.group_id, set()).add(key)
+
+    def replaced(self, group_id: str, topic: str, partition: int, at: int) -> None:
+        """What was committed by the record at the offset ``at`` counts now: what is pending from before it is over."""
+        if not self._keys:
+            return
+        key = _Key(group_id, topic, partition)
+        for transaction in self._keys.get(key, ()):
+            pending = self._transactions[transaction][key]
+            if pending.at < at:
+                self._transactions[transaction][key] = pending._replace(value=None)
+
+    def deleted(self, group_id: str, topic: str, partition: int) -> None:
+        """The offset was deleted: what is pending is too."""
+        key = _Key(group_id, topic, partition)
+        if key in self._keys:
+            for transaction in self._keys[key]:
+                del self._transactions[transaction][key]
+            self._forget(key)
+
+    def end(self, producer_id: int, partition: int) -> Iterator[tuple[OffsetCommit, Position]]:
+        """Forget a transaction; what it leaves behind if it is committed, and where that stands."""
+        transaction = (producer_id, partition)
+        for key, (value, at) in self._transactions.pop(transaction, {}).items():
+            transactions = self._keys[key]
+            transactions.discard(transaction)
+            if not transactions:
+                self._forget(key)
+            if value is not None:
+                yield OffsetCommit(*key, value), Position(partition, at)
+
+    def _forget(self, key: _Key) -> None:
+        del self._keys[key]
+        keys = self._groups[key.group_id]
+        keys.discard(key)
+        if not keys:
+            del self._groups[key.group_id]

@@ -1,0 +1,1 @@
+"""Share groups' membership (KIP-932)."""

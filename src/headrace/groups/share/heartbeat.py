@@ -1,0 +1,186 @@
+"""One heartbeat of a share group's member: what it says, what it is answered, and how that is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.records import (
+    Assignment,
+    AssignmentEpoch,
+    CurrentAssignment,
+    GroupEpoch,
+    GroupRecord,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
+    ShareGroupTargetAssignmentMember,
+    ShareGroupTargetAssignmentMetadata,
+    ShareMember,
+)
+from headrace.groups.settings import ShareSettings, Topic, Topics
+from headrace.groups.topics import partitions_of, subscribed, topics_hash
+
+from .assignors import assign_simple
+
+if TYPE_CHECKING:
+    from .group import ShareGroup
+
+JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeat:
+    """A ShareGroupHeartbeat.
+
+    :param member_epoch: 0 to join or join again, -1 to leave
+    :param subscribed_topic_names: None for "as before"
+    """
+
+    member_id: str
+    member_epoch: int
+    rack_id: str | None
+    subscribed_topic_names: Sequence[str] | None
+    client_id: str
+    client_host: str
+
+    def check(self, group_id: str) -> Refusal | None:
+        """What is wrong with the request whatever the group."""
+        if not self.member_id:
+            return Refusal(ErrorCode.INVALID_REQUEST)
+        if not group_id:
+            return Refusal(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+        if self.rack_id == "":
+            return Refusal(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
+        if self.member_epoch == JOIN_EPOCH and not self.subscribed_topic_names:
+            return Refusal(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+        if self.member_epoch < LEAVE_EPOCH:
+            return Refusal(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+        return None
+
+    def member(self, members: Mapping[str, ShareMember]) -> ShareMember:
+        """The member as this heartbeat makes it; what it does not say stays as it was."""
+        known = members.get(self.member_id)
+        names = self.subscribed_topic_names
+        return ShareMember(
+            self.rack_id if self.rack_id is not None or known is None else known.rack_id,
+            self.client_id,
+            self.client_host,
+            tuple(sorted(set(names))) if names is not None else known.subscribed_topic_names if known else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeatReply:
+    """The answer to a heartbeat.
+
+    :param assignment: None where the member knows it already
+    """
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assignment: Assignment | None = None
+
+
+class HeartbeatStep:
+    """One accepted heartbeat being decided: the group as it is, and what is to become of it."""
+
+    def __init__(
+        self, group: ShareGroup, request: ShareHeartbeat, topics: Topics, settings: ShareSettings, now_ms: int
+    ) -> None:
+        self.group, self.request, self.settings, self.now_ms = group, request, settings, now_ms
+        known = group.members.get(request.member_id)
+        self.member = request.member(group.members)
+        self.changed = self.member != known
+        self.resubscribed = known is None or known.subscribed_topic_names != self.member.subscribed_topic_names
+        self.members = {**group.members, request.member_id: self.member}
+        self.topics = subscribed(self.members.values(), topics)
+        self.epoch = group.epoch
+        self.target_epoch = group.target_epoch
+        self.target: Mapping[str, Assignment] = group.target
+        self.records: list[GroupRecord] = []
+        self.now_current = self.was_current = group.current.get(request.member_id)
+
+    def run(self) -> None:
+        """Decide, in the order in which Kafka writes the records."""
+        if self.changed:
+            self._write(ShareGroupMemberMetadata(self.group.group_id, self.request.member_id, self.member))
+        self._bump_epoch()
+        if self.epoch > self.target_epoch.epoch and self._assignment_due():
+            self._assign()
+        self._advance()
+
+    def _write(self, record: GroupRecord) -> None:
+        self.records.append(record)
+
+    def _assignment_due(self) -> bool:
+        return self.now_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
+
+    def _bump_epoch(self) -> None:
+        new_hash = topics_hash(self.topics)
+        if not (self.resubscribed or new_hash != self.group.metadata_hash):
+            assigned_all = self.epoch > self.target_epoch.epoch or not self._assignment_due() or self._covers_all()
+            if assigned_all:
+                return
+        self.epoch += 1
+        self._write(ShareGroupMetadata(self.group.group_id, GroupEpoch(self.epoch, new_hash)))
+
+    def _assignable(self, topic: Topic) -> set[int]:
+        """The partitions of a topic whose share state is there."""
+        ready = partitions_of(self.group.state_partitions.initialized, topic.topic_id)
+        return {partition for partition in ready if partition < topic.partitions}
+
+    def _covers_all(self) -> bool:
+        covered = self.group.covered()
+        return all(self._assignable(topic) == covered.get(topic.topic_id, set()) for topic in self.topics)
+
+    def _assign(self) -> None:
+        """Compute the target assignment anew."""
+        ids = {topic.name: topic.topic_id for topic in self.topics}
+        subscriptions = {
+            member_id: {ids[name] for name in member.subscribed_topic_names if name in ids}
+            for member_id, member in self.members.items()
+        }
+        assignable = {topic.topic_id: self._assignable(topic) for topic in self.topics}
+        target = assign_simple(subscriptions, assignable, self.group.target)
+        for member_id, assignment in target.items():
+            if assignment != self.group.target.get(member_id):
+                self._write(ShareGroupTargetAssignmentMember(self.group.group_id, member_id, assignment))
+        self.target = target
+        self.target_epoch = AssignmentEpoch(self.epoch, self.now_ms)
+        self._write(ShareGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
+
+    def _advance(self) -> None:
+        """Bring the member to the assignment epoch; there is nothing to be given back before."""
+        was = self.was_current or CurrentAssignment(JOIN_EPOCH, JOIN_EPOCH, {})
+        epoch, previous, assigned = was.member_epoch, was.previous_member_epoch, was.assigned
+        if epoch != self.target_epoch.epoch:
+            epoch, previous = self.target_epoch.epoch, epoch
+            assigned = self.target.get(self.request.member_id, {})
+        names = set(self.member.subscribed_topic_names)
+        wanted = {topic.topic_id for topic in self.topics if topic.name in names}
+        assigned = {topic_id: partitions for topic_id, partitions in assigned.items() if topic_id in wanted}
+        self.now_current = CurrentAssignment(epoch, previous, assigned)
+        if self.now_current != self.was_current:
+            self._write(
+                ShareGroupCurrentMemberAssignment(self.group.group_id, self.request.member_id, self.now_current)
+            )
+
+    def reply(self) -> ShareHeartbeatReply:
+        now = self.now_current
+        assert now is not None
+        tell = (
+            self.request.member_epoch == JOIN_EPOCH
+            or self.request.subscribed_topic_names is not None
+            or self.was_current is None
+            or self.was_current.assigned != now.assigned
+        )
+        return ShareHeartbeatReply(
+            self.request.member_id,
+            now.member_epoch,
+            self.settings.heartbeat_interval_ms,
+            now.assigned if tell else None,
+        )

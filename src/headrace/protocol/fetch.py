@@ -1,0 +1,243 @@
+"""Fetch, versions 13 to 18, read and written by hand: half of what a broker does for each partition that is read.
+
+These versions have topic ids (KIP-516) and differ only in fields for replicas, which there are none of. What is
+said in the general classes of kio's is said with the same names, so whoever serves a request need not know which of the
+two has read it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from struct import Struct, calcsize, unpack_from
+from typing import Any, ClassVar, NamedTuple
+
+from kio.index import load_response_schema
+from kio.schema.fetch.v18 import response as kio_response
+
+from headrace.errors import ErrorCode
+from headrace.protocol.serial import NO_TAGS, tagged
+
+from . import varint
+from .fields import ID_BYTES, array_length, string, topic_id_of
+from .frames import BadFrame, skip_tagged_fields
+from .writer import NO_TIME
+from .writer import writer as general_writer
+
+API_KEY, FIRST_BY_HAND = 1, 13
+_FIRST_WITHOUT_REPLICA_ID = 15
+
+
+class FetchPartition(NamedTuple):
+    """What is to be read of a partition."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+@dataclass(slots=True)
+class FetchTopic:
+    """What is to be read of a topic."""
+
+    topic_id: uuid.UUID
+    partitions: tuple[FetchPartition, ...]
+
+
+@dataclass(slots=True)
+class ForgottenTopic:
+    """Partitions that a session shall no longer have (KIP-227)."""
+
+    topic_id: uuid.UUID
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """A Fetch request."""
+
+    topics: tuple[FetchTopic, ...]
+    forgotten_topics_data: tuple[ForgottenTopic, ...]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+
+    @property
+    def max_wait(self) -> timedelta:
+        """How long to wait for ``min_bytes``."""
+        return timedelta(milliseconds=self.max_wait_ms)
+
+
+class AbortedTransaction(NamedTuple):
+    """What a reader of committed records has to pass over."""
+
+    producer_id: int
+    first_offset: int
+
+
+class EpochEndOffset(NamedTuple):
+    """Where the log was cut, for a reader that has read further (KIP-320)."""
+
+    epoch: int
+    end_offset: int
+
+
+NOT_DIVERGING = EpochEndOffset(-1, -1)
+
+
+@dataclass(slots=True)
+class PartitionData:
+    """What was read of a partition.
+
+    :param aborted_transactions: None for readers that want everything
+    """
+
+    partition_index: int
+    error_code: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: tuple[AbortedTransaction, ...] | None
+    records: bytes
+    diverging_epoch: EpochEndOffset = NOT_DIVERGING
+    preferred_read_replica: ClassVar[int] = -1
+    current_leader: ClassVar[Any] = kio_response.LeaderIdAndEpoch()
+    snapshot_id: ClassVar[Any] = kio_response.SnapshotId()
+
+
+@dataclass(slots=True)
+class FetchableTopicResponse:
+    """What was read of a topic."""
+
+    topic_id: uuid.UUID
+    partitions: tuple[PartitionData, ...]
+
+
+@dataclass(slots=True)
+class FetchResponse:
+    """A Fetch response."""
+
+    error_code: ErrorCode
+    session_id: int
+    responses: tuple[FetchableTopicResponse, ...]
+    throttle_time: ClassVar[timedelta] = NO_TIME
+    node_endpoints: ClassVar[Any] = ()
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+_REPLICA_ID = Struct(">i")
+_LIMITS = Struct(">iiibii")
+"""Milliseconds to wait, least and most bytes, isolation level, session id and epoch."""
+_PARTITION = Struct(">iiqiqi")
+
+
+def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchRequest, int]]:
+    """What reads the request that starts at an offset of a frame, and tells the position behind it.
+
+    It raises BadFrame when the bytes are no such request; also IndexError, ValueError or struct.error, which mean that.
+    """
+    before = 0 if version >= _FIRST_WITHOUT_REPLICA_ID else _REPLICA_ID.size
+
+    def read(frame: bytes | memoryview, offset: int) -> tuple[FetchRequest, int]:
+        frame = bytes(frame)  # nothing of it is kept, and small as it is a copy costs less than views of it
+        limits = _LIMITS.unpack_from(frame, offset + before)
+        topics, forgotten = [], []
+        count, offset = array_length(frame, offset + before + _LIMITS.size)
+        for _ in range(count):
+            topic, offset = _topic(frame, offset)
+            topics.append(topic)
+        count, offset = array_length(frame, offset)
+        for _ in range(count):
+            one, offset = _forgotten(frame, offset)
+            forgotten.append(one)
+        _, offset = string(frame, offset)  # the rack, of which there is one
+        return FetchRequest(tuple(topics), tuple(forgotten), *limits), skip_tagged_fields(frame, offset)
+
+    return read
+
+
+def _topic(frame: bytes, offset: int) -> tuple[FetchTopic, int]:
+    end = offset + ID_BYTES
+    topic_id = topic_id_of(frame[offset:end])
+    partitions = []
+    count, offset = array_length(frame, end)
+    for _ in range(count):
+        partitions.append(FetchPartition._make(_PARTITION.unpack_from(frame, offset)))
+        offset = skip_tagged_fields(frame, offset + _PARTITION.size)
+    return FetchTopic(topic_id, tuple(partitions)), skip_tagged_fields(frame, offset)
+
+
+def _forgotten(frame: bytes, offset: int) -> tuple[ForgottenTopic, int]:
+    end = offset + ID_BYTES
+    topic_id = topic_id_of(frame[offset:end])
+    count, offset = array_length(frame, end)
+    layout = f">{count}i"
+    end = offset + calcsize(layout)
+    if end > len(frame):
+        raise BadFrame(f"an array claims {count} partitions, {len(frame) - offset} bytes are left")
+    return ForgottenTopic(topic_id, unpack_from(layout, frame, offset)), skip_tagged_fields(frame, end)
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+ANSWER_TYPE = kio_response.FetchResponse
+"""Of what says the same error everywhere; other answers are a :class:`FetchResponse` of this module."""
+
+_HEAD = Struct(">ihi")
+"""Not throttled, error code, session id."""
+_READ = Struct(">ihqqq")
+"""Index, error code, high watermark, last stable offset, log start offset."""
+_READ_EVERYTHING = Struct(">ihqqqBi")
+"""The same, no list of aborted transactions, and :data:`_NO_REPLICA`."""
+_ABORTED = Struct(">qqB")
+_DIVERGING_TAG, _DIVERGING = 0, Struct(">iqB")
+_NO_REPLICA = -1
+
+
+@cache
+def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
+    """What hands a response's bytes to the function that it is given, records as pieces of their own."""
+    write_any = general_writer(load_response_schema(API_KEY, version))
+
+    def write(put: Callable[[Any], object], response: Any) -> None:
+        if not isinstance(response, FetchResponse):
+            write_any(put, response)
+            return
+        put(_HEAD.pack(0, response.error_code, response.session_id))
+        put(varint.encode(len(response.responses) + 1))
+        for topic in response.responses:
+            put(topic.topic_id.bytes)
+            put(varint.encode(len(topic.partitions) + 1))
+            for one in topic.partitions:
+                _write_partition(put, one)
+            put(NO_TAGS)
+        put(NO_TAGS)
+
+    return write
+
+
+def _write_partition(put: Callable[[Any], object], one: PartitionData) -> None:
+    numbers = one.partition_index, one.error_code, one.high_watermark, one.last_stable_offset, one.log_start_offset
+    aborted = one.aborted_transactions
+    if aborted is None:
+        put(_READ_EVERYTHING.pack(*numbers, 0, _NO_REPLICA))
+    else:
+        put(_READ.pack(*numbers))
+        put(varint.encode(len(aborted) + 1))
+        for producer_id, first_offset in aborted:
+            put(_ABORTED.pack(producer_id, first_offset, 0))
+        put(_REPLICA_ID.pack(_NO_REPLICA))
+    put(varint.encode(len(one.records) + 1))
+    put(one.records)
+    diverging = one.diverging_epoch
+    put(NO_TAGS if diverging == NOT_DIVERGING else tagged(_DIVERGING_TAG, _DIVERGING.pack(*diverging, 0)))

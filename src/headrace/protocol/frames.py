@@ -1,0 +1,84 @@
+"""Length-prefixed frames and request headers.
+
+A frame is a big-endian int32 size and that many bytes. A request frame starts with its header: api key, api version,
+correlation id, client id, and (where the api version is flexible) tagged fields.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from . import varint
+
+SIZE = Struct(">i")
+_FIXED_HEADER = Struct(">hhih")
+
+
+class BadFrame(ValueError):
+    """The bytes are not a Kafka request: the connection that sent them is closed."""
+
+
+class RequestHeader(NamedTuple):
+    """The head of a request, and where its body starts in the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+def request_header(frame: bytes | memoryview) -> RequestHeader:
+    """Parse the part of the header that every version shares; tagged fields come next where they exist.
+
+    :raises BadFrame: when the frame ends too early or the client id is no UTF-8
+    """
+    if len(frame) < 8:
+        raise BadFrame(f"a request of {len(frame)} bytes is too short for its header")
+    if len(frame) < _FIXED_HEADER.size:  # an old client may leave out the client id altogether
+        raise BadFrame("the request header has no client id")
+    api_key, api_version, correlation_id, length = _FIXED_HEADER.unpack_from(frame)
+    if length < 0:
+        return RequestHeader(api_key, api_version, correlation_id, None, _FIXED_HEADER.size)
+    end = _FIXED_HEADER.size + length
+    if end > len(frame):
+        raise BadFrame(f"the client id claims {length} bytes, the request has {len(frame) - _FIXED_HEADER.size}")
+    try:
+        client_id = str(frame[_FIXED_HEADER.size : end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise BadFrame("the client id is not UTF-8") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, end)
+
+
+_API_AND_VERSION, _CORRELATION_ID = slice(0, 4), slice(4, 8)
+
+
+def head_bytes(frame: bytes | memoryview, end: int) -> bytes:
+    """What a request that begins like this one, up to ``end``, has in the same place: all but its correlation id."""
+    return bytes(frame[_API_AND_VERSION]) + bytes(frame[_CORRELATION_ID.stop : end])
+
+
+def correlation_bytes(frame: bytes | memoryview) -> bytes:
+    """What a request's answer is recognised by: its correlation id, as it stands in the frame of either."""
+    return bytes(frame[_CORRELATION_ID])
+
+
+def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
+    """The position behind the tagged fields that start at ``offset``; the header of a request has none we need.
+
+    :raises BadFrame: when they run over the end of the frame
+    """
+    try:
+        if frame[offset] == 0:  # all that clients send in practice
+            return offset + 1
+        count, offset = varint.decode(frame, offset)
+        for _ in range(count):
+            _, offset = varint.decode(frame, offset)
+            size, offset = varint.decode(frame, offset)
+            offset += size
+    except (IndexError, ValueError) as error:
+        raise BadFrame(f"the tagged fields of the header cannot be read: {error}") from error
+    if offset > len(frame):
+        raise BadFrame("the tagged fields of the header run over the end of the request")
+    return offset

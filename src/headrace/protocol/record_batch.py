@@ -1,0 +1,356 @@
+"""Record batches of magic 2: the 61-byte header, opaque beyond.
+
+The broker moves batches as bytes and reads only their header (:func:`headers`). Opening one (:func:`records`) is for
+time look-ups, coordinators and tools; :func:`build` makes the batches that the broker itself writes.
+
+The format is Kafka's (KIP-98). All integers are big-endian; the CRC-32C covers everything from ``attributes`` on, so
+the broker may set base offset and leader epoch without touching it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headrace.protocol.checksum import crc32c
+from headrace.protocol.compression import NONE, BadCompression, compress, decompress
+from headrace.protocol.record_varints import NULL, byte_string, encoded, sized, varint
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer
+id and epoch, base sequence, record count."""
+
+HEADER_BYTES = HEADER.size
+LENGTH_OVERHEAD = 12
+"""Bytes before and of the length field itself: a batch is ``batch_length + LENGTH_OVERHEAD`` bytes long."""
+CRC_START = 21
+"""Where the part covered by the CRC starts."""
+
+ATTRIBUTES_LOW_BYTE = CRC_START + 1
+"""Where the byte with all the bits of the attributes stands that mean anything."""
+
+EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
+"""Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is found among garbage."""
+
+CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
+DELETE_HORIZON_BIT = 0x40
+"""The base timestamp is when compaction may drop tombstones or the marker (KIP-534)."""
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+
+_LENGTH = struct.Struct(">i")
+_RANGE = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
+_PREFIX = struct.Struct(">qii")
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_ABORT, _COMMIT = 0, 1
+
+Header = tuple[str, bytes | None]
+
+
+class CorruptBatch(ValueError):
+    """The bytes are not a batch: its length, magic, checksum or records cannot be right."""
+
+
+class BatchHeader(NamedTuple):
+    """The fixed head of a batch, field by field in wire order. A named tuple, since one is made for each batch read."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, inclusive."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; after 2**31 - 1 comes 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def codec(self) -> int:
+        """Compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd (5 to 7 mean nothing)."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> str:
+        """``CreateTime`` or ``LogAppendTime``; of the latter every record has ``max_timestamp``."""
+        return "LogAppendTime" if self.attributes & LOG_APPEND_TIME_BIT else "CreateTime"
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction (KIP-98)."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """A transaction marker, not user data."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction drops the tombstones in it, or the marker that it is; None before it met any."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+
+class Record(NamedTuple):
+    """One record, opened."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as a control batch says it."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def header_at(data: bytes | memoryview, position: int = 0) -> BatchHeader:
+    """The header at ``position``; at least :data:`HEADER_BYTES` must follow."""
+    return BatchHeader._make(HEADER.unpack_from(data, position))
+
+
+def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """``(position, header)`` of each whole batch in ``data``; a torn last batch is left out.
+
+    :raises CorruptBatch: for a length that no batch can have
+    """
+    position, end = 0, len(data)
+    while position + HEADER_BYTES <= end:
+        header = header_at(data, position)
+        if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+            raise CorruptBatch(f"batch length {header.batch_length} at position {position}")
+        following = position + header.size_bytes
+        if following > end:
+            return
+        yield position, header
+        position = following
+
+
+def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list[int]]:
+    """``(base offset, last offset)`` of each whole batch; and where each begins, with where the last one ends behind.
+
+    The little of :func:`headers` that share groups need, of every batch that they fetch.
+    """
+    ranges: list[tuple[int, int]] = []
+    positions: list[int] = []
+    position, end = 0, len(data)
+    unpack = _RANGE.unpack_from
+    while position + HEADER_BYTES <= end:
+        base_offset, length, last_offset_delta = unpack(data, position)
+        following = position + length + LENGTH_OVERHEAD
+        if following > end:
+            break
+        ranges.append((base_offset, base_offset + last_offset_delta))
+        positions.append(position)
+        position = following
+    positions.append(position)
+    return ranges, positions
+
+
+def whole_batches(data: bytes | memoryview, start: int = 0) -> int:
+    """Where the last whole batch ends in ``data``, walking on from the batch boundary ``start``."""
+    position, end = start, len(data)
+    while position + LENGTH_OVERHEAD <= end:
+        length: int = _LENGTH.unpack_from(data, position + 8)[0]
+        following = position + length + LENGTH_OVERHEAD
+        if length < 0 or following > end:
+            break
+        position = following
+    return position
+
+
+def build(
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    *,
+    timestamp_ms: int,
+    timestamps_ms: Sequence[int] | None = None,
+    headers: Sequence[Sequence[Header]] | None = None,
+    codec: int = NONE,
+    attributes: int = 0,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytes:
+    """One batch of ``(key, value)`` pairs.
+
+    :param timestamp_ms: CreateTime of every record, unless ``timestamps_ms`` gives one per record
+    :param headers: the headers of each record, in the order of ``records``
+    :param codec: 0 none, 1 gzip, 2 snappy (xerial framing, as Java clients do), 3 lz4, 4 zstd
+    :param attributes: bits to set besides the codec, such as :data:`TRANSACTIONAL_BIT`
+    """
+    pieces: list[bytes] = []
+    base_timestamp = timestamps_ms[0] if timestamps_ms else timestamp_ms
+    count = 0
+    for key, value in records:
+        delta = timestamps_ms[count] - base_timestamp if timestamps_ms else 0
+        record = b"".join(
+            (
+                b"\0",
+                encoded(delta) if delta else b"\0",
+                encoded(count),
+                NULL if key is None else encoded(len(key)),
+                key or b"",
+                NULL if value is None else encoded(len(value)),
+                value or b"",
+                _headers(headers[count]) if headers else b"\0",
+            )
+        )
+        pieces += (encoded(len(record)), record)
+        count += 1
+    if not count:
+        raise ValueError("a batch holds at least one record")
+    payload = compress(codec, b"".join(pieces))
+    max_timestamp = max(timestamps_ms) if timestamps_ms else timestamp_ms
+    length = HEADER_BYTES - LENGTH_OVERHEAD + len(payload)
+    return seal(
+        BatchHeader(
+            base_offset, length, 0, 2, 0, attributes | codec, count - 1, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, base_sequence, count,
+        ),
+        payload,
+    ) + payload  # fmt: skip
+
+
+def _headers(headers: Sequence[Header]) -> bytes:
+    pieces = [encoded(len(headers))]
+    for name, content in headers:
+        pieces += (*sized(name.encode()), *sized(content))
+    return b"".join(pieces)
+
+
+def end_transaction_marker(producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int) -> bytes:
+    """The control batch that ends a producer's transaction in a partition (KIP-98)."""
+    return build(
+        [(_MARKER_KEY.pack(0, marker.commit), _MARKER_VALUE.pack(0, marker.coordinator_epoch))],
+        timestamp_ms=timestamp_ms,
+        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def marker_in(batch: bytes | memoryview) -> Marker | None:
+    """What a control batch says of its producer's transaction; None when it is about something else.
+
+    :raises CorruptBatch: when it cannot be read
+    """
+    for record in records(batch):
+        if record.key is not None and record.value is not None:
+            _, kind = _MARKER_KEY.unpack_from(record.key)
+            if kind in (_ABORT, _COMMIT):
+                return Marker(kind == _COMMIT, _MARKER_VALUE.unpack_from(record.value)[1])
+    return None
+
+
+def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
+    """The 61 header bytes with the right CRC for what follows them."""
+    head = bytearray(HEADER.pack(*header))
+    crc = crc32c(payload, crc32c(memoryview(head)[CRC_START:]))
+    struct.pack_into(">I", head, CRC_START - 4, crc)
+    return bytes(head)
+
+
+def place(
+    batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int
+) -> tuple[BatchHeader, tuple[bytes, memoryview]]:
+    """Give a batch its offsets, and its time for LogAppendTime: its new header, and the buffers to write in its stead.
+
+    Offset and leader epoch (always 0) stand before what the CRC covers, so mostly 16 bytes are made anew.
+
+    :param log_append_time_ms: -1 for CreateTime, which also clears the bit that says otherwise
+    """
+    if log_append_time_ms < 0 and not header.attributes & LOG_APPEND_TIME_BIT:
+        return header, (_PREFIX.pack(base_offset, header.batch_length, 0), batch[_PREFIX.size : header.size_bytes])
+    if log_append_time_ms < 0:
+        header = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_BIT)
+    else:
+        header = header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=log_append_time_ms)
+    header = header._replace(base_offset=base_offset, partition_leader_epoch=0)
+    payload = batch[HEADER_BYTES : header.size_bytes]
+    return header, (seal(header, payload), payload)
+
+
+def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
+    """Whether the checksum of a whole batch is the one in its header."""
+    return bool(crc32c(batch[CRC_START : header.size_bytes]) == header.crc)
+
+
+def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
+    """The records of a whole batch as bytes, decompressed where needed.
+
+    :raises CorruptBatch: when they cannot be decompressed
+    """
+    body = bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
+    if not header.codec or not header.record_count:
+        return body
+    try:
+        return decompress(header.codec, body)
+    except BadCompression as error:
+        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error}") from error
+
+
+def records(batch: bytes | memoryview) -> Iterator[Record]:
+    """The records of the first batch in ``batch``, decompressed where needed.
+
+    :raises CorruptBatch: when what is inside cannot be read
+    """
+    header = header_at(batch)
+    if header.magic != 2:
+        raise CorruptBatch(f"magic {header.magic}")
+    try:
+        body, position = opened(batch, header), 0
+        for _ in range(header.record_count):
+            length, position = varint(body, position)
+            end = position + length
+            if length < 0 or end > len(body):
+                raise CorruptBatch(f"record length {length}")
+            yield _record(body, position, header)
+            position = end
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error!r}") from error
+
+
+def _record(body: bytes, position: int, header: BatchHeader) -> Record:
+    timestamp_delta, position = varint(body, position + 1)
+    offset_delta, position = varint(body, position)
+    key, position = byte_string(body, position)
+    value, position = byte_string(body, position)
+    count, position = varint(body, position)
+    own_headers = []
+    for _ in range(count):
+        name, position = byte_string(body, position)
+        content, position = byte_string(body, position)
+        own_headers.append(((name or b"").decode(), content))
+    timestamp = header.base_timestamp + timestamp_delta
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        timestamp = header.max_timestamp
+    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(own_headers))

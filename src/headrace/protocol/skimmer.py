@@ -1,0 +1,167 @@
+"""Is there room for what a request claims? Asked before kio reads it.
+
+kio's native reader reserves memory for as many elements as an array says it has. A few bytes that claim billions would
+end the whole process. The functions generated here walk over a request of one version, without making anything of it,
+and refuse an array with more elements than there are bytes left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable
+from functools import cache
+from struct import Struct
+from typing import Any
+
+from . import varint
+from .frames import BadFrame
+from .writer import FIXED_FORMATS, nested_type
+
+Skim = Callable[[Any, int, int], int]
+"""``skim(frame, offset, end)``: the offset behind a message that starts at ``offset``.
+
+Raises :class:`BadFrame` for an impossible array, IndexError or struct.error where the frame ends too early, ValueError
+for an endless varint."""
+
+_SHORT, _LONG = Struct(">h").unpack_from, Struct(">i").unpack_from
+
+
+@cache
+def skimmer(message_type: Any) -> Skim:
+    """The function that walks over messages of ``message_type``."""
+    lines: list[str] = []
+    names: dict[str, Any] = {
+        "string": _compact if message_type.__flexible__ else _legacy_string,
+        "data": _compact if message_type.__flexible__ else _legacy_data,
+        "array": _compact_count if message_type.__flexible__ else _legacy_count,
+        "tags": _tags,
+    }
+    hints = typing.get_type_hints(message_type)
+    fixed_bytes = 0
+    tagged: dict[int, Skim] = {}
+    for field in dataclasses.fields(message_type):
+        nested, many = nested_type(hints[field.name])
+        kind = field.metadata.get("kafka_type", "")
+        if "tag" in field.metadata:
+            if (walk := _of_tag(nested, many)) is not None:
+                tagged[field.metadata["tag"]] = walk
+        elif not many and nested is None and kind in FIXED_FORMATS:
+            fixed_bytes += _size(kind)
+        else:
+            lines += [f"offset += {fixed_bytes}"] if fixed_bytes else []
+            fixed_bytes = 0
+            lines += _walk(nested, many, kind, type(None) in typing.get_args(hints[field.name]), names)
+    lines += [f"offset += {fixed_bytes}"] if fixed_bytes else []
+    if message_type.__flexible__:
+        names["known"] = tagged
+        lines += [
+            "if frame[offset]:",
+            "    return tags(frame, offset, end, known)",
+            "return offset + 1",
+        ]
+    else:
+        lines.append("return offset")
+    source = "def skim(frame, offset, end):\n" + "\n".join(f"    {line}" for line in lines)
+    exec(compile(source, f"<skimmer of {message_type.__name__} v{message_type.__version__}>", "exec"), names)
+    return typing.cast(Skim, names["skim"])
+
+
+def _size(kind: str) -> int:
+    return Struct(">" + FIXED_FORMATS[kind]).size
+
+
+def _walk(nested: Any, many: bool, kind: str, nullable: bool, names: dict[str, Any]) -> list[str]:
+    """The source that walks over one field that is not a number."""
+    if nested is not None:
+        walker = f"_{len(names)}"
+        names[walker] = skimmer(nested)
+        if many:
+            return [
+                "count, offset = array(frame, offset, end)",
+                "for _ in range(count):",
+                f"    offset = {walker}(frame, offset, end)",
+            ]
+        if nullable:
+            return [
+                "offset += 1",
+                "if frame[offset - 1] != 255:",
+                f"    offset = {walker}(frame, offset, end)",
+            ]
+        return [f"offset = {walker}(frame, offset, end)"]
+    step = "string" if kind == "string" else "data"
+    if not many:
+        return [f"offset = {step}(frame, offset)"]
+    if kind in FIXED_FORMATS:
+        return ["count, offset = array(frame, offset, end)", f"offset += count * {_size(kind)}"]
+    return [
+        "count, offset = array(frame, offset, end)",
+        "for _ in range(count):",
+        f"    offset = {step}(frame, offset)",
+    ]
+
+
+def _of_tag(nested: Any, many: bool) -> Skim | None:
+    """How to walk over a tagged field that may hold an array; of any other its size is enough."""
+    if not many:
+        return None if nested is None else skimmer(nested)
+    walk = None if nested is None else skimmer(nested)
+
+    def elements(frame: Any, offset: int, end: int) -> int:
+        count, offset = _compact_count(frame, offset, end)
+        for _ in range(count if walk is not None else 0):
+            offset = walk(frame, offset, end)  # type: ignore[misc]
+        return offset
+
+    return elements
+
+
+# What generated functions call ---------------------------------------------------------------------------------------
+
+
+def _compact(frame: Any, offset: int) -> int:
+    length = frame[offset]
+    if length < 0x80:
+        return offset + length if length else offset + 1
+    length, offset = varint.decode(frame, offset)
+    return offset + length - 1
+
+
+def _legacy_string(frame: Any, offset: int) -> int:
+    return offset + 2 + max(int(_SHORT(frame, offset)[0]), 0)
+
+
+def _legacy_data(frame: Any, offset: int) -> int:
+    return offset + 4 + max(int(_LONG(frame, offset)[0]), 0)
+
+
+def _compact_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
+    count = frame[offset]
+    if count < 0x80:
+        offset += 1
+    else:
+        count, offset = varint.decode(frame, offset)
+    return _possible(count - 1 if count else 0, end - offset), offset
+
+
+def _legacy_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
+    count: int = _LONG(frame, offset)[0]
+    offset += 4
+    return _possible(max(count, 0), end - offset), offset
+
+
+def _possible(count: int, left_bytes: int) -> int:
+    if count > left_bytes:
+        raise BadFrame(f"an array claims {count} elements, {left_bytes} bytes are left")
+    return count
+
+
+def _tags(frame: Any, offset: int, end: int, known: dict[int, Skim]) -> int:
+    count, offset = varint.decode(frame, offset)
+    for _ in range(_possible(count, end - offset)):
+        tag, offset = varint.decode(frame, offset)
+        size, offset = varint.decode(frame, offset)
+        walk = known.get(tag)
+        # kio reads a field that it knows to its own end, whatever its size says.
+        offset = walk(frame, offset, end) if walk is not None else offset + size
+    return offset

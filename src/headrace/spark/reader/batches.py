@@ -1,0 +1,150 @@
+"""Where the record batches in fetched bytes are, what their headers say, and which of them are to be read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.protocol.record_batch import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    TRANSACTIONAL_BIT,
+    CorruptBatch,
+    has_right_crc,
+    header_at,
+    marker_in,
+)
+
+from .byte_fields import Bytes, Numbers
+
+_HEAD = np.dtype(
+    [
+        ("base_offset", ">i8"), ("batch_length", ">i4"), ("partition_leader_epoch", ">i4"), ("magic", "i1"),
+        ("crc", ">u4"), ("attributes", ">i2"), ("last_offset_delta", ">i4"), ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"), ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)  # fmt: skip
+_LENGTH = struct.Struct(">i")
+_MAGIC = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Whole record batches of one partition that lie behind one another in ``data``.
+
+    :param positions: where each begins
+    :param heads: their headers, a structured numpy array with the fields of
+        :class:`~headrace.protocol.record_batch.BatchHeader`
+    """
+
+    data: Bytes
+    positions: Sequence[int]
+    heads: Any
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @classmethod
+    def find(cls, data: Bytes) -> Batches:
+        """The whole batches at the start of ``data``; what a fetch cut off at its end is left out.
+
+        :raises CorruptBatch: the bytes are no batches of magic 2
+        """
+        positions = []
+        position, last = 0, len(data) - HEADER_BYTES
+        length_at = _LENGTH.unpack_from
+        while position <= last:
+            length = length_at(data, position + 8)[0]
+            if length < HEADER_BYTES - LENGTH_OVERHEAD:
+                raise CorruptBatch(f"batch length {length} at position {position}")
+            following = position + length + LENGTH_OVERHEAD
+            if following > len(data):
+                break
+            positions.append(position)
+            position = following
+        if not positions:
+            return cls(data, positions, np.empty(0, _HEAD))
+        windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, np.uint8), HEADER_BYTES)
+        heads = windows[positions].view(_HEAD)[:, 0]
+        if (heads["magic"] != _MAGIC).any():
+            raise CorruptBatch(f"batches of magic {sorted(set(heads['magic'].tolist()) - {_MAGIC})}: only 2 is read")
+        return cls(data, positions, heads)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last batch. There must be one."""
+        return int(self.heads[-1]["base_offset"]) + int(self.heads[-1]["last_offset_delta"]) + 1
+
+    def check_crc(self) -> None:
+        """Compare the checksum of every batch.
+
+        :raises CorruptBatch: one is wrong
+        """
+        view = memoryview(self.data)
+        for position in self.positions:
+            header = header_at(self.data, position)
+            if not has_right_crc(view[position:], header):
+                raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
+
+    def batch(self, index: int) -> memoryview:
+        """The bytes of one batch."""
+        start = self.positions[index]
+        return memoryview(self.data)[start : start + int(self.heads[index]["batch_length"]) + LENGTH_OVERHEAD]
+
+    def with_data(self, aborted: Sequence[tuple[int, int]] = ()) -> Any:
+        """Which batches hold user data to be seen: neither transaction markers nor aborted transactions.
+
+        :param aborted: ``(producer id, first offset)`` of the aborted transactions that overlap these batches, as a
+            read_committed fetch answers; nothing for read_uncommitted
+        :returns: a boolean per batch
+        """
+        attributes = self.heads["attributes"]
+        seen = (attributes & CONTROL_BIT) == 0
+        if not aborted:
+            return seen
+        begun = sorted(aborted, key=lambda transaction: transaction[1])
+        producers: set[int] = set()
+        last_offsets = self.heads["base_offset"] + self.heads["last_offset_delta"]
+        for index in np.flatnonzero(attributes & TRANSACTIONAL_BIT).tolist():
+            while begun and begun[0][1] <= last_offsets[index]:
+                producers.add(begun.pop(0)[0])
+            producer_id = int(self.heads[index]["producer_id"])
+            if not seen[index]:
+                marker = marker_in(self.batch(index))
+                if marker is not None and not marker.commit:
+                    producers.discard(producer_id)
+            elif producer_id in producers:
+                seen[index] = False
+        return seen
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Ascending, disjoint ranges of offsets: ``starts`` inclusive, ``ends`` exclusive."""
+
+    starts: Numbers
+    ends: Numbers
+
+    @classmethod
+    def of(cls, ranges: Sequence[tuple[int, int]]) -> Wanted:
+        """From ``(start, end)`` pairs."""
+        bounds = np.array(ranges, np.int64).reshape(-1, 2)
+        return cls(np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1]))
+
+    def not_before(self, offset: int) -> Wanted:
+        """The same without what lies before ``offset``."""
+        return Wanted(np.maximum(self.starts, offset), self.ends)
+
+    def overlap(self, first: Numbers, last: Numbers) -> Any:
+        """Whether any offset from ``first`` to ``last``, inclusive, may be wanted; surely, of single ones.
+
+        :returns: a boolean each
+        """
+        index = np.searchsorted(self.ends, first, side="right")
+        return (index < len(self.starts)) & (self.starts[np.minimum(index, len(self.starts) - 1)] <= last)
