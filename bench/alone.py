@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import columnar_reader, fetch_sessions, idle_groups, offset_commits, ordered_consumer, share_partition
+from bench import (
+    columnar_reader,
+    fetch_sessions,
+    idle_groups,
+    offset_commits,
+    ordered_consumer,
+    share_partition,
+)
 from bench import spark_history as spark_history_source
 from bench import spark_lag as spark_lag_source
 from bench import spark_memory as spark_memory_sources
@@ -42,17 +49,26 @@ class Cost:
         """Whether it is as wanted; None where nothing is."""
         if self.below is None and self.above is None:
             return None
-        return (self.below is None or self.value < self.below) and (self.above is None or self.value >= self.above)
+        return (self.below is None or self.value < self.below) and (
+            self.above is None or self.value >= self.above
+        )
 
 
 def share_partition_requests(scale: Scale) -> list[Cost]:
-    """`bench/share_partition.py`: requests to a share-partition of 10,000 records of which every second has ended."""
+    """`bench/share_partition.py`: requests to a share-partition of 10,000 records of which every
+    second has ended.
+    """
     costs = []
     for name, (prepare, request) in share_partition.REQUESTS.items():
         whole = "5,000" in name  # of all spans at once, which no client asks for
         value = share_partition.measure(prepare, request)
         costs.append(
-            Cost(f"10,000 locks, every second ended: {name}", "ms", value, None if whole else share_partition.WANTED_MS)
+            Cost(
+                f"10,000 locks, every second ended: {name}",
+                "ms",
+                value,
+                None if whole else share_partition.WANTED_MS,
+            )
         )
     return costs
 
@@ -63,10 +79,18 @@ def idle_share_groups(scale: Scale) -> list[Cost]:
     many = f"{scale.idle_groups:,} share groups on one topic"
     per_request = 1e6 / idle_groups.PRODUCES
     return [
-        Cost(f"{many}, nobody sends anything: CPU", "%", 100 * costs.idle_s / idle_groups.IDLE_S, 0.5),
-        Cost(f"{many}, a heartbeat each every 5 s: CPU", "%", 100 * costs.heartbeats_s / idle_groups.IDLE_S),
+        Cost(
+            f"{many}, nobody sends anything: CPU", "%", 100 * costs.idle_s / idle_groups.IDLE_S, 0.5
+        ),
+        Cost(
+            f"{many}, a heartbeat each every 5 s: CPU",
+            "%",
+            100 * costs.heartbeats_s / idle_groups.IDLE_S,
+        ),
         Cost(f"{many}: CPU of a produce request", "µs", per_request * costs.produce_s),
-        Cost("no share groups: CPU of a produce request", "µs", per_request * costs.produce_alone_s),
+        Cost(
+            "no share groups: CPU of a produce request", "µs", per_request * costs.produce_alone_s
+        ),
     ]
 
 
@@ -78,7 +102,11 @@ def offset_fetch(scale: Scale) -> list[Cost]:
         offset_commits.create(broker.bootstrap_servers, offset_commits.PARTITIONS) as topic,
     ):
         value = offset_commits.fetch_ms(broker.bootstrap_servers, topic)
-    return [Cost(f"OffsetFetch of all {offset_commits.PARTITIONS:,} offsets of a group", "ms", value, 20)]
+    return [
+        Cost(
+            f"OffsetFetch of all {offset_commits.PARTITIONS:,} offsets of a group", "ms", value, 20
+        )
+    ]
 
 
 def idle_polls(scale: Scale) -> list[Cost]:
@@ -98,13 +126,20 @@ def ordered_inputs(scale: Scale) -> list[Cost]:
     return [
         Cost("OrderedConsumer, two topics of 100 B records: records", "/s", found["ordered"][0]),
         Cost("the same: CPU time of the consumer for a record", "µs", found["ordered"][1]),
-        Cost("confluent-kafka's consumer, in no order: CPU time for a record", "µs", found["unordered"][1]),
+        Cost(
+            "confluent-kafka's consumer, in no order: CPU time for a record",
+            "µs",
+            found["unordered"][1],
+        ),
     ]
 
 
 def spark_share(scale: Scale) -> list[Cost]:
     """`bench/spark_share.py`: kafka-share on Spark."""
-    two, one = (spark_application(spark_share_source.__name__, scale.spark_records, cores) for cores in (2, 1))
+    two, one = (
+        spark_application(spark_share_source.__name__, scale.spark_records, cores)
+        for cores in (2, 1)
+    )
     what = f"kafka-share, {spark_share_source.PARTITIONS} partitions, 1 KiB records"
     return [
         Cost(f"{what}, local[2]", "records/s", two["share"], above=30_000),
@@ -114,7 +149,11 @@ def spark_share(scale: Scale) -> list[Cost]:
             two["share"] / two["plain"],
             above=0.6,
         ),
-        Cost("the same beside a plain source in micro-batches ten times as large", "×", two["share"] / two["large"]),
+        Cost(
+            "the same beside a plain source in micro-batches ten times as large",
+            "×",
+            two["share"] / two["large"],
+        ),
         Cost(f"{what}, local[1]", "records/s", one["share"]),
         Cost("kafka-share, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
     ]
@@ -122,7 +161,9 @@ def spark_share(scale: Scale) -> list[Cost]:
 
 def spark_lag(scale: Scale) -> list[Cost]:
     """`bench/spark_lag.py`: a snapshot of all groups on Spark."""
-    two, one = (spark_application(spark_lag_source.__name__, scale.lag_groups, cores) for cores in (2, 1))
+    two, one = (
+        spark_application(spark_lag_source.__name__, scale.lag_groups, cores) for cores in (2, 1)
+    )
     what = f"kafka-lag, {scale.lag_groups:,} groups × {spark_lag_source.PARTITIONS} partitions"
     return [
         Cost(f"{what}, with time lag, local[2]", "s", two["time_lag_s"], below=5),
@@ -135,13 +176,24 @@ def spark_lag(scale: Scale) -> list[Cost]:
 def spark_ordered(scale: Scale) -> list[Cost]:
     """`bench/spark_ordered.py`: kafka-ordered on Spark."""
     records = 4 * scale.spark_records
-    two, one = (spark_application(spark_ordered_source.__name__, records, cores) for cores in (2, 1))
+    two, one = (
+        spark_application(spark_ordered_source.__name__, records, cores) for cores in (2, 1)
+    )
     what = "kafka-ordered, two topics of 100 B records"
     return [
         Cost(f"{what}, local[2]", "records/s", two["ordered"], above=100_000),
-        Cost("the same beside reading them in no order", "×", two["ordered"] / two["unordered"], above=0.7),
+        Cost(
+            "the same beside reading them in no order",
+            "×",
+            two["ordered"] / two["unordered"],
+            above=0.7,
+        ),
         Cost(f"{what}, local[1]", "records/s", one["ordered"]),
-        Cost("the same on local[1] beside reading them in no order", "×", one["ordered"] / one["unordered"]),
+        Cost(
+            "the same on local[1] beside reading them in no order",
+            "×",
+            one["ordered"] / one["unordered"],
+        ),
         Cost("kafka-ordered, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
     ]
 
@@ -149,7 +201,9 @@ def spark_ordered(scale: Scale) -> list[Cost]:
 def spark_history(scale: Scale) -> list[Cost]:
     """`bench/spark_history.py`: the internal topics on Spark."""
     records = scale.spark_records * 3 // 2
-    two, one = (spark_application(spark_history_source.__name__, records, cores) for cores in (2, 1))
+    two, one = (
+        spark_application(spark_history_source.__name__, records, cores) for cores in (2, 1)
+    )
     what = "kafka-group-history, one record to a batch"
     return [
         Cost(f"{what}, local[2]", "records/s", two["records_per_s"], above=300_000),
@@ -159,7 +213,9 @@ def spark_history(scale: Scale) -> list[Cost]:
 
 
 def spark_memory(scale: Scale) -> list[Cost]:
-    """`bench/spark_memory.py`: what the driver holds, with a backlog, four times and 16 times as much."""
+    """`bench/spark_memory.py`: what the driver holds, with a backlog, four times and 16 times as
+    much.
+    """
     parts = {
         "heap": "the JVM's heap after a collection",
         "jvm": "the JVM, resident after it",
@@ -167,12 +223,15 @@ def spark_memory(scale: Scale) -> list[Cost]:
         "reader": "the largest Python process that Spark starts for it, resident",
     }
     costs = []
-    for source, found in spark_application(spark_memory_sources.__name__, scale.spark_records).items():
+    for source, found in spark_application(
+        spark_memory_sources.__name__, scale.spark_records
+    ).items():
         least, most = found["records"][0], found["records"][-1]
         for part, name in parts.items():
             *before, value = found[part]
             what = f"{source}'s driver, backlogs of {least:,} to {most:,}: {name}"
-            # The JVM itself grows until its pools have their threads and its compiler is done, which takes longer.
+            # The JVM itself grows until its pools have their threads and its compiler is done,
+            # which takes longer.
             below = None if part == "jvm" else round(_GROWTH * before[0])
             costs.append(Cost(what, "MiB", value, below, before=tuple(before)))
     return costs
@@ -183,7 +242,9 @@ def columnar(scale: Scale) -> list[Cost]:
     costs = []
     for record_bytes, records in columnar_reader.RECORDS.items():
         rates = columnar_reader.measure(min(records, scale.spark_records), record_bytes)
-        costs += [Cost(f"{name}, {record_bytes} B", "records/CPU s", rate) for name, rate in rates.items()]
+        costs += [
+            Cost(f"{name}, {record_bytes} B", "records/CPU s", rate) for name, rate in rates.items()
+        ]
     return costs
 
 

@@ -1,6 +1,8 @@
-"""The clients that measure: Kafka's own performance tools, and small librdkafka loops in processes of their own.
+"""The clients that measure: Kafka's own performance tools, and small librdkafka loops in processes
+of their own.
 
-Each function runs one client against one broker and returns what it saw; none knows which broker it is.
+Each function runs one client against one broker and returns what it saw; none knows which broker it
+is.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def java() -> list[str]:
 
 def _run(command: Sequence[str | Path], timeout_s: float = 600) -> str:
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout_s, env={**os.environ, "KAFKA_HEAP": "512m"}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "KAFKA_HEAP": "512m"},
     )
     if done.returncode:
         raise ClientError(f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}")
@@ -41,15 +47,33 @@ def _run(command: Sequence[str | Path], timeout_s: float = 600) -> str:
 
 
 def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
-    """ProducerPerformance with acks=all and otherwise its defaults: MiB/s once a fifth of the records is sent."""
+    """ProducerPerformance with acks=all and otherwise its defaults: MiB/s once a fifth of the
+    records is sent.
+    """
     out = _run(
         [
-            SCRIPT, "run", f"{TOOLS}.ProducerPerformance", "--bootstrap-server", bootstrap, "--topic", topic,
-            "--num-records", str(records), "--warmup-records", str(records // 5), "--record-size", str(record_bytes),
-            "--throughput", "-1", "--command-property", "acks=all",
+            SCRIPT,
+            "run",
+            f"{TOOLS}.ProducerPerformance",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--num-records",
+            str(records),
+            "--warmup-records",
+            str(records // 5),
+            "--record-size",
+            str(record_bytes),
+            "--throughput",
+            "-1",
+            "--command-property",
+            "acks=all",
         ]
-    )  # fmt: skip
-    rates = re.findall(r"records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\).*?max latency, \d+ ms 50th", out)
+    )
+    rates = re.findall(
+        r"records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\).*?max latency, \d+ ms 50th", out
+    )
     if not rates:
         raise ClientError(out)
     return float(rates[-1][1])
@@ -66,22 +90,36 @@ def _table_row(out: str) -> dict[str, str]:
 
 
 def java_consume(bootstrap: str, topic: str, records: int) -> float:
-    """ConsumerPerformance (classic group protocol), a new group from the start: MiB/s without the time to join."""
+    """ConsumerPerformance (classic group protocol), a new group from the start: MiB/s without the
+    time to join.
+    """
     row = _table_row(
         _run(
             [
-                SCRIPT, "run", f"{TOOLS}.ConsumerPerformance", "--bootstrap-server", bootstrap, "--topic", topic,
-                "--num-records", str(records), "--group", f"perf-{time.time_ns()}", "--timeout", "60000",
+                SCRIPT,
+                "run",
+                f"{TOOLS}.ConsumerPerformance",
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                topic,
+                "--num-records",
+                str(records),
+                "--group",
+                f"perf-{time.time_ns()}",
+                "--timeout",
+                "60000",
             ]
         )
-    )  # fmt: skip
+    )
     return float(row["fetch.MB.sec"])
 
 
 def java_share_consume(
     bootstrap: str, topic: str, group: str, records: int, consumers: int, explicit: bool
 ) -> tuple[float, float]:
-    """`java/ShareConsume.java`: MiB/s and records/s accepted by share consumers in one group, once they run steadily.
+    """`java/ShareConsume.java`: MiB/s and records/s accepted by share consumers in one group, once
+    they run steadily.
 
     :param explicit: with an acknowledgement for each record, of which every second is released once
     """
@@ -94,24 +132,39 @@ def java_share_consume(
     return seen["bytes"] / MIB / seconds, seen["records"] / seconds
 
 
-def java_transactional_produce(bootstrap: str, topic: str, transactions: int, records: int, record_bytes: int) -> float:
-    """`java/TransactionalProduce.java`: records/s in transactions of `records`, one after the other."""
+def java_transactional_produce(
+    bootstrap: str, topic: str, transactions: int, records: int, record_bytes: int
+) -> float:
+    """`java/TransactionalProduce.java`: records/s in transactions of `records`, one after the
+    other.
+    """
     program = [*java(), HERE / "java" / "TransactionalProduce.java"]
-    return float(_run([*program, bootstrap, topic, str(transactions), str(records), str(record_bytes)]))
+    return float(
+        _run([*program, bootstrap, topic, str(transactions), str(records), str(record_bytes)])
+    )
 
 
 def librdkafka_produce(bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
-    """A confluent-kafka producer with acks=all and otherwise its defaults: MiB/s once it is warm."""
-    out = _run([sys.executable, HERE / "produce.py", bootstrap, topic, str(records), str(record_bytes)])
+    """A confluent-kafka producer with acks=all and otherwise its defaults: MiB/s once it is
+    warm."""
+    out = _run(
+        [sys.executable, HERE / "produce.py", bootstrap, topic, str(records), str(record_bytes)]
+    )
     return float(json.loads(out.splitlines()[-1])["mib_per_s"])
 
 
 def librdkafka_consume(bootstrap: str, topic: str, records: int) -> float:
     """librdkafka from Python, consume(10000) until `records` came: MiB/s of values."""
-    return float(json.loads(_run([sys.executable, HERE / "consume.py", bootstrap, topic, str(records)]))["mib_per_s"])
+    return float(
+        json.loads(_run([sys.executable, HERE / "consume.py", bootstrap, topic, str(records)]))[
+            "mib_per_s"
+        ]
+    )
 
 
-def end_to_end_latency(bootstrap: str, topic: str, seconds: float, rate: int = 1000) -> tuple[float, float]:
+def end_to_end_latency(
+    bootstrap: str, topic: str, seconds: float, rate: int = 1000
+) -> tuple[float, float]:
     """librdkafka producing `rate` records a second and consuming them: p50 and p99 in ms."""
     out = _run([sys.executable, HERE / "latency.py", bootstrap, topic, str(seconds), str(rate)])
     seen = json.loads(out)

@@ -1,7 +1,8 @@
-"""How many records a task reads per second of CPU: our columnar reader beside librdkafka and a message per record.
+"""How many records a task reads per second of CPU: our columnar reader beside librdkafka and a
+message per record.
 
-Run it with ``python -m bench.columnar_reader``. Both end with the same Arrow batches. CPU is that of the reading
-process alone, so that neither the broker nor a busy machine counts.
+Run it with ``python -m bench.columnar_reader``. Both end with the same Arrow batches. CPU is that
+of the reading process alone, so that neither the broker nor a busy machine counts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _CHUNK_RECORDS = 2000
 
 def columnar(bootstrap_servers: str, topic: str, records: int) -> None:
     """`headrace.spark.reader.log_reader`."""
-    ranges = [OffsetRange(topic, partition, 0, records // PARTITIONS) for partition in range(PARTITIONS)]
+    ranges = [
+        OffsetRange(topic, partition, 0, records // PARTITIONS) for partition in range(PARTITIONS)
+    ]
     assert sum(batch.num_rows for batch in read(KafkaOptions(bootstrap_servers), ranges)) == records
 
 
@@ -43,11 +46,17 @@ def message_by_message(bootstrap_servers: str, topic: str, records: int) -> None
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     read_records = 0
     while read_records < records:
-        rows = [_row(message) for message in consumer.consume(_CHUNK_RECORDS, 1) if message.error() is None]
+        rows = [
+            _row(message)
+            for message in consumer.consume(_CHUNK_RECORDS, 1)
+            if message.error() is None
+        ]
         read_records += len(rows)
         if rows:
             columns = zip(zip(*rows, strict=True), ARROW_SCHEMA, strict=True)
-            pa.RecordBatch.from_arrays([pa.array(c, type=kind.type) for c, kind in columns], schema=ARROW_SCHEMA)
+            pa.RecordBatch.from_arrays(
+                [pa.array(c, type=kind.type) for c, kind in columns], schema=ARROW_SCHEMA
+            )
     consumer.close()
 
 

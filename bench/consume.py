@@ -1,4 +1,6 @@
-"""Consume a topic with librdkafka as fast as it goes: `consume.py BOOTSTRAP TOPIC RECORDS` prints JSON."""
+"""Consume a topic with librdkafka as fast as it goes: `consume.py BOOTSTRAP TOPIC RECORDS` prints
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 def main() -> None:
     bootstrap, topic, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    )
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     consumed = size_bytes = 0

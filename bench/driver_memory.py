@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from bench.spark_application import MIB
 
 PARTS = ("heap", "jvm", "python", "reader")
-"""The JVM's heap after a garbage collection; the JVM's resident memory after it; that of the driver in Python; and the
-most that the largest of the Python processes has held which Spark starts in the driver: a stream's reader, or what
-plans a batch."""
+"""The JVM's heap after a garbage collection; the JVM's resident memory after it; that of the driver
+in Python; and the most that the largest of the Python processes has held which Spark starts in the
+driver: a stream's reader, or what plans a batch."""
 _PAUSE_S = 1.0
 
 
@@ -51,7 +51,11 @@ class Driver:
 
     def _sizes(self) -> dict[str, float]:
         self._jvm.java.lang.System.gc()
-        heap = self._jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed()
+        heap = (
+            self._jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
+            .getHeapMemoryUsage()
+            .getUsed()
+        )
         started = max(map(_peak, self._started()), default=0)
         sizes = (heap, self._java.memory_info().rss, self._this.memory_info().rss, started)
         return {part: size / MIB for part, size in zip(PARTS, sizes, strict=True)}
@@ -60,7 +64,9 @@ class Driver:
         """The processes below the JVM, without the executor and its."""
         for child in self._java.children():
             with contextlib.suppress(psutil.Error):
-                if not any("CoarseGrainedExecutorBackend" in argument for argument in child.cmdline()):
+                if not any(
+                    "CoarseGrainedExecutorBackend" in argument for argument in child.cmdline()
+                ):
                     yield from (child, *child.children(recursive=True))
 
 

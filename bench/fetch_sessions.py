@@ -3,8 +3,9 @@
     python -m bench.fetch_sessions                      10,000 partitions
     python -m bench.fetch_sessions --partitions 1000
 
-With a fetch session (KIP-227) a Fetch names only what has changed, and so does the answer; without one, both name all
-partitions each time. Measured is the CPU time (user and system) of the broker for a Fetch that waits in vain.
+With a fetch session (KIP-227) a Fetch names only what has changed, and so does the answer; without
+one, both name all partitions each time. Measured is the CPU time (user and system) of the broker
+for a Fetch that waits in vain.
 """
 
 from __future__ import annotations
@@ -34,26 +35,51 @@ class Costs(NamedTuple):
     without_ms: float
 
 
-def fetch(connection: raw.Connection, topic_id: UUID, partitions: int, session_id: int, epoch: int) -> Any:
+def fetch(
+    connection: raw.Connection, topic_id: UUID, partitions: int, session_id: int, epoch: int
+) -> Any:
     """Fetch, naming so many partitions."""
     asked = [
-        {"partition": index, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1,
-         "log_start_offset": -1, "partition_max_bytes": 1 << 20}
+        {
+            "partition": index,
+            "current_leader_epoch": -1,
+            "fetch_offset": 0,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": 1 << 20,
+        }
         for index in range(partitions)
-    ]  # fmt: skip
+    ]
     answer = connection.ask(
-        FETCH, 17, max_wait=MAX_WAIT_MS, min_bytes=1, max_bytes=50 << 20, isolation_level=0, session_id=session_id,
-        session_epoch=epoch, rack_id="", forgotten_topics_data=[],
+        FETCH,
+        17,
+        max_wait=MAX_WAIT_MS,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        isolation_level=0,
+        session_id=session_id,
+        session_epoch=epoch,
+        rack_id="",
+        forgotten_topics_data=[],
         topics=[{"topic_id": topic_id, "partitions": asked}] if asked else [],
-    )  # fmt: skip
+    )
     assert answer.error_code == 0, answer
     return answer
 
 
 def measure(partitions: int) -> Costs:
     """On a broker of its own, with one topic of so many partitions."""
-    with HeadraceProcess(None, {}) as broker, raw.connection(broker.bootstrap_servers) as connection:
-        topic = {"name": "t", "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+    with (
+        HeadraceProcess(None, {}) as broker,
+        raw.connection(broker.bootstrap_servers) as connection,
+    ):
+        topic = {
+            "name": "t",
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [],
+        }
         made = connection.ask(CREATE_TOPICS, 7, topics=[topic], timeout=60_000, validate_only=False)
         ask = partial(fetch, connection, made.topics[0].topic_id)
         ask(partitions, 0, NO_SESSION)  # opens the logs
@@ -67,11 +93,15 @@ def measure(partitions: int) -> Costs:
             for _ in range(POLLS[False]):
                 assert len(ask(partitions, 0, NO_SESSION).responses[0].partitions) == partitions
 
-        return Costs(1e3 * used(broker, in_session) / POLLS[True], 1e3 * used(broker, without) / POLLS[False])
+        return Costs(
+            1e3 * used(broker, in_session) / POLLS[True], 1e3 * used(broker, without) / POLLS[False]
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     partitions = parser.parse_args(arguments).partitions
     costs = measure(partitions)

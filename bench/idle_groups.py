@@ -3,9 +3,10 @@
     python -m bench.idle_groups                 1,000 groups on one topic
     python -m bench.idle_groups --groups 10000
 
-Each group has one member, which has fetched all there was and holds its share session open. Measured is the CPU time
-(user and system) of the broker: while nobody sends anything; while the members send their heartbeats, each every five
-seconds; and for a produce request to their topic, next to a broker without groups.
+Each group has one member, which has fetched all there was and holds its share session open.
+Measured is the CPU time (user and system) of the broker: while nobody sends anything; while the
+members send their heartbeats, each every five seconds; and for a produce request to their topic,
+next to a broker without groups.
 """
 
 from __future__ import annotations
@@ -40,10 +41,18 @@ def used(broker: HeadraceProcess, work: Callable[[], None]) -> float:
     return cpu_seconds(broker) - before
 
 
-def heartbeat(connection: raw.Connection, group_id: str, epoch: int, names: list[str] | None = None) -> int:
+def heartbeat(
+    connection: raw.Connection, group_id: str, epoch: int, names: list[str] | None = None
+) -> int:
     """Send one; the member's epoch."""
     answer = connection.ask(
-        HEARTBEAT, 1, group_id=group_id, member_id="m", member_epoch=epoch, rack_id=None, subscribed_topic_names=names
+        HEARTBEAT,
+        1,
+        group_id=group_id,
+        member_id="m",
+        member_epoch=epoch,
+        rack_id=None,
+        subscribed_topic_names=names,
     )
     assert answer.error_code == 0, answer
     return int(answer.member_epoch)
@@ -53,11 +62,26 @@ def join(connection: raw.Connection, group_id: str, topic: str, topic_id: object
     """Join, open a share session and fetch what there is: nothing. The member's epoch."""
     epoch = heartbeat(connection, group_id, 0, [topic])
     fetched = connection.ask(
-        SHARE_FETCH, 2, group_id=group_id, member_id="m", share_session_epoch=0, max_wait=0, min_bytes=1,
-        max_bytes=1 << 20, max_records=500, batch_size=500, share_acquire_mode=0, is_renew_ack=False,
-        topics=[{"topic_id": topic_id, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}],
+        SHARE_FETCH,
+        2,
+        group_id=group_id,
+        member_id="m",
+        share_session_epoch=0,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        max_records=500,
+        batch_size=500,
+        share_acquire_mode=0,
+        is_renew_ack=False,
+        topics=[
+            {
+                "topic_id": topic_id,
+                "partitions": [{"partition_index": 0, "acknowledgement_batches": []}],
+            }
+        ],
         forgotten_topics_data=[],
-    )  # fmt: skip
+    )
     assert fetched.error_code == 0, fetched
     return epoch
 
@@ -71,7 +95,9 @@ def produce(connection: raw.Connection, topic: str) -> None:
 
 
 def heartbeats(connection: raw.Connection, epochs: dict[str, int]) -> None:
-    """Every member's heartbeats, spread evenly over their interval, for as long as idleness is measured."""
+    """Every member's heartbeats, spread evenly over their interval, for as long as idleness is
+    measured.
+    """
     begin, sent = time.monotonic(), 0
     gap_s = HEARTBEAT_INTERVAL_S / len(epochs)
     while time.monotonic() - begin < IDLE_S:
@@ -93,14 +119,25 @@ class Costs(NamedTuple):
 
 def measure(groups: int) -> Costs:
     """Let so many groups join a broker of its own, and see what they cost."""
-    with HeadraceProcess(None, CONFIGS) as broker, raw.connection(broker.bootstrap_servers) as connection:
-        topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    with (
+        HeadraceProcess(None, CONFIGS) as broker,
+        raw.connection(broker.bootstrap_servers) as connection,
+    ):
+        topic = {
+            "name": "t",
+            "num_partitions": 1,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [],
+        }
         made = connection.ask(CREATE_TOPICS, 7, topics=[topic], timeout=5_000, validate_only=False)
         topic_id = made.topics[0].topic_id
         produce(connection, "t")  # warm
         alone_s = used(broker, lambda: produce(connection, "t"))
         began = time.perf_counter()
-        epochs = {f"g{number}": join(connection, f"g{number}", "t", topic_id) for number in range(groups)}
+        epochs = {
+            f"g{number}": join(connection, f"g{number}", "t", topic_id) for number in range(groups)
+        }
         joined_s = time.perf_counter() - began
         time.sleep(1)
         return Costs(
@@ -113,13 +150,20 @@ def measure(groups: int) -> Costs:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--groups", type=int, default=1_000)
     count = parser.parse_args(arguments).groups
     costs = measure(count)
     beats = IDLE_S / HEARTBEAT_INTERVAL_S * count
-    print(f"{count:,} share groups with a member each on one topic, joined in {costs.joined_s:.1f} s")
-    print(f"  nobody sends anything   {costs.idle_s / IDLE_S:8.2%} of a CPU ({costs.idle_s:.2f} s in {IDLE_S:g} s)")
+    print(
+        f"{count:,} share groups with a member each on one topic, joined in {costs.joined_s:.1f} s"
+    )
+    print(
+        f"  nobody sends anything   {costs.idle_s / IDLE_S:8.2%} of a CPU "
+        f"({costs.idle_s:.2f} s in {IDLE_S:g} s)"
+    )
     print(
         f"  members send heartbeats {costs.heartbeats_s / IDLE_S:8.2%} of a CPU, "
         f"{1e6 * costs.heartbeats_s / beats:.0f} µs each"

@@ -1,7 +1,8 @@
-"""End-to-end latency with librdkafka at a steady rate: `latency.py BOOTSTRAP TOPIC SECONDS RATE` prints JSON.
+"""End-to-end latency with librdkafka at a steady rate: `latency.py BOOTSTRAP TOPIC SECONDS RATE`
+prints JSON.
 
-Producer and consumer live in one process, so that one clock measures: from just before produce() to the moment at
-which poll() returned the record. The first two seconds are not counted.
+Producer and consumer live in one process, so that one clock measures: from just before produce() to
+the moment at which poll() returned the record. The first two seconds are not counted.
 """
 
 from __future__ import annotations
@@ -33,12 +34,19 @@ def produce(bootstrap: str, topic: str, seconds: float, rate: int) -> None:
 
 def main() -> None:
     bootstrap, topic, seconds, rate = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    )
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in partitions}
+    ends = {
+        p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1]
+        for p in partitions
+    }
     consumer.assign([TopicPartition(topic, p, end) for p, end in ends.items()])
     consumer.poll(0.5)
-    producer = threading.Thread(target=produce, args=(bootstrap, topic, WARM_UP_S + seconds, rate), daemon=True)
+    producer = threading.Thread(
+        target=produce, args=(bootstrap, topic, WARM_UP_S + seconds, rate), daemon=True
+    )
     producer.start()
     waits_ms: list[float] = []
     wanted = int((WARM_UP_S + seconds) * rate)

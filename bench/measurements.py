@@ -1,7 +1,7 @@
 """What is measured, one function each: a broker in, named numbers out.
 
-A broker is a `KafkaPeer` or a `HeadraceProcess`; both have `name`, `bootstrap_servers` and `pid`. Numbers are in the
-unit of their `Metric`.
+A broker is a `KafkaPeer` or a `HeadraceProcess`; both have `name`, `bootstrap_servers` and `pid`.
+Numbers are in the unit of their `Metric`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def forget_admins() -> None:
-    """Close the clients of brokers that have ended: they knock at ports that somebody else may have by then."""
+    """Close the clients of brokers that have ended: they knock at ports that somebody else may have
+    by then.
+    """
     admin.cache_clear()
 
 
@@ -128,7 +130,9 @@ def produce_small(broker: Broker, scale: Scale) -> tuple[float, ...]:
 
 def produce_librdkafka(broker: Broker, scale: Scale) -> tuple[float, ...]:
     with topic(broker) as name:
-        return (clients.librdkafka_produce(broker.bootstrap_servers, name, scale.large_records, 1024),)
+        return (
+            clients.librdkafka_produce(broker.bootstrap_servers, name, scale.large_records, 1024),
+        )
 
 
 def consume_librdkafka(broker: Broker, scale: Scale) -> tuple[float, ...]:
@@ -141,15 +145,21 @@ def consume_java(broker: Broker, scale: Scale) -> tuple[float, ...]:
     return (clients.java_consume(broker.bootstrap_servers, name, scale.large_records),)
 
 
-def _share_consume(broker: Broker, records: int, consumers: int, explicit: bool) -> tuple[float, float]:
+def _share_consume(
+    broker: Broker, records: int, consumers: int, explicit: bool
+) -> tuple[float, float]:
     group = unique("bench-share")
     resource = ConfigResource(ResourceType.GROUP, group)
     resource.add_incremental_config(
-        ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+        ConfigEntry(
+            "share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET
+        )
     )
     admin(broker.bootstrap_servers).incremental_alter_configs([resource])[resource].result(60)
     name = filled_topic(broker.bootstrap_servers, records)
-    return clients.java_share_consume(broker.bootstrap_servers, name, group, records, consumers, explicit)
+    return clients.java_share_consume(
+        broker.bootstrap_servers, name, group, records, consumers, explicit
+    )
 
 
 def share_consume(broker: Broker, scale: Scale, consumers: int) -> tuple[float, ...]:
@@ -175,10 +185,16 @@ def produce_in_transactions(broker: Broker, scale: Scale) -> tuple[float, ...]:
 
 def commits(broker: Broker, scale: Scale, groups: int) -> tuple[float, ...]:
     with topic(broker) as name:
-        return (offset_commits.commits_per_second(broker.bootstrap_servers, name, groups, scale.commits),)
+        return (
+            offset_commits.commits_per_second(
+                broker.bootstrap_servers, name, groups, scale.commits
+            ),
+        )
 
 
-def rebalance(broker: Broker, scale: Scale, measure: Callable[[str, str, int], float]) -> tuple[float, ...]:
+def rebalance(
+    broker: Broker, scale: Scale, measure: Callable[[str, str, int], float]
+) -> tuple[float, ...]:
     with topic(broker, rebalances.PARTITIONS) as name:
         time.sleep(1)  # coordinators hear of a new topic a moment after its creator does
         return (measure(broker.bootstrap_servers, name, scale.members),)
@@ -186,44 +202,70 @@ def rebalance(broker: Broker, scale: Scale, measure: Callable[[str, str, int], f
 
 MEASUREMENTS: Mapping[str, Measurement] = {
     "memory-idle": Measurement((Metric("resident memory, idle", "MiB", 6, True),), memory),
-    "produce-1k": Measurement((Metric("produce, Java, 1 KiB records, acks=all", "MiB/s", 1.3),), produce_large),
-    "produce-100": Measurement((Metric("produce, Java, 100 B records, acks=all", "MiB/s"),), produce_small),
+    "produce-1k": Measurement(
+        (Metric("produce, Java, 1 KiB records, acks=all", "MiB/s", 1.3),), produce_large
+    ),
+    "produce-100": Measurement(
+        (Metric("produce, Java, 100 B records, acks=all", "MiB/s"),), produce_small
+    ),
     "produce-librdkafka": Measurement(
         (Metric("produce, librdkafka, 1 KiB records, acks=all", "MiB/s"),), produce_librdkafka
     ),
-    "consume-librdkafka": Measurement((Metric("consume, librdkafka, 1 KiB", "MiB/s", 1.0),), consume_librdkafka),
+    "consume-librdkafka": Measurement(
+        (Metric("consume, librdkafka, 1 KiB", "MiB/s", 1.0),), consume_librdkafka
+    ),
     "consume-java": Measurement((Metric("consume, Java, 1 KiB", "MiB/s", 1.0),), consume_java),
     "share-1": Measurement(
-        (Metric("share-consume, Java, 1 consumer", "MiB/s", 1.2),), functools.partial(share_consume, consumers=1)
+        (Metric("share-consume, Java, 1 consumer", "MiB/s", 1.2),),
+        functools.partial(share_consume, consumers=1),
     ),
     "share-4": Measurement(
-        (Metric("share-consume, Java, 4 consumers", "MiB/s", 1.0),), functools.partial(share_consume, consumers=4)
+        (Metric("share-consume, Java, 4 consumers", "MiB/s", 1.0),),
+        functools.partial(share_consume, consumers=4),
     ),
     "share-8": Measurement(
-        (Metric("share-consume, Java, 8 consumers", "MiB/s", 1.0),), functools.partial(share_consume, consumers=8)
+        (Metric("share-consume, Java, 8 consumers", "MiB/s", 1.0),),
+        functools.partial(share_consume, consumers=8),
     ),
     "share-explicit": Measurement(
-        (Metric("share-consume, Java, accept and release record by record in turns", "records/s", 1.0),),
+        (
+            Metric(
+                "share-consume, Java, accept and release record by record in turns",
+                "records/s",
+                1.0,
+            ),
+        ),
         functools.partial(share_explicit, consumers=1),
     ),
     "share-explicit-8": Measurement(
-        (Metric("the same, 8 consumers", "records/s", 1.0),), functools.partial(share_explicit, consumers=8)
+        (Metric("the same, 8 consumers", "records/s", 1.0),),
+        functools.partial(share_explicit, consumers=8),
     ),
     "commits-1": Measurement(
-        (Metric("offset commits, one group", "commits/s", 1.0),), functools.partial(commits, groups=1)
+        (Metric("offset commits, one group", "commits/s", 1.0),),
+        functools.partial(commits, groups=1),
     ),
     "commits-500": Measurement(
-        (Metric("offset commits, 500 groups at a time", "commits/s", 1.0),), functools.partial(commits, groups=500)
+        (Metric("offset commits, 500 groups at a time", "commits/s", 1.0),),
+        functools.partial(commits, groups=500),
     ),
     "produce-transactions": Measurement(
-        (Metric("produce, Java, transactions of 100 records of 1 KiB", "records/s", 1.0),), produce_in_transactions
+        (Metric("produce, Java, transactions of 100 records of 1 KiB", "records/s", 1.0),),
+        produce_in_transactions,
     ),
     "rebalance-classic": Measurement(
         (Metric(f"a rebalance of {rebalances.MEMBERS} classic members", "ms", 1.0, True),),
         functools.partial(rebalance, measure=rebalances.classic_ms),
     ),
     "rebalance-consumer": Measurement(
-        (Metric(f"one more joins {rebalances.MEMBERS - 1} members of the consumer protocol", "ms", 1.0, True),),
+        (
+            Metric(
+                f"one more joins {rebalances.MEMBERS - 1} members of the consumer protocol",
+                "ms",
+                1.0,
+                True,
+            ),
+        ),
         functools.partial(rebalance, measure=rebalances.consumer_ms),
     ),
     "latency": Measurement(
@@ -238,12 +280,16 @@ MEASUREMENTS: Mapping[str, Measurement] = {
 """Measured on brokers that stay up for the whole run, in this order."""
 
 START_UP = Metric("start-up, process start to first answer", "s", 10, True)
-IDLE_CPU = "CPU used in {seconds:g} s with {connections:,} idle connections and {partitions:,} partitions"
+IDLE_CPU = (
+    "CPU used in {seconds:g} s with {connections:,} idle connections and {partitions:,} partitions"
+)
 IDLE_MEMORY = "resident memory with {connections:,} idle connections and {partitions:,} partitions"
 
 
 def start_up(broker: Broker) -> float:
-    """Seconds from starting the process to its first answer. The broker has been formatted and stopped before."""
+    """Seconds from starting the process to its first answer. The broker has been formatted and
+    stopped before.
+    """
     started = time.perf_counter()
     broker.start()
     host, port = broker.bootstrap_servers.rsplit(":", 1)

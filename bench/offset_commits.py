@@ -1,10 +1,11 @@
-"""How fast offsets are committed and found again, by consumers that assign themselves their partitions.
+"""How fast offsets are committed and found again, by consumers that assign themselves their
+partitions.
 
     python -m bench.offset_commits HOST:PORT
 
-Each group has a connection and one OffsetCommit (version 9, one partition) in flight: the next is sent when the last
-one is answered. Requests are made before the clock starts; one loop sends them and looks at each answer. OffsetFetch
-(version 9) asks for all offsets of a group with 10,000.
+Each group has a connection and one OffsetCommit (version 9, one partition) in flight: the next is
+sent when the last one is answered. Requests are made before the clock starts; one loop sends them
+and looks at each answer. OffsetFetch (version 9) asks for all offsets of a group with 10,000.
 """
 
 from __future__ import annotations
@@ -37,21 +38,37 @@ def create(bootstrap: str, partitions: int) -> Iterator[str]:
     client.delete_topics([name])[name].result(300)
 
 
-def commit(connection: Connection, group_id: str, topic: str, positions: Sequence[int] = (1,)) -> None:
-    """Commit an offset in each of the first partitions of a topic, again while the coordinator is coming up."""
+def commit(
+    connection: Connection, group_id: str, topic: str, positions: Sequence[int] = (1,)
+) -> None:
+    """Commit an offset in each of the first partitions of a topic, again while the coordinator is
+    coming up.
+    """
     offsets = [
-        {"partition_index": index, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+        {
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
         for index, offset in enumerate(positions)
     ]
     while True:
         answer = connection.ask(
-            OFFSET_COMMIT, VERSION, group_id=group_id, generation_id_or_member_epoch=-1, member_id="",
-            group_instance_id=None, topics=[{"name": topic, "partitions": offsets}],
-        )  # fmt: skip
+            OFFSET_COMMIT,
+            VERSION,
+            group_id=group_id,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[{"name": topic, "partitions": offsets}],
+        )
         codes = {one.error_code for one in answer.topics[0].partitions}
         if codes == {ErrorCode.NONE}:
             return
-        connection.ask(FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[group_id])  # which makes there be one
+        connection.ask(
+            FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[group_id]
+        )  # which makes there be one
         time.sleep(0.1)
 
 
@@ -102,8 +119,11 @@ def commits_per_second(bootstrap: str, topic: str, groups: int, commits: int = C
         return sent / (time.perf_counter() - started)
 
 
-def fetch_ms(bootstrap: str, topic: str, partitions: int = PARTITIONS, fetches: int = FETCHES) -> float:
-    """Milliseconds from an OffsetFetch of a whole group to the last byte of its answer: the median."""
+def fetch_ms(
+    bootstrap: str, topic: str, partitions: int = PARTITIONS, fetches: int = FETCHES
+) -> float:
+    """Milliseconds from an OffsetFetch of a whole group to the last byte of its answer: the
+    median."""
     with connections(bootstrap, 1) as (connection,):
         group_id = unique("bench")
         commit(connection, group_id, topic, [1] * partitions)

@@ -3,9 +3,10 @@
     python -m bench.ordered_consumer                    1,000,000 records of 100 B over two topics
     python -m bench.ordered_consumer --records 100000
 
-Measured is the CPU time (user and system) of this process for a record that comes out of ``OrderedConsumer``, beside
-one that comes out of confluent-kafka's own consumer, which gives both topics in no order; in runs that alternate. Then
-the cost of a decision: while all inputs have records, while one is empty and not waited for, and anew each time.
+Measured is the CPU time (user and system) of this process for a record that comes out of
+``OrderedConsumer``, beside one that comes out of confluent-kafka's own consumer, which gives both
+topics in no order; in runs that alternate. Then the cost of a decision: while all inputs have
+records, while one is empty and not waited for, and anew each time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ RECORDS = 1_000_000
 RECORD_BYTES = 100
 ROUNDS = 3
 DECISIONS = 200_000
-FETCHING = {"auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 5, "queued.min.messages": 10_000}
+FETCHING = {
+    "auto.offset.reset": "earliest",
+    "fetch.queue.backoff.ms": 5,
+    "queued.min.messages": 10_000,
+}
 """For both: with librdkafka's own backoff of a second there is more waiting than reading."""
 
 CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
@@ -38,10 +43,14 @@ def fill(bootstrap: str, topics: Sequence[str], records: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
         future.result(60)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+    )
     value = b"x" * RECORD_BYTES
     for number in range(records):
-        producer.produce(topics[number % len(topics)], value, partition=0, timestamp=1_700_000_000_000 + number)
+        producer.produce(
+            topics[number % len(topics)], value, partition=0, timestamp=1_700_000_000_000 + number
+        )
         if number % 10_000 == 0:
             producer.poll(0.05)
     if producer.flush(120):
@@ -49,7 +58,9 @@ def fill(bootstrap: str, topics: Sequence[str], records: int) -> None:
 
 
 Times = tuple[float, float]
-"""Seconds of the clock and of the CPU, from the first record to the last: joining a group is not what is measured."""
+"""Seconds of the clock and of the CPU, from the first record to the last: joining a group is not
+what is measured.
+"""
 
 
 def now() -> Times:
@@ -78,7 +89,9 @@ def unordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
 
 def ordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
     """Read all with :class:`OrderedConsumer`, looking at each record's timestamp."""
-    with OrderedConsumer(topics, unique("ordered"), conf={"bootstrap.servers": bootstrap}) as consumer:
+    with OrderedConsumer(
+        topics, unique("ordered"), conf={"bootstrap.servers": bootstrap}
+    ) as consumer:
         assert consumer.poll(60) is not None
         start, last = now(), 0
         for _ in range(records - 1):
@@ -123,19 +136,28 @@ def medians(bootstrap: str, records: int) -> dict[str, tuple[float, float]]:
             runs[work.__name__].append(work(bootstrap, topics, records))
     result = {}
     for name, times in runs.items():
-        clock_s, cpu_s = (statistics.median(column) / records for column in zip(*times, strict=True))
+        clock_s, cpu_s = (
+            statistics.median(column) / records for column in zip(*times, strict=True)
+        )
         result[name] = (1 / clock_s, cpu_s * 1e6)
     return result
 
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--bootstrap", help="of a broker that runs already; default: a headrace for this run")
+    parser.add_argument(
+        "--bootstrap", help="of a broker that runs already; default: a headrace for this run"
+    )
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
-        bootstrap = arguments.bootstrap or stack.enter_context(HeadraceProcess(configs=CONFIGS)).bootstrap_servers
+        bootstrap = (
+            arguments.bootstrap
+            or stack.enter_context(HeadraceProcess(configs=CONFIGS)).bootstrap_servers
+        )
         for name, (per_second, cpu_us) in medians(bootstrap, arguments.records).items():
             print(f"{name:<22} {per_second:>10,.0f} records/s {cpu_us:>8.2f} µs CPU a record")
     for partitions in (2, 16):

@@ -1,4 +1,6 @@
-"""Produce with librdkafka as fast as it goes: `produce.py BOOTSTRAP TOPIC RECORDS RECORD_BYTES` prints JSON."""
+"""Produce with librdkafka as fast as it goes: `produce.py BOOTSTRAP TOPIC RECORDS RECORD_BYTES`
+prints JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from confluent_kafka import Message, Producer
 
 
 def main() -> None:
-    bootstrap, topic, records, record_bytes = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    bootstrap, topic, records, record_bytes = (
+        sys.argv[1],
+        sys.argv[2],
+        int(sys.argv[3]),
+        int(sys.argv[4]),
+    )
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     refused: list[object] = []
 
@@ -35,7 +42,9 @@ def main() -> None:
     send(records // 5)  # connecting, and getting warm, are not the speed
     seconds = send(records)
     assert not refused, refused[0]
-    print(json.dumps({"mib_per_s": records * record_bytes / seconds / (1 << 20), "seconds": seconds}))
+    print(
+        json.dumps({"mib_per_s": records * record_bytes / seconds / (1 << 20), "seconds": seconds})
+    )
 
 
 if __name__ == "__main__":

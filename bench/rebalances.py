@@ -1,9 +1,11 @@
-"""How long a group takes to rebalance when one more member joins: classic, and of the consumer protocol (KIP-848).
+"""How long a group takes to rebalance when one more member joins: classic, and of the consumer
+protocol (KIP-848).
 
     python -m bench.rebalances HOST:PORT
 
-Each member has a connection and answers at once. What is left is the broker's part: no heartbeat intervals, no initial
-delay, no assignment interval. One loop sends to all members before it takes their answers.
+Each member has a connection and answers at once. What is left is the broker's part: no heartbeat
+intervals, no initial delay, no assignment interval. One loop sends to all members before it takes
+their answers.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from headrace.errors import ErrorCode
 from tests.raw import Connection
@@ -47,9 +56,14 @@ def connections(bootstrap: str, count: int) -> Iterator[list[Connection]]:
             one.close()
 
 
-def at_once(opened: Sequence[Connection], api_key: int, version: int, fields: Sequence[dict[str, Any]]) -> list[Any]:
+def at_once(
+    opened: Sequence[Connection], api_key: int, version: int, fields: Sequence[dict[str, Any]]
+) -> list[Any]:
     """A request on each connection, all sent before the first answer is taken."""
-    sent = [one.send_message(api_key, version, **asked) for one, asked in zip(opened, fields, strict=True)]
+    sent = [
+        one.send_message(api_key, version, **asked)
+        for one, asked in zip(opened, fields, strict=True)
+    ]
     return [one.receive_message(ticket) for one, ticket in zip(opened, sent, strict=True)]
 
 
@@ -65,13 +79,21 @@ class ClassicGroup:
 
     def joining(self, member_id: str) -> dict[str, Any]:
         return {
-            "group_id": self.id, "session_timeout": 30_000, "rebalance_timeout": 30_000, "member_id": member_id,
-            "group_instance_id": None, "protocol_type": "consumer", "reason": None,
-            "protocols": [{"name": "range", "metadata": self.subscription + struct.pack(">ii", 4, self.round)}],
-        }  # fmt: skip
+            "group_id": self.id,
+            "session_timeout": 30_000,
+            "rebalance_timeout": 30_000,
+            "member_id": member_id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "reason": None,
+            "protocols": [
+                {"name": "range", "metadata": self.subscription + struct.pack(">ii", 4, self.round)}
+            ],
+        }
 
     def introduce(self) -> None:
-        """Have an id for each member; what the coordinator says until it has come up is not an id."""
+        """Have an id for each member; what the coordinator says until it has come up is not an
+        id."""
         for number, one in enumerate(self.opened):
             while not self.member_ids[number]:
                 answer = one.ask(JOIN_GROUP, 9, **self.joining(""))
@@ -85,7 +107,10 @@ class ClassicGroup:
         self.sync(self.opened[:1], [alone])
         asked = [self.joining(member_id) for member_id in self.member_ids]
         first, *others = self.opened
-        waiting = [one.send_message(JOIN_GROUP, 9, **fields) for one, fields in zip(others, asked[1:], strict=True)]
+        waiting = [
+            one.send_message(JOIN_GROUP, 9, **fields)
+            for one, fields in zip(others, asked[1:], strict=True)
+        ]
         time.sleep(FORMING_S)
         joined = [first.ask(JOIN_GROUP, 9, **asked[0])]
         joined += [one.receive_message(sent) for one, sent in zip(others, waiting, strict=True)]
@@ -94,7 +119,9 @@ class ClassicGroup:
     def rebalance(self) -> None:
         """All join, each with something new to say, and sync."""
         self.round += 1
-        joined = at_once(self.opened, JOIN_GROUP, 9, [self.joining(member_id) for member_id in self.member_ids])
+        joined = at_once(
+            self.opened, JOIN_GROUP, 9, [self.joining(member_id) for member_id in self.member_ids]
+        )
         self.sync(self.opened, joined)
 
     def sync(self, opened: Sequence[Connection], joined: Sequence[Any]) -> None:
@@ -102,12 +129,16 @@ class ClassicGroup:
         given = [{"member_id": member_id, "assignment": b"a" * 40} for member_id in self.member_ids]
         syncing = [
             {
-                "group_id": self.id, "generation_id": one.generation_id, "member_id": one.member_id,
-                "group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range",
+                "group_id": self.id,
+                "generation_id": one.generation_id,
+                "member_id": one.member_id,
+                "group_instance_id": None,
+                "protocol_type": "consumer",
+                "protocol_name": "range",
                 "assignments": given if one.leader == one.member_id else [],
             }
             for one in joined
-        ]  # fmt: skip
+        ]
         synced = at_once(opened, SYNC_GROUP, 5, syncing)
         assert all(one.error_code == 0 for one in synced), synced
 
@@ -138,15 +169,24 @@ class ConsumerGroup:
         """A heartbeat of each of these members."""
         asked = [
             {
-                "group_id": self.id, "member_id": f"m{number}", "member_epoch": self.epochs[number],
-                "instance_id": None, "rack_id": None, "server_assignor": None, "subscribed_topic_regex": None,
+                "group_id": self.id,
+                "member_id": f"m{number}",
+                "member_epoch": self.epochs[number],
+                "instance_id": None,
+                "rack_id": None,
+                "server_assignor": None,
+                "subscribed_topic_regex": None,
                 "rebalance_timeout": -1 if self.epochs[number] else 30_000,
                 "subscribed_topic_names": None if self.epochs[number] else [self.topic],
-                "topic_partitions": [{"topic_id": t, "partitions": list(p)} for t, p in self.held[number].items()],
+                "topic_partitions": [
+                    {"topic_id": t, "partitions": list(p)} for t, p in self.held[number].items()
+                ],
             }
             for number in numbers
-        ]  # fmt: skip
-        answers = at_once([self.opened[number] for number in numbers], CONSUMER_GROUP_HEARTBEAT, 1, asked)
+        ]
+        answers = at_once(
+            [self.opened[number] for number in numbers], CONSUMER_GROUP_HEARTBEAT, 1, asked
+        )
         for number, answer in zip(numbers, answers, strict=True):
             assert answer.error_code == 0, answer
             self.epochs[number] = answer.member_epoch
@@ -176,7 +216,9 @@ def consumer_ms(bootstrap: str, topic: str, members: int = MEMBERS, rounds: int 
         group = ConsumerGroup(opened, topic)
         resource = ConfigResource(ResourceType.GROUP, group.id)
         resource.add_incremental_config(
-            ConfigEntry("consumer.assignment.interval.ms", "0", incremental_operation=AlterConfigOpType.SET)
+            ConfigEntry(
+                "consumer.assignment.interval.ms", "0", incremental_operation=AlterConfigOpType.SET
+            )
         )
         client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
         client.incremental_alter_configs([resource])[resource].result(60)

@@ -1,4 +1,5 @@
-"""The results: a table for the terminal, and bench/RESULTS.md with the machine that they come from."""
+"""The results: a table for the terminal, and bench/RESULTS.md with the machine that they come
+from."""
 
 from __future__ import annotations
 
@@ -48,10 +49,19 @@ class Result:
         kafka, headrace = self.medians
         wanted = "" if self.metric.wanted is None else f"≥ {self.metric.wanted:g}"
         runs = " / ".join(
-            ", ".join(_number(value) for value in self.values[name]) for name in ("kafka", "headrace")
+            ", ".join(_number(value) for value in self.values[name])
+            for name in ("kafka", "headrace")
         )
         ratio = f"{self.ratio:.2f}×" if math.isfinite(self.ratio) else "–"
-        return [self.metric.name, self.metric.unit, _number(kafka), _number(headrace), ratio, wanted, runs]
+        return [
+            self.metric.name,
+            self.metric.unit,
+            _number(kafka),
+            _number(headrace),
+            ratio,
+            wanted,
+            runs,
+        ]
 
 
 def _number(value: float) -> str:
@@ -78,7 +88,10 @@ def show_costs(costs: Sequence[Cost]) -> None:
 
 def show(results: Sequence[Result]) -> None:
     """Print the table."""
-    table = Table(*HEADERS[:-1], title="headrace beside Apache Kafka (medians; a ratio above 1: headrace is better)")
+    table = Table(
+        *HEADERS[:-1],
+        title="headrace beside Apache Kafka (medians; a ratio above 1: headrace is better)",
+    )
     for column in table.columns[2:]:
         column.justify = "right"
     for result in results:
@@ -89,14 +102,17 @@ def show(results: Sequence[Result]) -> None:
     Console().print(table)
 
 
-def write(path: Path, results: Sequence[Result], costs: Sequence[Cost], command: str, notes: Sequence[str]) -> None:
+def write(
+    path: Path, results: Sequence[Result], costs: Sequence[Cost], command: str, notes: Sequence[str]
+) -> None:
     """Write the results as Markdown."""
     rows = ["| " + " | ".join(HEADERS) + " |", "|---|---|--:|--:|--:|--:|---|"]
     rows += ["| " + " | ".join(result.row()) + " |" for result in results]
     lines = [
         "# headrace beside Apache Kafka",
         "",
-        f"The last run of `{command}`, on {datetime.date.today().isoformat()}. Medians; a ratio above 1 means that "
+        f"The last run of `{command}`, on {datetime.date.today().isoformat()}. Medians; a "
+        f"ratio above 1 means that "
         "headrace is better. The last column has every run, Apache Kafka's before the slash.",
         "",
         *rows,
@@ -121,12 +137,23 @@ def write(path: Path, results: Sequence[Result], costs: Sequence[Cost], command:
 
 def _machine() -> list[str]:
     cpu = next(
-        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        (
+            line.split(":", 1)[1].strip()
+            for line in _lines("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
         platform.processor() or "unknown processor",
     )
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
-    clients = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("confluent-kafka", "kio", "uvloop"))
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    java = subprocess.run(
+        ["java", "-version"], capture_output=True, text=True, check=False
+    ).stderr.splitlines()
+    clients = ", ".join(
+        f"{name} {importlib.metadata.version(name)}"
+        for name in ("confluent-kafka", "kio", "uvloop")
+    )
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     return [
         f"{cpu}, {os.cpu_count()} CPUs for brokers and clients together, "
         f"{psutil.virtual_memory().total / (1 << 30):.0f} GiB of memory",

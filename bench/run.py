@@ -1,4 +1,5 @@
-"""headrace and Apache Kafka side by side: the same unmodified clients, in alternation, on one machine.
+"""headrace and Apache Kafka side by side: the same unmodified clients, in alternation, on one
+machine.
 
     python -m bench.run                         everything, three pairs; writes bench/RESULTS.md
     python -m bench.run --quick                 see that it works, in some minutes; writes nothing
@@ -38,34 +39,59 @@ from tests.support import HeadraceProcess
 
 CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
-    # a share consumer gets its assignment with its second heartbeat: do not spend five seconds on waiting for that
+    # a share consumer gets its assignment with its second heartbeat: do not spend five seconds on
+    # waiting for that
     "group.share.min.heartbeat.interval.ms": "500",
     "group.share.heartbeat.interval.ms": "500",
 }
 NOTES = (
-    "Both brokers run at the same time on loopback with their own data directories on the same disk, and take turns: "
-    "Kafka, headrace, Kafka, headrace, …; the one whose turn it is not is idle. A first round of each measurement "
+    "Both brokers run at the same time on loopback with their own data directories on the "
+    "same disk, and take turns: "
+    "Kafka, headrace, Kafka, headrace, …; the one whose turn it is not is idle. A first "
+    "round of each measurement "
     "warms both up and is not counted.",
     "Both have their default configuration but for "
     + ", ".join(f"`{k}={v}`" for k, v in CONFIGS.items())
     + ", and Kafka's replication factors of 1. Neither flushes each write to disk.",
-    "Java: `ProducerPerformance` (steady state, after a fifth of the records), `ConsumerPerformance` (`fetch.MB.sec`), "
-    "`bench/java/ShareConsume.java` (KafkaShareConsumer; from when a fifth of the records is accepted until all are). "
-    "Topics have one partition. librdkafka: `bench/produce.py`, `bench/consume.py`, `bench/latency.py`.",
-    "Start-up is timed from starting the process until it answers ApiVersions, on a directory that exists.",
-    "Connections and partitions are held by a fresh broker of each kind; CPU is user and system time of its process. "
+    "Java: `ProducerPerformance` (steady state, after a fifth of the records), "
+    "`ConsumerPerformance` (`fetch.MB.sec`), "
+    "`bench/java/ShareConsume.java` (KafkaShareConsumer; from when a fifth of the records "
+    "is accepted until all are). "
+    "Topics have one partition. librdkafka: `bench/produce.py`, `bench/consume.py`, "
+    "`bench/latency.py`.",
+    (
+        "Start-up is timed from starting the process until it answers ApiVersions, on a "
+        "directory that exists."
+    ),
+    "Connections and partitions are held by a fresh broker of each kind; CPU is user and "
+    "system time of its process. "
     "The partitions are empty.",
-    "headrace alone: `bench/share_partition.py` times the state machine, `bench/idle_groups.py` the CPU of a broker.",
+    (
+        "headrace alone: `bench/share_partition.py` times the state machine, "
+        "`bench/idle_groups.py` the CPU of a broker."
+    ),
 )
 OTHERS = ("start-up", "hold")
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=lambda text: text.split(","), help="names from --list, separated by commas")
-    parser.add_argument("--pairs", type=int, help="how often each broker has its turn (default 3, or 1 with --quick)")
-    parser.add_argument("--quick", action="store_true", help="little work; see that everything runs")
-    parser.add_argument("--output", type=Path, help="where to write (default bench/RESULTS.md for a whole run)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", type=lambda text: text.split(","), help="names from --list, separated by commas"
+    )
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        help="how often each broker has its turn (default 3, or 1 with --quick)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="little work; see that everything runs"
+    )
+    parser.add_argument(
+        "--output", type=Path, help="where to write (default bench/RESULTS.md for a whole run)"
+    )
     parser.add_argument("--list", action="store_true", help="name the measurements")
     parsed = parser.parse_args(arguments)
     known = [OTHERS[0], *MEASUREMENTS, OTHERS[1], *ALONE]
@@ -101,7 +127,10 @@ class Run:
         }
 
     def alternate(
-        self, brokers: dict[str, Broker], metrics: Sequence[Metric], measure: Callable[[Broker], Sequence[float]]
+        self,
+        brokers: dict[str, Broker],
+        metrics: Sequence[Metric],
+        measure: Callable[[Broker], Sequence[float]],
     ) -> None:
         """Let each broker have its turn `pairs` times."""
         results = [Result(metric) for metric in metrics]
@@ -125,7 +154,9 @@ class Run:
             self.say(f"{name} failed: {error!r}")
 
     def start_up(self) -> None:
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled; the first start does it here
+        os.environ.pop(
+            "PYTHONDONTWRITEBYTECODE", None
+        )  # installed packages are compiled; the first start does it here
         brokers = self.brokers("start-up")
         for broker in brokers.values():
             broker.start()
@@ -157,7 +188,9 @@ class Run:
             self.say(f"warming up: {name}")
             for broker in brokers.values():
                 measurement.measure(broker, self.scale)
-        self.alternate(brokers, measurement.metrics, lambda broker: measurement.measure(broker, self.scale))
+        self.alternate(
+            brokers, measurement.metrics, lambda broker: measurement.measure(broker, self.scale)
+        )
 
     def hold(self) -> None:
         words = {
@@ -209,8 +242,12 @@ def main(arguments: Sequence[str]) -> None:
     if run.costs:
         show_costs(run.costs)
     if chosen.output:
-        command = shlex.join(["make", "bench", *([f"BENCH={shlex.join(arguments)}"] if arguments else [])])
-        failed = [f"Failed, and therefore missing: {', '.join(run.failures)}."] if run.failures else []
+        command = shlex.join(
+            ["make", "bench", *([f"BENCH={shlex.join(arguments)}"] if arguments else [])]
+        )
+        failed = (
+            [f"Failed, and therefore missing: {', '.join(run.failures)}."] if run.failures else []
+        )
         write(chosen.output, run.results, run.costs, command, [*NOTES, *failed])
         print(f"written to {chosen.output}")
     if run.failures:

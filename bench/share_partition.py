@@ -2,8 +2,9 @@
 
 Run it with ``python -m bench.share_partition``.
 
-10,000 records in flight; those with odd offsets are accepted, each of the others is a span of its own, held or (for the
-fetches) available again. The machine alone is timed, deciding and replaying: no socket, no log, no share coordinator.
+10,000 records in flight; those with odd offsets are accepted, each of the others is a span of its
+own, held or (for the fetches) available again. The machine alone is timed, deciding and replaying:
+no socket, no log, no share coordinator.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def apply(partition: SharePartition, outcome: Outcome[StateUpdate, object]) -> N
 
 
 def acknowledge(partition: SharePartition, offsets: range, acknowledge_type: int) -> None:
-    """Acknowledge single records, each in a batch of its own: what clients send for records that are not neighbours."""
+    """Acknowledge single records, each in a batch of its own: what clients send for records that
+    are not neighbours.
+    """
     batches = [AcknowledgementBatch(offset, offset, (acknowledge_type,)) for offset in offsets]
     apply(partition, partition.acknowledge("m", batches, 1, _SETTINGS))
 
@@ -46,21 +49,27 @@ def acknowledge_types(partition: SharePartition, offsets: range) -> None:
     types = (ACCEPT, RELEASE) * (len(offsets) // 2)
     apply(
         partition,
-        partition.acknowledge("m", [AcknowledgementBatch(offsets[0], offsets[-1], types)], 1, _SETTINGS),
+        partition.acknowledge(
+            "m", [AcknowledgementBatch(offsets[0], offsets[-1], types)], 1, _SETTINGS
+        ),
     )
 
 
 def acquire(partition: SharePartition, max_records: int) -> None:
     offset = partition.fetch_offset(_SETTINGS)
     assert offset is not None
-    assert partition.acquire("m", LOG_BATCHES[offset // 100 :], max_records, 500, 1, _SETTINGS, record_limit=True)
+    assert partition.acquire(
+        "m", LOG_BATCHES[offset // 100 :], max_records, 500, 1, _SETTINGS, record_limit=True
+    )
 
 
 def whole() -> SharePartition:
     """10,000 records held, acquired by 500."""
     partition = SharePartition(0)
     while partition.in_flight < RECORDS:
-        partition.acquire("m", LOG_BATCHES[partition.end_offset // 100 :], MAX_POLL_RECORDS, 500, 0, _SETTINGS)
+        partition.acquire(
+            "m", LOG_BATCHES[partition.end_offset // 100 :], MAX_POLL_RECORDS, 500, 0, _SETTINGS
+        )
     return partition
 
 
@@ -85,12 +94,17 @@ REQUESTS: dict[str, tuple[Callable[[], SharePartition], Callable[[SharePartition
     "accept 500 records": (held, lambda p: acknowledge(p, range(4_000, 5_000, 2), ACCEPT)),
     "release 500 records": (held, lambda p: acknowledge(p, range(4_000, 5_000, 2), RELEASE)),
     "accept and release 500 in turns": (whole, lambda p: acknowledge_types(p, range(4_000, 4_500))),
-    "release: a session with 5,000 locks ends": (held, lambda p: apply(p, p.release("m", 1, _SETTINGS))),
+    "release: a session with 5,000 locks ends": (
+        held,
+        lambda p: apply(p, p.release("m", 1, _SETTINGS)),
+    ),
     "expire: 5,000 locks run out": (held, lambda p: apply(p, p.expire(10**9, _SETTINGS))),
 }
 
 
-def measure(prepare: Callable[[], SharePartition], request: Callable[[SharePartition], object]) -> float:
+def measure(
+    prepare: Callable[[], SharePartition], request: Callable[[SharePartition], object]
+) -> float:
     """Median milliseconds of a request, each on a share-partition made for it."""
     times = []
     for _ in range(ROUNDS):

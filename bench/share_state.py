@@ -1,9 +1,10 @@
 """How long a restart takes after many writes of share state.
 
-Run it with `python -m bench.share_state [UPDATES [SHARE_PARTITIONS]]`; without numbers 1,000,000 and 1,000.
+Run it with `python -m bench.share_state [UPDATES [SHARE_PARTITIONS]]`; without numbers 1,000,000
+and 1,000.
 
-A process writes the updates as the leaders of share-partitions do and ends without closing anything; another then
-starts on what it left.
+A process writes the updates as the leaders of share-partitions do and ends without closing
+anything; another then starts on what it left.
 """
 
 from __future__ import annotations
@@ -28,23 +29,40 @@ async def write(directory: Path, updates: int, share_partitions: int) -> None:
     broker = Broker(Config({}), directory)
     broker.start()
     topic, state = broker.create_topic("t", 1), broker.share_state
-    keys = [SharePartitionKey(f"group-{number}", topic.topic_id, 0) for number in range(share_partitions)]
+    keys = [
+        SharePartitionKey(f"group-{number}", topic.topic_id, 0)
+        for number in range(share_partitions)
+    ]
     for key in keys:
         broker.submit(state, str(key), state.initialize(key, 1, 0, broker.now_ms(), 1))
     longest = 0.0
     for number in range(updates):
         key, start = keys[number % share_partitions], number // share_partitions * STEP
-        done = (StateBatch(start, start + 4, 2, 1), StateBatch(start + 5, start + 6, 0, 1),
-                StateBatch(start + 7, start + 9, 2, 1))  # fmt: skip
+        done = (
+            StateBatch(start, start + 4, 2, 1),
+            StateBatch(start + 5, start + 6, 0, 1),
+            StateBatch(start + 7, start + 9, 2, 1),
+        )
         broker.submit(state, str(key), state.write(key, 1, 0, start, 8, done, broker.now_ms(), 1))
         if number % PAUSE_EVERY == 0:
             before = time.perf_counter()
             await asyncio.sleep(0)
             longest = max(longest, time.perf_counter() - before)
     internal = broker.catalog.topics[state.topic]
-    logs = [broker.partition(internal.topic_id, partition) for partition in range(internal.partitions)]
-    written, kept = sum(log.end_offset for log in logs), sum(log.end_offset - log.log_start_offset for log in logs)
-    print(f"{written} records written, {kept} to be read at a start; longest pause {longest * 1000:.0f} ms", flush=True)
+    logs = [
+        broker.partition(internal.topic_id, partition) for partition in range(internal.partitions)
+    ]
+    written, kept = (
+        sum(log.end_offset for log in logs),
+        sum(log.end_offset - log.log_start_offset for log in logs),
+    )
+    print(
+        (
+            f"{written} records written, {kept} to be read at a start; longest pause "
+            f"{longest * 1000:.0f} ms"
+        ),
+        flush=True,
+    )
     os._exit(0)
 
 
@@ -52,7 +70,10 @@ async def start(directory: Path) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     broker = Broker(Config({}), directory)
     broker.start()
-    print(f"started in {time.perf_counter() - wall:.2f} s, {time.process_time() - cpu:.2f} s of a processor")
+    print(
+        f"started in {time.perf_counter() - wall:.2f} s, {time.process_time() - cpu:.2f} s "
+        f"of a processor"
+    )
     broker.close()
 
 

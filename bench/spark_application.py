@@ -1,4 +1,6 @@
-"""What the benchmarks on Spark have in common: an application of its own, and what its queries show."""
+"""What the benchmarks on Spark have in common: an application of its own, and what its queries
+show.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +23,40 @@ MIB = 1 << 20
 
 
 def spark_application(module: str, *arguments: object) -> Any:
-    """Run ``python -m module arguments…`` in a process of its own: what its last line is as JSON."""
-    done = subprocess.run([sys.executable, "-m", module, *map(str, arguments)], capture_output=True, text=True)
+    """Run ``python -m module arguments…`` in a process of its own: what its last line is as
+    JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)], capture_output=True, text=True
+    )
     if done.returncode:
         raise RuntimeError(f"{module} {arguments}: {done.stderr[-4000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def print_measured(
-    measure: Callable[[str, int, int], dict[str, float]], records: str, cores: str, bootstrap_servers: str = ""
+    measure: Callable[[str, int, int], dict[str, float]],
+    records: str,
+    cores: str,
+    bootstrap_servers: str = "",
 ) -> None:
-    """What a module does with its arguments: measure so many records, on a headrace of its own if none is named."""
+    """What a module does with its arguments: measure so many records, on a headrace of its own if
+    none is named.
+    """
     if bootstrap_servers:
         print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
         return
-    with tempfile.TemporaryDirectory() as directory, HeadraceProcess(Path(directory) / "data", {}) as broker:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        HeadraceProcess(Path(directory) / "data", {}) as broker,
+    ):
         print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
 
 
 def session(cores: int, configs: Mapping[str, str] | None = None) -> SparkSession:
     """A Spark application that finds this checkout, and tells of every trigger.
 
-    :param configs: what else Spark is told; it runs on ``local[cores]`` unless they have ``spark.master``
+    :param configs: what else Spark is told; it runs on ``local[cores]`` unless they have
+        ``spark.master``
     """
     defaults = {
         "spark.log.level": "ERROR",
@@ -74,7 +88,9 @@ def idle_trigger_ms(query: StreamingQuery, triggers: int) -> float:
     """The median of what triggers take that find nothing; the query is stopped."""
 
     def idle() -> list[float]:
-        return [p.durationMs["triggerExecution"] for p in query.recentProgress if not p.numInputRows]
+        return [
+            p.durationMs["triggerExecution"] for p in query.recentProgress if not p.numInputRows
+        ]
 
     try:
         while len(idle()) <= triggers:

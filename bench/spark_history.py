@@ -1,10 +1,11 @@
 """How fast the internal topics are decoded on Spark.
 
-    python -m bench.spark_history                 1,000,000 commits of 1,000 partitions in 50 groups, on local[2]
-    python -m bench.spark_history 200000 1        200,000 of them, on local[1]
+    python -m bench.spark_history                 1,000,000 commits of 1,000 partitions in 50
+    groups, on local[2] python -m bench.spark_history 200000 1        200,000 of them, on local[1]
 
-Each commit is a batch of its own, as coordinators write them. The rows of ``kafka-group-history`` go to Spark's noop
-sink. The JVM has a heap of 512 MiB for driver and executors together. The last line is a JSON object of numbers.
+Each commit is a batch of its own, as coordinators write them. The rows of ``kafka-group-history``
+go to Spark's noop sink. The JVM has a heap of 512 MiB for driver and executors together. The last
+line is a JSON object of numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ async def _commit(data_dir: Path, first: int, end: int) -> None:
 
 
 def cpu_s() -> float:
-    """User and system time of the application's processes: this one, the JVM, its Python workers."""
+    """User and system time of the application's processes: this one, the JVM, its Python
+    workers."""
     this = psutil.Process()
     return sum(sum(process.cpu_times()[:2]) for process in (this, *this.children(recursive=True)))
 

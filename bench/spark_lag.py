@@ -4,10 +4,10 @@
 
 Prints, as JSON, seconds with and without time lag: the least of some rounds.
 
-The groups commit for 100 partitions each, of ten topics in turns. Each partition has 500 records of 100 B, and each
-group stands somewhere among them, so that nearly every row lags and nearly every position is one of its own. Timed is a
-whole query from ``load()`` to the sums over its rows; the first one warms Spark up and is not counted. Broker and Spark
-share the machine.
+The groups commit for 100 partitions each, of ten topics in turns. Each partition has 500 records of
+100 B, and each group stands somewhere among them, so that nearly every row lags and nearly every
+position is one of its own. Timed is a whole query from ``load()`` to the sums over its rows; the
+first one warms Spark up and is not counted. Broker and Spark share the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def fill(bootstrap: str, groups: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in topics]).values():
         future.result(300)
-    producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000, "log_level": 0}
+    )
     for name in topics:
         for partition in range(PARTITIONS):
             for _ in range(RECORDS):
@@ -47,7 +49,10 @@ def fill(bootstrap: str, groups: int) -> None:
     connection = Connection(bootstrap, timeout_s=120)
     for number in range(groups):
         commit(
-            connection, f"g{number}", topics[number % TOPICS], [chance.randrange(RECORDS) for _ in range(PARTITIONS)]
+            connection,
+            f"g{number}",
+            topics[number % TOPICS],
+            [chance.randrange(RECORDS) for _ in range(PARTITIONS)],
         )
     connection.close()
 
@@ -57,7 +62,12 @@ def snapshot(spark: SparkSession, bootstrap: str, *, time_lag: bool) -> tuple[fl
     began = time.perf_counter()
     options = {"kafka.bootstrap.servers": bootstrap, "timeLag": str(time_lag).lower()}
     frame = spark.read.format("kafka-lag").options(**options).load()
-    sums = [F.count("*"), F.sum((F.col("lag") > 0).cast("int")), F.sum("lag"), F.count("time_lag_ms")]
+    sums = [
+        F.count("*"),
+        F.sum((F.col("lag") > 0).cast("int")),
+        F.sum("lag"),
+        F.count("time_lag_ms"),
+    ]
     rows, lagging, _, timed = frame.agg(*sums).collect()[0]
     assert timed == (rows if time_lag else 0)
     return time.perf_counter() - began, rows, lagging
@@ -71,7 +81,9 @@ def measure(groups: int, cores: int) -> dict[str, float]:
         snapshot(spark, broker.bootstrap_servers, time_lag=True)
         least = {}
         for name, time_lag in (("lag_s", False), ("time_lag_s", True)):
-            runs = [snapshot(spark, broker.bootstrap_servers, time_lag=time_lag) for _ in range(ROUNDS)]
+            runs = [
+                snapshot(spark, broker.bootstrap_servers, time_lag=time_lag) for _ in range(ROUNDS)
+            ]
             least[name], rows, lagging = min(runs)
             assert rows == groups * PARTITIONS, f"{rows} rows"
         spark.stop()

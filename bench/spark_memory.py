@@ -1,14 +1,16 @@
-"""What the driver of a Spark application holds while queries work off a backlog, four times, and 16 times as much.
+"""What the driver of a Spark application holds while queries work off a backlog, four times, and 16
+times as much.
 
     python -m bench.spark_memory RECORDS
 
-RECORDS is the largest backlog of ``kafka-share`` (16 partitions, 1 KiB records); that of ``kafka-ordered`` (two topics,
-100 B records) is twice that, that of a history (of 1,000 partitions) three quarters of it. All run one after another in
-one application on ``local-cluster[1,2,1024]``: its executor is a process of its own, below the driver's JVM.
+RECORDS is the largest backlog of ``kafka-share`` (16 partitions, 1 KiB records); that of
+``kafka-ordered`` (two topics, 100 B records) is twice that, that of a history (of 1,000 partitions)
+three quarters of it. All run one after another in one application on ``local-cluster[1,2,1024]``:
+its executor is a process of its own, below the driver's JVM.
 
-What is looked at, every second, :mod:`bench.driver_memory` says. Processes of their own write the backlogs. Prints, as
-JSON, the most MiB by source and part for each backlog, and how many records those are; a first query of each kind
-warms the JVM up and is not counted.
+What is looked at, every second, :mod:`bench.driver_memory` says. Processes of their own write the
+backlogs. Prints, as JSON, the most MiB by source and part for each backlog, and how many records
+those are; a first query of each kind warms the JVM up and is not counted.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _EXECUTOR_MIB = 1024
 _PERIOD_MS, _STEP_MS, _STALL_MS = 3_600_000, 60_000, 600_000
 _DRAIN_S = 600
 _GIVE_BACK = "-Xms32m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=20"
-"""What the heap does not need after a collection goes back to the system: resident memory shows need."""
+"""What the heap does not need after a collection goes back to the system: resident memory shows
+need.
+"""
 _CONFIGS = {
     "spark.master": f"local-cluster[1,2,{_EXECUTOR_MIB}]",
     "spark.executor.memory": f"{_EXECUTOR_MIB}m",
@@ -84,7 +88,9 @@ class Backlogs:
                 options = {"kafka.group.id": unique("bench"), "auto.offset.reset": "earliest"}
                 self._drain("kafka-share", broker, topic, count, options)
 
-            return self._each(records, partial(elsewhere, spark_share.fill, broker.bootstrap_servers), drain)
+            return self._each(
+                records, partial(elsewhere, spark_share.fill, broker.bootstrap_servers), drain
+            )
 
     def ordered(self, records: int) -> dict[str, list[float]]:
         """``kafka-ordered``, in micro-batches of half the smallest backlog."""
@@ -95,7 +101,9 @@ class Backlogs:
                 options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(most)}
                 self._drain("kafka-ordered", broker, topics, count, options)
 
-            return self._each(records, partial(elsewhere, spark_ordered.fill, broker.bootstrap_servers), drain)
+            return self._each(
+                records, partial(elsewhere, spark_ordered.fill, broker.bootstrap_servers), drain
+            )
 
     def history(self, commits: int) -> dict[str, list[float]]:
         """What ``headrace lag history`` runs."""
@@ -122,11 +130,22 @@ class Backlogs:
         now_ms = int(time.time() * 1000)
         period = Period(now_ms - _PERIOD_MS, now_ms, _STEP_MS, _STALL_MS)
         target = history_run.Target(_DRAIN_S, Bounds())
-        return history_run.run(self._spark, kafka, period, target, self._folder / unique("history")).records
+        return history_run.run(
+            self._spark, kafka, period, target, self._folder / unique("history")
+        ).records
 
-    def _drain(self, source: str, broker: HeadraceProcess, topics: str, records: int, options: dict[str, str]) -> None:
+    def _drain(
+        self,
+        source: str,
+        broker: HeadraceProcess,
+        topics: str,
+        records: int,
+        options: dict[str, str],
+    ) -> None:
         options |= {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topics}
-        query = start(self._spark, source, self._folder / unique(source), options, availableNow=True)
+        query = start(
+            self._spark, source, self._folder / unique(source), options, availableNow=True
+        )
         query.awaitTermination()
         read = sum(progress.numInputRows for progress in query.recentProgress)
         assert read >= records, f"{source}: {read} of {records} records"

@@ -2,9 +2,10 @@
 
     python -m bench.spark_ordered RECORDS CORES [HOST:PORT]
 
-Two topics of four partitions each, records of 100 B whose timestamps interleave, read by the same executor code into
-the sink ``noop``, in turns, in one Spark application on ``local[CORES]``. A query reads what is there in batches of
-about an eighth; the first of them, in which Python workers start, are not counted. Prints medians as JSON.
+Two topics of four partitions each, records of 100 B whose timestamps interleave, read by the same
+executor code into the sink ``noop``, in turns, in one Spark application on ``local[CORES]``. A
+query reads what is there in batches of about an eighth; the first of them, in which Python workers
+start, are not counted. Prints medians as JSON.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class UnorderedReader(OrderedStreamReader):
 
 
 def fill(bootstrap_servers: str, records: int) -> str:
-    """Topics with that many records together, as ``subscribe`` names them. Two records a millisecond, of one each."""
+    """Topics with that many records together, as ``subscribe`` names them. Two records a
+    millisecond, of one each.
+    """
     names = [unique("bench-ordered") for _ in range(TOPICS)]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for created in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
@@ -83,18 +86,33 @@ class Comparison:
 
     def read(self, source: str, topics: str, records: int) -> float:
         """records/s"""
-        options = {**self._options(topics, "earliest"), "maxOffsetsPerTrigger": str(records // BATCHES)}
-        query = start(self._spark, source, self._folder / unique(source), options, availableNow=True)
+        options = {
+            **self._options(topics, "earliest"),
+            "maxOffsetsPerTrigger": str(records // BATCHES),
+        }
+        query = start(
+            self._spark, source, self._folder / unique(source), options, availableNow=True
+        )
         return drained(query, WARM_UP_BATCHES)
 
     def idle_ms(self, topics: str) -> float:
         """What a trigger takes that finds nothing."""
         options = self._options(topics, "latest")
-        query = start(self._spark, "kafka-ordered", self._folder / unique("idle"), options, processingTime="0 seconds")
+        query = start(
+            self._spark,
+            "kafka-ordered",
+            self._folder / unique("idle"),
+            options,
+            processingTime="0 seconds",
+        )
         return idle_trigger_ms(query, IDLE_TRIGGERS)
 
     def _options(self, topics: str, starting: str) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self._servers, "subscribe": topics, "startingOffsets": starting}
+        return {
+            "kafka.bootstrap.servers": self._servers,
+            "subscribe": topics,
+            "startingOffsets": starting,
+        }
 
 
 def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float]:
@@ -107,7 +125,9 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
         comparison.read("kafka-ordered", few, records // 4)  # warms the JVM up
         for _ in range(ROUNDS):
             rounds.setdefault("ordered", []).append(comparison.read("kafka-ordered", many, records))
-            rounds.setdefault("unordered", []).append(comparison.read(UnorderedSource.name(), many, records))
+            rounds.setdefault("unordered", []).append(
+                comparison.read(UnorderedSource.name(), many, records)
+            )
         idle_ms = comparison.idle_ms(many)
         spark.stop()
     print(rounds, file=sys.stderr)

@@ -2,9 +2,9 @@
 
     python -m bench.spark_share RECORDS CORES [HOST:PORT]
 
-All sources read the same topic (16 partitions, 1 KiB records) with the same executor code into the sink ``noop``, in
-turns, in one Spark application on ``local[CORES]``. A query drains the topic; its first micro-batches, in which Python
-workers start, are not counted. Prints medians as JSON.
+All sources read the same topic (16 partitions, 1 KiB records) with the same executor code into the
+sink ``noop``, in turns, in one Spark application on ``local[CORES]``. A query drains the topic; its
+first micro-batches, in which Python workers start, are not counted. Prints medians as JSON.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ IDLE_TRIGGERS = 10
 
 
 class PlainSource(DataSource):
-    """What a source costs that only remembers offsets: the same options, columns and executor code."""
+    """What a source costs that only remembers offsets: the same options, columns and executor
+    code."""
 
     @classmethod
     def name(cls) -> str:
@@ -99,7 +100,11 @@ def fill(bootstrap_servers: str, records: int) -> str:
     name = unique("bench-spark")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
-    config = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": PRODUCER_BATCH}
+    config = {
+        "linger.ms": 50,
+        "queue.buffering.max.messages": 1_000_000,
+        "batch.num.messages": PRODUCER_BATCH,
+    }
     producer = Producer({"bootstrap.servers": bootstrap_servers, **config})
     value = os.urandom(RECORD_BYTES)
     for number in range(records):
@@ -128,19 +133,32 @@ class Comparison:
     def share(self, topic: str) -> float:
         """records/s"""
         options = self._options(topic, unique("bench"))
-        query = start(self._spark, "kafka-share", self._folder / unique("share"), options, availableNow=True)
+        query = start(
+            self._spark, "kafka-share", self._folder / unique("share"), options, availableNow=True
+        )
         return drained(query, WARM_UP_BATCHES)
 
     def plain(self, topic: str, locks: int, warm_up: int) -> float:
         """records/s"""
-        options = {**self._options(topic, "unused"), "maxRecordsPerTrigger": str(locks * PARTITIONS)}
-        query = start(self._spark, "bench-plain", self._folder / unique("plain"), options, availableNow=True)
+        options = {
+            **self._options(topic, "unused"),
+            "maxRecordsPerTrigger": str(locks * PARTITIONS),
+        }
+        query = start(
+            self._spark, "bench-plain", self._folder / unique("plain"), options, availableNow=True
+        )
         return drained(query, warm_up)
 
     def idle_ms(self, topic: str) -> float:
         """What a trigger takes that finds nothing."""
         options = {**self._options(topic, unique("bench")), "auto.offset.reset": "latest"}
-        query = start(self._spark, "kafka-share", self._folder / unique("idle"), options, processingTime="0 seconds")
+        query = start(
+            self._spark,
+            "kafka-share",
+            self._folder / unique("idle"),
+            options,
+            processingTime="0 seconds",
+        )
         return idle_trigger_ms(query, IDLE_TRIGGERS)
 
 

@@ -1,10 +1,12 @@
-"""How long a start takes after very many offset commits to few partitions, once ``__consumer_offsets`` is compacted.
+"""How long a start takes after very many offset commits to few partitions, once
+``__consumer_offsets`` is compacted.
 
-    python -m bench.startup_after_commits                          1,000,000 commits to 1,000 partitions of one group
-    python -m bench.startup_after_commits --commits 100000 --groups 50
+    python -m bench.startup_after_commits                          1,000,000 commits to 1,000
+    partitions of one group python -m bench.startup_after_commits --commits 100000 --groups 50
 
-Each commit is a batch of its own, as from a consumer that commits one partition at a time. They are made within the
-process, through the same door as those of clients; the start is one of ``headrace serve``, timed until it answers.
+Each commit is a batch of its own, as from a consumer that commits one partition at a time. They are
+made within the process, through the same door as those of clients; the start is one of ``headrace
+serve``, timed until it answers.
 """
 
 from __future__ import annotations
@@ -46,13 +48,18 @@ async def commit(data_dir: Path, commits: int, keys: int, groups: int) -> None:
             await asyncio.sleep(0)
             longest = max(longest, time.perf_counter() - waited)
     took = time.perf_counter() - started
-    print(f"{commits:,} commits in {took:.1f} s; the event loop stood still for {longest * 1000:.0f} ms at most")
+    print(
+        f"{commits:,} commits in {took:.1f} s; the event loop stood still for "
+        f"{longest * 1000:.0f} ms at most"
+    )
     started = time.perf_counter()
     while _size(data_dir) > INTERNAL_DIRTY_BYTES + keys * KEY_BYTES:
         await asyncio.sleep(0.5)
     counted = broker.metrics.cleaner
-    print(f"compacted {time.perf_counter() - started:.0f} s later: {counted.rounds} rounds, "
-          f"{counted.read_bytes / 1e6:.0f} MB read, {counted.written_bytes / 1e6:.1f} MB written")  # fmt: skip
+    print(
+        f"compacted {time.perf_counter() - started:.0f} s later: {counted.rounds} rounds, "
+        f"{counted.read_bytes / 1e6:.0f} MB read, {counted.written_bytes / 1e6:.1f} MB written"
+    )
     broker.close()
 
 
@@ -62,7 +69,9 @@ def _size(data_dir: Path) -> int:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--commits", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=1000)
     parser.add_argument("--groups", type=int, default=1)

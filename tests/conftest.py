@@ -15,8 +15,9 @@ from tests.secure_kafka import SecureKafka
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique
 
 SPARK_LOST_A_WORKER = "Python worker failed to connect back"
-"""Spark gives a Python process ten seconds to begin, which cannot be set; and it takes whoever connects to the port in
-that time for that process. Neither is anything of ours, so such a test has a second try, which the summary shows."""
+"""Spark gives a Python process ten seconds to begin, which cannot be set; and it takes whoever
+connects to the port in that time for that process. Neither is anything of ours, so such a test has
+a second try, which the summary shows."""
 
 JAVA_MISSING = "Java is not installed (`make java` installs it)"
 
@@ -32,7 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     running = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
-    return f"broker under test: {f'the one at {running}' if running else config.getoption('--target')}"
+    return (
+        f"broker under test: {f'the one at {running}' if running else config.getoption('--target')}"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,30 +47,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[SPARK_LOST_A_WORKER]))
         if item.get_closest_marker("kafka") and not on_kafka:
-            item.add_marker(pytest.mark.skip(reason="only against a real Apache Kafka: --target kafka"))
+            item.add_marker(
+                pytest.mark.skip(reason="only against a real Apache Kafka: --target kafka")
+            )
 
 
 def target_of(config: pytest.Config) -> str:
-    """What is under test: "kafka" also when HEADRACE_TEST_BOOTSTRAP points at a broker that already runs."""
+    """What is under test: "kafka" also when HEADRACE_TEST_BOOTSTRAP points at a broker that already
+    runs.
+    """
     return "kafka" if os.environ.get("HEADRACE_TEST_BOOTSTRAP") else config.getoption("--target")
 
 
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> str:
-    """ "headrace" or "kafka": for the few cases whose expectation differs on purpose (docs/differences.md)."""
+    """ "headrace" or "kafka": for the few cases whose expectation differs on purpose
+    (docs/differences.md).
+    """
     return target_of(request.config)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_admins() -> Iterator[None]:
-    """A client whose broker has ended knocks at its port for ever, and whoever gets the port next is not asked."""
+    """A client whose broker has ended knocks at its port for ever, and whoever gets the port next
+    is not asked.
+    """
     yield
     admin.cache_clear()
 
 
 @pytest.fixture(scope="session")
 def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadraceProcess]:
-    """One `headrace serve` process for the whole run, with a data directory. Use unique names in it."""
+    """One `headrace serve` process for the whole run, with a data directory. Use unique names in
+    it.
+    """
     with HeadraceProcess(tmp_path_factory.mktemp("headrace") / "data", COMMON_CONFIGS) as server:
         yield server
 

@@ -1,7 +1,7 @@
 """Requests written by hand: what a client library would refuse to send.
 
-Either byte by byte, in old versions that are a few lines of struct, or in any version by the names of the fields
-(`Connection.ask`), with dicts for the nested parts.
+Either byte by byte, in old versions that are a few lines of struct, or in any version by the names
+of the fields (`Connection.ask`), with dicts for the nested parts.
 """
 
 from __future__ import annotations
@@ -62,14 +62,25 @@ def batch(
     """A record batch of `values`, all with one key or without, uncompressed, base offset 0."""
     records, key_bytes = b"", varint(-1) if key is None else varint(len(key)) + key
     for delta, value in enumerate(values):
-        body = b"\0" + varint(0) + varint(delta) + key_bytes + varint(len(value)) + value + varint(0)
+        body = (
+            b"\0" + varint(0) + varint(delta) + key_bytes + varint(len(value)) + value + varint(0)
+        )
         records += varint(len(body)) + body
     attributes = TRANSACTIONAL * transactional + CONTROL * control
     checked = (
-        struct.pack(">hiqqqhii", attributes, len(values) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
-                    base_sequence, len(values))
+        struct.pack(
+            ">hiqqqhii",
+            attributes,
+            len(values) - 1,
+            timestamp_ms,
+            timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(values),
+        )
         + records
-    )  # fmt: skip
+    )
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, magic, crc32c.crc32c(checked)) + checked
 
 
@@ -139,7 +150,9 @@ class Connection:
         return self._correlation_id
 
     def receive(self) -> bytes | None:
-        """The next response, from its correlation id on; None when the broker closed the connection."""
+        """The next response, from its correlation id on; None when the broker closed the
+        connection.
+        """
         return receive_frame(self.socket)
 
     def call(self, api_key: int, api_version: int, body: bytes) -> bytes:
@@ -151,7 +164,8 @@ class Connection:
         return response[4:]
 
     def send_message(self, api_key: int, api_version: int, **fields: Any) -> tuple[int, int, int]:
-        """Send a request by its fields without waiting; what is returned goes to `receive_message`."""
+        """Send a request by its fields without waiting; what is returned goes to
+        `receive_message`."""
         request_class = load_request_schema(api_key, api_version)
         body = io.BytesIO()
         if request_class.__header_schema__.__version__ >= 2:
@@ -171,7 +185,9 @@ class Connection:
         assert response is not None, "the broker closed the connection"
         assert struct.unpack(">i", response[:4])[0] == correlation_id
         response_class = load_response_schema(api_key, api_version)
-        read, _ = entity_reader(response_class)(response, 5 if response_class.__header_schema__.__version__ else 4)
+        read, _ = entity_reader(response_class)(
+            response, 5 if response_class.__header_schema__.__version__ else 4
+        )
         return read
 
     def ask(self, api_key: int, api_version: int, **fields: Any) -> Any:
@@ -183,7 +199,10 @@ class Connection:
         body = self.call(18, 0, b"")
         code, count = struct.unpack_from(">hi", body)
         assert code == 0
-        return {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])}
+        return {
+            key: (low, high)
+            for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])
+        }
 
     def produce(
         self,
@@ -194,9 +213,13 @@ class Connection:
         transactional_id: str | None = None,
     ) -> tuple[int, int]:
         """Produce v3 of one partition: its error code and base offset."""
-        size = struct.pack(">i", -1) if records is None else struct.pack(">i", len(records)) + records
+        size = (
+            struct.pack(">i", -1) if records is None else struct.pack(">i", len(records)) + records
+        )
         of_topic = string(topic) + struct.pack(">ii", 1, partition) + size
-        body = self.call(0, 3, string(transactional_id) + struct.pack(">hii", acks, 30_000, 1) + of_topic)
+        body = self.call(
+            0, 3, string(transactional_id) + struct.pack(">hii", acks, 30_000, 1) + of_topic
+        )
         at = 4 + 2 + len(topic) + 4 + 4
         code, base_offset = struct.unpack_from(">hq", body, at)
         return code, base_offset

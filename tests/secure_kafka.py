@@ -5,7 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from tests.peer import KafkaPeer
 from tests.support import free_port_pair
@@ -23,28 +28,72 @@ def _openssl(folder: Path, *arguments: str) -> None:
 def _certificates(folder: Path) -> None:
     """ca.pem signs keystore.pem, of the broker at 127.0.0.1, and client.pem with client.key.
 
-    client.p8 is the same key with a password, client-store.pem both as Java has them; nobody vouches for stranger.pem.
+    client.p8 is the same key with a password, client-store.pem both as Java has them; nobody
+    vouches for stranger.pem.
     """
     key = ["-newkey", "rsa:2048", "-nodes"]
-    _openssl(folder, "req", "-x509", *key, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2")
+    _openssl(
+        folder,
+        "req",
+        "-x509",
+        *key,
+        "-subj",
+        "/CN=ca",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        "-days",
+        "2",
+    )
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
     for who in ("broker", "client"):
-        _openssl(folder, "req", *key, "-subj", f"/CN={who}", "-keyout", f"{who}.key", "-out", f"{who}.csr")
         _openssl(
-            folder, "x509", "-req", "-in", f"{who}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-            "-days", "2", "-extfile", "names", "-out", f"{who}.pem",
-        )  # fmt: skip
+            folder,
+            "req",
+            *key,
+            "-subj",
+            f"/CN={who}",
+            "-keyout",
+            f"{who}.key",
+            "-out",
+            f"{who}.csr",
+        )
+        _openssl(
+            folder,
+            "x509",
+            "-req",
+            "-in",
+            f"{who}.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            "names",
+            "-out",
+            f"{who}.pem",
+        )
     _openssl(folder, "pkcs8", "-topk8", "-nocrypt", "-in", "broker.key", "-out", "broker.p8")
-    (folder / "keystore.pem").write_text((folder / "broker.p8").read_text() + (folder / "broker.pem").read_text())
+    (folder / "keystore.pem").write_text(
+        (folder / "broker.p8").read_text() + (folder / "broker.pem").read_text()
+    )
     password = ["-passout", f"pass:{KEY_PASSWORD}"]
     _openssl(folder, "pkcs8", "-topk8", "-in", "client.key", "-out", "client.p8", *password)
-    (folder / "client-store.pem").write_text((folder / "client.p8").read_text() + (folder / "client.pem").read_text())
+    (folder / "client-store.pem").write_text(
+        (folder / "client.p8").read_text() + (folder / "client.pem").read_text()
+    )
     stranger = ["-keyout", "stranger.key", "-out", "stranger.pem"]
     _openssl(folder, "req", "-x509", *key, "-subj", "/CN=stranger", *stranger, "-days", "2")
 
 
 class SecureKafka:
-    """Where its listeners are, and the folder of certificates. That of ``tls`` wants a certificate from its clients."""
+    """Where its listeners are, and the folder of certificates. That of ``tls`` wants a certificate
+    from its clients.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +102,9 @@ class SecureKafka:
         self.peer = KafkaPeer(folder / "kafka", heap="512m")
         secure = free_port_pair(self.peer.port)
         tls = free_port_pair(self.peer.port, secure)
-        self.sasl, self.sasl_tls, self.tls = (f"127.0.0.1:{port}" for port in (secure, secure + 1, tls))
+        self.sasl, self.sasl_tls, self.tls = (
+            f"127.0.0.1:{port}" for port in (secure, secure + 1, tls)
+        )
         advertised = (
             f"PLAINTEXT://{self.peer.bootstrap_servers},SASL_PLAINTEXT://{self.sasl},SASL_SSL://{self.sasl_tls},"
             f"SSL://{self.tls}"
@@ -83,27 +134,47 @@ class SecureKafka:
                 )
 
     def with_certificate(self, form: str | None) -> dict[str, str]:
-        """A client's configuration for ``tls``: how it gives its certificate, or that it gives none."""
+        """A client's configuration for ``tls``: how it gives its certificate, or that it gives
+        none.
+        """
         file = {path.name: str(path) for path in self.folder.glob("*.*")}
         text = {name: (self.folder / name).read_text() for name in ("client.pem", "client.p8")}
         password = {"ssl.key.password": KEY_PASSWORD}
         forms: dict[str | None, dict[str, str]] = {
             None: {},
-            "files": {"ssl.certificate.location": file["client.pem"], "ssl.key.location": file["client.key"]},
-            "password": {
-                "ssl.certificate.location": file["client.pem"], "ssl.key.location": file["client.p8"], **password
+            "files": {
+                "ssl.certificate.location": file["client.pem"],
+                "ssl.key.location": file["client.key"],
             },
-            "inline": {"ssl.certificate.pem": text["client.pem"], "ssl.key.pem": text["client.p8"], **password},
-            "java": {"ssl.keystore.type": "PEM", "ssl.keystore.location": file["client-store.pem"], **password},
-            "stranger": {"ssl.certificate.location": file["stranger.pem"], "ssl.key.location": file["stranger.key"]},
-        }  # fmt: skip
+            "password": {
+                "ssl.certificate.location": file["client.pem"],
+                "ssl.key.location": file["client.p8"],
+                **password,
+            },
+            "inline": {
+                "ssl.certificate.pem": text["client.pem"],
+                "ssl.key.pem": text["client.p8"],
+                **password,
+            },
+            "java": {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": file["client-store.pem"],
+                **password,
+            },
+            "stranger": {
+                "ssl.certificate.location": file["stranger.pem"],
+                "ssl.key.location": file["stranger.key"],
+            },
+        }
         return {"security.protocol": "SSL", "ssl.ca.location": file["ca.pem"], **forms[form]}
 
     def __enter__(self) -> SecureKafka:
         self.peer.start()
         admin = AdminClient({"bootstrap.servers": self.peer.bootstrap_servers})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            credential = UserScramCredentialUpsertion(NAME, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+            credential = UserScramCredentialUpsertion(
+                NAME, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode()
+            )
             admin.alter_user_scram_credentials([credential])[NAME].result(30)
         return self
 

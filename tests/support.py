@@ -1,4 +1,6 @@
-"""What several suites share: a headrace process under test, free ports, waiting for a condition, raw frames."""
+"""What several suites share: a headrace process under test, free ports, waiting for a condition,
+raw frames.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ COMMON_CONFIGS = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "1000",
-    "log.retention.ms": "-1",  # many records of tests are of 1970, and a check of what is too old may come at any time
-    "offsets.retention.check.interval.ms": "86400000",  # Kafka forgets empty groups then, whatever a test does
+    # many records of tests are of 1970, and a check of what is too old may come at any time
+    "log.retention.ms": "-1",
+    # Kafka forgets empty groups then, whatever a test does
+    "offsets.retention.check.interval.ms": "86400000",
     "offsets.topic.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
     "group.share.assignment.interval.ms": "0",
@@ -43,8 +47,12 @@ def unique(prefix: str) -> str:
     return f"{prefix}-{os.getpid()}-{time.time_ns() % 10**10}-{next(_counter)}"
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float, what: str, interval_s: float = 0.02) -> T:
-    """Poll `condition` until it is true and return its value; AssertionError naming `what` after `timeout_s`."""
+def wait_until(
+    condition: Callable[[], T], timeout_s: float, what: str, interval_s: float = 0.02
+) -> T:
+    """Poll `condition` until it is true and return its value; AssertionError naming `what` after
+    `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -55,7 +63,9 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str, interval
 
 
 def free_port_pair(*besides: int) -> int:
-    """A port that is free, and whose successor is free too; none of the pairs that begin with `besides`."""
+    """A port that is free, and whose successor is free too; none of the pairs that begin with
+    `besides`.
+    """
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))
@@ -69,7 +79,9 @@ def free_port_pair(*besides: int) -> int:
             return port
 
 
-def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str = "raw") -> bytes:
+def request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str = "raw"
+) -> bytes:
     """A request header v1: what precedes the body of a non-flexible request."""
     name = client_id.encode()
     return struct.pack(">hhih", api_key, api_version, correlation_id, len(name)) + name
@@ -118,8 +130,8 @@ def answers(host: str, port: int) -> bool:
 class HeadraceProcess:
     """`headrace serve` in a process of its own.
 
-    `data_dir` None means --ephemeral. `port` 0 picks a free port at each start; after `start`, `port` is the real one.
-    What the process writes is in `output`, line by line.
+    `data_dir` None means --ephemeral. `port` 0 picks a free port at each start; after `start`,
+    `port` is the real one. What the process writes is in `output`, line by line.
     """
 
     name = "headrace"
@@ -160,7 +172,9 @@ class HeadraceProcess:
         """Start the process without waiting for anything."""
         where = ["--ephemeral"] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
         options = [option for k, v in self.configs.items() for option in ("-c", f"{k}={v}")]
-        self._ready = threading.Event()  # a new one: the reader of an earlier process may still set its own
+        self._ready = (
+            threading.Event()
+        )  # a new one: the reader of an earlier process may still set its own
         self.process = subprocess.Popen(
             [*self.command, "--listen", f"127.0.0.1:{self.port}", *where, *options],
             stdout=subprocess.PIPE,
@@ -197,7 +211,9 @@ class HeadraceProcess:
             self.process.wait()
 
     def stop(self, timeout_s: float = 10) -> int:
-        """Stop it with SIGTERM and return its exit status; TimeoutExpired (after SIGKILL) when it does not stop."""
+        """Stop it with SIGTERM and return its exit status; TimeoutExpired (after SIGKILL) when it
+        does not stop.
+        """
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

@@ -18,7 +18,9 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 def run(code: str) -> str:
     """What a program prints; asserts that it ends well."""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

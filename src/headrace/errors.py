@@ -1,7 +1,7 @@
 """Kafka's error codes, and the refusal that carries one.
 
-Expected errors are values here: a machine answers :class:`Refusal`, a handler puts it into the reply.
-Numbers and names are those of the Kafka protocol.
+Expected errors are values here: a machine answers :class:`Refusal`, a handler puts it into the
+reply. Numbers and names are those of the Kafka protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Where a key lives: Java's String.hashCode, which Kafka uses to place groups on internal-topic partitions."""
+"""Where a key lives: Java's String.hashCode, which Kafka uses to place groups on internal-topic
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,8 @@ def java_hash(text: str) -> int:
 
 @lru_cache(KEYS_KEPT)
 def internal_partition(key: str, partitions: int) -> int:
-    """The internal-topic partition of a coordinator key. Kafka's ``Utils.abs`` maps the lowest integer to 0."""
+    """The internal-topic partition of a coordinator key. Kafka's ``Utils.abs`` maps the lowest
+    integer to 0.
+    """
     hashed = java_hash(key)
     return (0 if hashed == -0x8000_0000 else abs(hashed)) % partitions

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def headrace_broker() -> Iterator[Broker]:
     """A fresh, empty broker for one test: ``headrace_broker.bootstrap_servers``.
 
-    Share groups read from the start of their topics only when the group says so (``share.auto.offset.reset``), and new
-    groups do not wait for further members: ``group.initial.rebalance.delay.ms`` is 0.
+    Share groups read from the start of their topics only when the group says so
+    (``share.auto.offset.reset``), and new groups do not wait for further members:
+    ``group.initial.rebalance.delay.ms`` is 0.
     """
     import headrace
 

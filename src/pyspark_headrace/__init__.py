@@ -1,4 +1,6 @@
-"""Found by Spark, which looks for packages named ``pyspark_*`` and registers their ``DefaultSource``."""
+"""Found by Spark, which looks for packages named ``pyspark_*`` and registers their
+``DefaultSource``.
+"""
 
 from __future__ import annotations
 

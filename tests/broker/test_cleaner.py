@@ -1,4 +1,6 @@
-"""Compaction in a running broker: what it does by itself, what configs change, and what a start finds."""
+"""Compaction in a running broker: what it does by itself, what configs change, and what a start
+finds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ from headrace.protocol.record_batch import build, headers, records
 
 T = TypeVar("T")
 CONFIG = {"log.cleaner.backoff.ms": "10", "offsets.topic.num.partitions": "1"}
-TOPIC = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.1"}
+TOPIC = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "2000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
 
 
 def run(work: Callable[[Broker], Awaitable[T]], data_dir: Path | None, **config: str) -> T:
@@ -77,7 +83,10 @@ def test_a_compacted_topic_is_cleaned_and_counted(tmp_path: Path) -> None:
         fill(broker, log)
         await cleaned(broker)
         page = (await metrics_page.page(broker)).decode()
-        assert "headrace_cleaner_rounds_total 1\n" in page and "headrace_cleaner_keys_total 5\n" in page
+        assert (
+            "headrace_cleaner_rounds_total 1\n" in page
+            and "headrace_cleaner_keys_total 5\n" in page
+        )
         assert "headrace_cleaner_failures_total 0\n" in page
         left = offsets(log)
         assert len(left) < 40 and left[-5:] == list(range(195, 200))
@@ -145,7 +154,9 @@ def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
     run(work, tmp_path)
 
 
-def test_damage_stops_the_compaction_of_that_log_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_stops_the_compaction_of_that_log_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work(broker: Broker) -> None:
         broken = topic_log(broker)
         fill(broker, broken)
@@ -185,11 +196,16 @@ def test_what_groups_did_lately_is_not_compacted_away(tmp_path: Path) -> None:
     run(work, tmp_path)
 
 
-def test_a_start_reads_little_of_what_was_committed_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_reads_little_of_what_was_committed_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cleaner, "INTERNAL_DIRTY_BYTES", 100_000)
 
     def state(broker: Broker) -> dict[str, Any]:
-        return {f"g{n}": {t: dict(p) for t, p in broker.groups.committed(f"g{n}").items()} for n in range(7)}
+        return {
+            f"g{n}": {t: dict(p) for t, p in broker.groups.committed(f"g{n}").items()}
+            for n in range(7)
+        }
 
     async def work(broker: Broker) -> dict[str, Any]:
         log = await commit_often(broker, 5000)
@@ -206,7 +222,8 @@ def test_a_start_reads_little_of_what_was_committed_often(tmp_path: Path, monkey
 
 
 def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 1000 bytes per second, what is spent beyond that is waited for; after a stop nothing is."""
+    """With 1000 bytes per second, what is spent beyond that is waited for; after a stop nothing
+    is."""
     pace, waits = Pace(lambda: 1000.0), []
     monkeypatch.setattr(pace._stopped, "wait", waits.append)
     pace.spend(500)

@@ -35,7 +35,9 @@ def test_records_are_found_again_on_the_data_directory(tmp_path: Path) -> None:
         assert values(broker.bootstrap_servers, 3) == [b"a", b"b", b"c"]
 
 
-def test_an_ephemeral_broker_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ephemeral_broker_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with headrace.Broker() as broker:
         produce(broker.bootstrap_servers, b"a")

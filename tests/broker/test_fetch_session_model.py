@@ -1,4 +1,6 @@
-"""Whatever happens, a client that fetches in a session knows what one knows that names all its partitions each time."""
+"""Whatever happens, a client that fetches in a session knows what one knows that names all its
+partitions each time.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class SessionAndFull(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         # What is drawn must not depend on random ids: they give partitions their order.
-        self.ids = mock.patch.object(catalog, "_new_uuid", side_effect=[UUID(int=n) for n in range(1, MOST_TOPICS)])
+        self.ids = mock.patch.object(
+            catalog, "_new_uuid", side_effect=[UUID(int=n) for n in range(1, MOST_TOPICS)]
+        )
         self.ids.start()
         self.broker = Broker(Config({}))
         self.topics = [self.broker.create_topic(name, PARTITIONS).topic_id for name in ("a", "b")]
@@ -59,18 +63,37 @@ class SessionAndFull(RuleBasedStateMachine):
         self.loop.close()
         self.ids.stop()
 
-    def fetch(self, asked: set[Key], session_id: int, epoch: int, max_bytes: int = MIB, forget: Any = ()) -> Any:
-        """Fetch without waiting: the response, and what it says of each partition, with what was read."""
+    def fetch(
+        self, asked: set[Key], session_id: int, epoch: int, max_bytes: int = MIB, forget: Any = ()
+    ) -> Any:
+        """Fetch without waiting: the response, and what it says of each partition, with what was
+        read.
+        """
         request = FetchRequest(
-            max_wait=timedelta(0), min_bytes=1, max_bytes=max_bytes, isolation_level=self.isolation_level,
-            session_id=session_id, session_epoch=epoch, rack_id="",
+            max_wait=timedelta(0),
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=self.isolation_level,
+            session_id=session_id,
+            session_epoch=epoch,
+            rack_id="",
             topics=tuple(
-                FetchTopic(topic_id=key[0], partitions=(
-                    FetchPartition(partition=key[1], fetch_offset=self.offsets[key], partition_max_bytes=MIB),
-                )) for key in sorted(asked)
+                FetchTopic(
+                    topic_id=key[0],
+                    partitions=(
+                        FetchPartition(
+                            partition=key[1],
+                            fetch_offset=self.offsets[key],
+                            partition_max_bytes=MIB,
+                        ),
+                    ),
+                )
+                for key in sorted(asked)
             ),
-            forgotten_topics_data=tuple(ForgottenTopic(topic_id=one, partitions=(index,)) for one, index in forget),
-        )  # fmt: skip
+            forgotten_topics_data=tuple(
+                ForgottenTopic(topic_id=one, partitions=(index,)) for one, index in forget
+            ),
+        )
 
         async def call() -> Any:
             return handler(1)(self.broker, request, CONTEXT)
@@ -102,7 +125,7 @@ class SessionAndFull(RuleBasedStateMachine):
         self.known |= {key: known for key, (known, _) in told.items()}
         return {key: records for key, (_, records) in told.items() if records}
 
-    # What clients do --------------------------------------------------------------------------------------------------
+    # What clients do ------------------------------------------------------------------------------
 
     @rule(where=keys, offset=st.integers(0, 6))
     def ask_for(self, where: tuple[int, int], offset: int) -> None:
@@ -140,7 +163,7 @@ class SessionAndFull(RuleBasedStateMachine):
             self.offsets[key] = max(self.offsets[key], self.known[key].high_watermark)
             self.changed.add(key)
 
-    # What happens to topics -------------------------------------------------------------------------------------------
+    # What happens to topics -----------------------------------------------------------------------
 
     def log(self, where: tuple[int, int]) -> Any:
         return self.broker.partition(self.topics[where[0]], where[1] % PARTITIONS)
@@ -152,7 +175,13 @@ class SessionAndFull(RuleBasedStateMachine):
     @rule(where=keys, commit=st.booleans())
     def transact(self, where: tuple[int, int], commit: bool) -> None:
         self.producers += 1
-        records = batch([b"v"], producer_id=self.producers, producer_epoch=0, base_sequence=0, transactional=True)
+        records = batch(
+            [b"v"],
+            producer_id=self.producers,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
         log = self.log(where)
         self.broker.append(log, records)
         if commit:
@@ -171,7 +200,7 @@ class SessionAndFull(RuleBasedStateMachine):
         self.broker.delete_topic(topic)
         self.topics[which] = self.broker.create_topic(topic.name, PARTITIONS).topic_id
 
-    # What must be so --------------------------------------------------------------------------------------------------
+    # What must be so ------------------------------------------------------------------------------
 
     @precondition(lambda self: self.offsets)
     @invariant()

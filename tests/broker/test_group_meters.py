@@ -1,4 +1,6 @@
-"""The meters of the group coordinator (KIP-496) after each thing that may move them, as Apache Kafka 4.3.1 counts."""
+"""The meters of the group coordinator (KIP-496) after each thing that may move them, as Apache
+Kafka 4.3.1 counts.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ from tests.support import COMMON_CONFIGS, unique, wait_until
 
 PREFIX = "kafka_server_group_coordinator_metrics_"
 METERS = (
-    "offset_commit", "offset_expiration", "offset_deletion", "group_completed_rebalance", "consumer_group_rebalance",
-)  # fmt: skip
+    "offset_commit",
+    "offset_expiration",
+    "offset_deletion",
+    "group_completed_rebalance",
+    "consumer_group_rebalance",
+)
 CONFIGS = {
     **COMMON_CONFIGS,
     "offsets.retention.check.interval.ms": "100",
@@ -41,7 +47,9 @@ class Meters:
 
     def moved(self) -> dict[str, int]:
         before, self.last = self.last, self.now()
-        return {name: count - before[name] for name, count in self.last.items() if count != before[name]}
+        return {
+            name: count - before[name] for name, count in self.last.items() if count != before[name]
+        }
 
 
 @pytest.fixture
@@ -72,11 +80,18 @@ def test_offsets(broker: Broker, world: World) -> None:
     assert meters.moved() == {"offset_deletion": 1}
     assert group.commit(topic, {0: 1}) == {0: OK}
     world.ask(42, 2, groups_names=[group.id])
-    assert meters.moved() == {"offset_commit": 1}  # what goes with its group does not count as deleted
+    assert meters.moved() == {
+        "offset_commit": 1
+    }  # what goes with its group does not count as deleted
 
 
 def test_offsets_that_expire_or_go_with_their_topic(broker: Broker, world: World) -> None:
-    topic, other, group, meters = world.topic(partitions=2), world.topic(), ClassicGroup(world), Meters(broker)
+    topic, other, group, meters = (
+        world.topic(partitions=2),
+        world.topic(),
+        ClassicGroup(world),
+        Meters(broker),
+    )
     assert group.commit(topic, {0: 1, 1: 1}, 2, retention_ms=0) == {0: OK, 1: OK}
     wait_until(lambda: group.listed is None, PATIENCE_S, "the offsets to expire")
     assert meters.moved() == {"offset_commit": 2, "offset_expiration": 2}
@@ -87,12 +102,19 @@ def test_offsets_that_expire_or_go_with_their_topic(broker: Broker, world: World
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_of_a_transaction(broker: Broker, world: World, commit: bool) -> None:
-    topic, group_id, producer, meters = world.topic(), unique("group"), Transactional(world), Meters(broker)
+    topic, group_id, producer, meters = (
+        world.topic(),
+        unique("group"),
+        Transactional(world),
+        Meters(broker),
+    )
     producer.init()
     assert producer.add_group(group_id) == OK
     assert producer.commit_offset(group_id, {(topic.name, 0): 1}) == OK
     assert producer.end(commit=commit) == OK
-    assert meters.moved() == {"offset_commit": 1}  # counted when it is asked for, whatever becomes of it
+    assert meters.moved() == {
+        "offset_commit": 1
+    }  # counted when it is asked for, whatever becomes of it
 
 
 def test_classic_rebalances(broker: Broker, world: World) -> None:
@@ -126,5 +148,9 @@ def test_rebalances_of_consumer_groups(broker: Broker, world: World) -> None:
     assert meters.moved() == one
     second.leave()
     assert meters.moved() == {}
-    wait_until(lambda: not world.groups(["Assigning", "Stable", "Reconciling"]), PATIENCE_S, "the session's end")
+    wait_until(
+        lambda: not world.groups(["Assigning", "Stable", "Reconciling"]),
+        PATIENCE_S,
+        "the session's end",
+    )
     assert meters.moved() == {}

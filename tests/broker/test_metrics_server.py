@@ -36,7 +36,9 @@ def samples(broker: Broker) -> dict[tuple[str, str], float]:
 
 
 def at(broker: Broker) -> tuple[str, int]:
-    host, _, port = broker.metrics_url.removeprefix("http://").removesuffix("/metrics").rpartition(":")
+    host, _, port = (
+        broker.metrics_url.removeprefix("http://").removesuffix("/metrics").rpartition(":")
+    )
     return host, int(port)
 
 
@@ -114,14 +116,20 @@ def test_connections_that_send_nothing_are_limited_and_end(monkeypatch: pytest.M
     with Broker(metrics_port=0) as broker:
         idle = [socket.create_connection(at(broker), timeout=10) for _ in range(2)]
         refused = ask(broker, b"GET /metrics HTTP/1.1\r\n\r\n")
-        assert refused.startswith((b"HTTP/1.1 503", b"HTTP/1.1 200"))  # 200 when the idle ones have ended by now
+        assert refused.startswith(
+            (b"HTTP/1.1 503", b"HTTP/1.1 200")
+        )  # 200 when the idle ones have ended by now
         for one in idle:
             try:
                 assert one.recv(1) == b""
             except ConnectionResetError:
                 pass
             one.close()
-        wait_until(lambda: ask(broker, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"), 10, "an answer")
+        wait_until(
+            lambda: ask(broker, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"),
+            10,
+            "an answer",
+        )
 
 
 def test_more_connections_than_may_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,9 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
         while written == 0 or (directory / f"{0:020}.log").exists():
             for _ in range(20):
                 written += 1
-                broker.submit(state, str(key), state.write(key, 1, 0, written, 0, (), broker.now_ms(), 1))
+                broker.submit(
+                    state, str(key), state.write(key, 1, 0, written, 0, (), broker.now_ms(), 1)
+                )
             await asyncio.sleep(0.01)
         log = broker.log(broker.catalog.topics[state.topic], 0)
         assert log is not None

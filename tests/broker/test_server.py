@@ -69,7 +69,9 @@ def test_many_pipelined_requests_are_all_answered_in_order(client: socket.socket
     assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == list(range(count))
 
 
-def test_requests_behind_a_long_poll_wait_for_it(broker: headrace.Broker, client: socket.socket) -> None:
+def test_requests_behind_a_long_poll_wait_for_it(
+    broker: headrace.Broker, client: socket.socket
+) -> None:
     """And however many there are, they are answered when it is over."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("polled", b"x")
@@ -83,14 +85,20 @@ def test_requests_behind_a_long_poll_wait_for_it(broker: headrace.Broker, client
     assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == [7] * count
 
 
-def test_what_waits_is_not_overwritten_by_what_others_send(broker: headrace.Broker, client: socket.socket) -> None:
-    """All connections are received into one buffer; a Produce behind a long poll has to outlive that."""
+def test_what_waits_is_not_overwritten_by_what_others_send(
+    broker: headrace.Broker, client: socket.socket
+) -> None:
+    """All connections are received into one buffer; a Produce behind a long poll has to outlive
+    that.
+    """
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("kept", b"first")
     assert producer.flush(10) == 0
     fetch = struct.pack(">hhihiiiibi", 1, 4, 99, -1, -1, 2000, 1, 1024, 0, 1)
     fetch += struct.pack(">h", 4) + b"kept" + struct.pack(">iiqi", 1, 0, 1, 1024)
-    client.sendall(framed(fetch) + framed(produce_v13(topic_id(broker, "kept"), raw.batch([b"mine" * 100]))))
+    client.sendall(
+        framed(fetch) + framed(produce_v13(topic_id(broker, "kept"), raw.batch([b"mine" * 100])))
+    )
     with raw.connection(broker.bootstrap_servers) as other:
         for _ in range(50):
             other.call(18, 0, b"")
@@ -121,14 +129,18 @@ def test_an_unacknowledged_produce_is_stored_and_not_answered(broker: headrace.B
     assert producer.flush(10) == 0
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
     consumer.assign([TopicPartition("unacknowledged", 0, 0)])
-    assert [message.value() for message in consumer.consume(100, 10)] == [b"%d" % i for i in range(100)]
+    assert [message.value() for message in consumer.consume(100, 10)] == [
+        b"%d" % i for i in range(100)
+    ]
     consumer.close()
 
 
 def test_a_frame_larger_than_the_receive_buffer_arrives_whole(broker: headrace.Broker) -> None:
     """Received straight into memory of its own, with the next request right behind it."""
     large = b"x" * (limits.RECEIVE_BUFFER_BYTES * 3 + 17)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 5_000_000})
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 5_000_000}
+    )
     headed = [large[: len(large) // 4 + i] for i in range(4)]
     for value in headed:
         producer.produce("large", value)
@@ -142,7 +154,10 @@ def test_a_frame_larger_than_the_receive_buffer_arrives_whole(broker: headrace.B
 def test_max_connections() -> None:
     with headrace.Broker(config={"max.connections": 2}) as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
-        with socket.create_connection((host, int(port)), 10) as one, socket.create_connection((host, int(port)), 10):
+        with (
+            socket.create_connection((host, int(port)), 10) as one,
+            socket.create_connection((host, int(port)), 10),
+        ):
             one.sendall(framed(API_VERSIONS))
             answer(one)
             with socket.create_connection((host, int(port)), 10) as third:

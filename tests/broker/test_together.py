@@ -37,7 +37,9 @@ def run(data_dir: Path, work: Callable[[Broker], Any], **configs: str) -> Any:
 
     async def running() -> Any:
         given = {name.replace("_", "."): value for name, value in configs.items()}
-        broker = Broker(Config({"offsets.topic.num.partitions": str(PARTITIONS), **given}), data_dir)
+        broker = Broker(
+            Config({"offsets.topic.num.partitions": str(PARTITIONS), **given}), data_dir
+        )
         broker.start()
         if "t" not in broker.catalog.topics:
             broker.create_topic("t", 2)
@@ -52,15 +54,21 @@ def run(data_dir: Path, work: Callable[[Broker], Any], **configs: str) -> Any:
 def commit(
     broker: Broker, group_id: str, offset: int, *, generation: int = -1, topic: str = "t"
 ) -> asyncio.Future[Any]:
-    """Commit in partition 0, and in one that does not exist; the future of the codes, or of the failure."""
+    """Commit in partition 0, and in one that does not exist; the future of the codes, or of the
+    failure.
+    """
     partitions = tuple(OffsetCommitRequestPartition(index, offset, -1, "") for index in (0, 7))
-    request = OffsetCommitRequest(group_id, generation, "", None, (OffsetCommitRequestTopic(partitions, "t"),))
+    request = OffsetCommitRequest(
+        group_id, generation, "", None, (OffsetCommitRequestTopic(partitions, "t"),)
+    )
     return answer(handler(8)(broker, request, CONTEXT))
 
 
 def answer(later: Later[Any]) -> asyncio.Future[Any]:
     future = asyncio.get_running_loop().create_future()
-    later.waiter = lambda came: future.set_result(came if isinstance(came, Exception) else codes(came))
+    later.waiter = lambda came: future.set_result(
+        came if isinstance(came, Exception) else codes(came)
+    )
     return future
 
 
@@ -69,7 +77,10 @@ def codes(response: Any) -> list[ErrorCode]:
 
 
 def committed(broker: Broker) -> dict[str, int]:
-    return {group_id: broker.groups.committed(group_id)["t"][0].offset for group_id in broker.groups.offsets}
+    return {
+        group_id: broker.groups.committed(group_id)["t"][0].offset
+        for group_id in broker.groups.offsets
+    }
 
 
 def written(broker: Broker) -> Iterator[list[tuple[str, int]]]:
@@ -95,7 +106,9 @@ def test_one_batch_for_each_partition_and_an_answer_for_each_client(tmp_path: Pa
         told = [commit(broker, group_id, n) for n, group_id in enumerate(GROUPS)]
         told.append(commit(broker, "nobody", 1, generation=5))
         assert committed(broker) == {}  # nothing is decided before the turn ends
-        assert await asyncio.gather(*told) == [[NONE, UNKNOWN]] * 12 + [[ErrorCode.GROUP_ID_NOT_FOUND, UNKNOWN]]
+        assert await asyncio.gather(*told) == [[NONE, UNKNOWN]] * 12 + [
+            [ErrorCode.GROUP_ID_NOT_FOUND, UNKNOWN]
+        ]
         places = {internal_partition(group_id, PARTITIONS) for group_id in GROUPS}
         batches = list(written(broker))
         assert len(batches) == len(places) == PARTITIONS
@@ -125,7 +138,11 @@ def test_the_later_of_two_commits_of_a_turn_counts(tmp_path: Path) -> None:
 def test_who_went_away_has_committed_all_the_same(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         request = OffsetCommitRequest(
-            "g", -1, "", None, (OffsetCommitRequestTopic((OffsetCommitRequestPartition(0, 4, -1, ""),), "t"),)
+            "g",
+            -1,
+            "",
+            None,
+            (OffsetCommitRequestTopic((OffsetCommitRequestPartition(0, 4, -1, ""),), "t"),),
         )
         later = handler(8)(broker, request, CONTEXT)
         gone = answer(later)
@@ -161,7 +178,11 @@ def test_one_that_cannot_be_decided_is_nobody_elses_trouble(tmp_path: Path) -> N
             raise ConnectionError
 
         broker.commits.submit(Decided("g")).waiter = tell
-        told = [commit(broker, "g", 1), answer(broker.commits.submit(Undecided("g"))), commit(broker, "h", 2)]
+        told = [
+            commit(broker, "g", 1),
+            answer(broker.commits.submit(Undecided("g"))),
+            commit(broker, "h", 2),
+        ]
         first, failure, last = await asyncio.gather(*told)
         assert isinstance(failure, ZeroDivisionError)
         assert first == last == [NONE, UNKNOWN]
@@ -183,8 +204,14 @@ def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
 
     async def work(broker: Broker) -> dict[str, int]:
         monkeypatch.setattr(segment, "pwritev", refuse)
-        told = await asyncio.gather(*(commit(broker, group_id, n) for n, group_id in enumerate(GROUPS)))
-        failed = {group_id for group_id, one in zip(GROUPS, told, strict=True) if isinstance(one, StorageError)}
+        told = await asyncio.gather(
+            *(commit(broker, group_id, n) for n, group_id in enumerate(GROUPS))
+        )
+        failed = {
+            group_id
+            for group_id, one in zip(GROUPS, told, strict=True)
+            if isinstance(one, StorageError)
+        }
         assert failed == {GROUPS[5]}  # those of its partition were tried again alone
         assert all(one == [NONE, UNKNOWN] for one in told if not isinstance(one, StorageError))
         assert len([g for g in GROUPS if internal_partition(g, PARTITIONS) == refused]) > 1
@@ -200,7 +227,9 @@ def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
     run(tmp_path, again)
 
 
-def test_answers_wait_for_the_disk_where_the_config_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_wait_for_the_disk_where_the_config_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(broker: Broker) -> None:
         flushed = asyncio.Event()
         rounds = []
@@ -221,7 +250,9 @@ def test_answers_wait_for_the_disk_where_the_config_says_so(tmp_path: Path, monk
     run(tmp_path, work, log_flush_interval_messages="1")
 
 
-def test_an_fsync_that_fails_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_fsync_that_fails_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(broker: Broker) -> None:
         async def durable() -> None:
             raise OSError(5, "Input/output error")

@@ -16,7 +16,11 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 def test_only_waiters_of_the_key_wake() -> None:
     async def story() -> None:
         waits = Waits()
-        a, b, both = waits.wait(["a"], 10_000), waits.wait(["b"], 10_000), waits.wait(["a", "b"], 10_000)
+        a, b, both = (
+            waits.wait(["a"], 10_000),
+            waits.wait(["b"], 10_000),
+            waits.wait(["a", "b"], 10_000),
+        )
         waits.notify("a")
         await asyncio.sleep(0)
         assert (a.done(), b.done(), both.done()) == (True, False, True)

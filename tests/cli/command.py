@@ -16,11 +16,18 @@ HEADRACE = (sys.executable, "-m", "headrace")
 def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     """A command that goes on by itself, its output to be read from the (unbuffered) pipes."""
     return subprocess.Popen(
-        [*HEADRACE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, bufsize=0, **options
+        [*HEADRACE, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        bufsize=0,
+        **options,
     )
 
 
 def run(*arguments: str, timeout_s: float = 60) -> tuple[int, bytes, list[str]]:
     """Exit status, output, and the lines on stderr of a command that ends."""
-    done = subprocess.run([*HEADRACE, *arguments], capture_output=True, env=ENVIRONMENT, timeout=timeout_s)
+    done = subprocess.run(
+        [*HEADRACE, *arguments], capture_output=True, env=ENVIRONMENT, timeout=timeout_s
+    )
     return done.returncode, done.stdout, done.stderr.decode().splitlines()

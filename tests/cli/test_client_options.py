@@ -56,5 +56,8 @@ def test_unsupported_security_is_bad_usage() -> None:
 
 
 def test_where_nobody_listens_is_said_at_once() -> None:
-    with pytest.raises(Failure, match=r"no broker answers at 127\.0\.0\.1:1: .*; no broker answers at 127\.0\.0\.1:2"):
+    with pytest.raises(
+        Failure,
+        match=r"no broker answers at 127\.0\.0\.1:1: .*; no broker answers at 127\.0\.0\.1:2",
+    ):
         must_answer({"bootstrap.servers": "127.0.0.1:1,127.0.0.1:2"})

@@ -15,7 +15,7 @@ SHOW = [
     word
     for part in ("offset", "delivery")
     for word in ("--formatter-property", f"print.{part}=true")
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -31,7 +31,9 @@ def console(*arguments: str) -> tuple[int, list[str], list[str]]:
     return status, output.decode().splitlines(), errors
 
 
-def test_records_are_released_accepted_and_rejected(queue: list[str], bootstrap_servers: str, topic_name: str) -> None:
+def test_records_are_released_accepted_and_rejected(
+    queue: list[str], bootstrap_servers: str, topic_name: str
+) -> None:
     produce(bootstrap_servers, topic_name, [b"one", b"two", b"three"])
     assert console(*queue, *SHOW, "--max-messages", "3", "--release") == (
         0,
@@ -52,23 +54,34 @@ def test_records_are_released_accepted_and_rejected(queue: list[str], bootstrap_
     assert console(*queue, "--timeout-ms", "2500") == (0, [], ["Processed a total of 0 messages"])
 
 
-def test_json_has_the_delivery_count(queue: list[str], bootstrap_servers: str, topic_name: str) -> None:
+def test_json_has_the_delivery_count(
+    queue: list[str], bootstrap_servers: str, topic_name: str
+) -> None:
     produce(bootstrap_servers, topic_name, [b"text", b"\xff"], compression_type="zstd")
     status, lines, _ = console(*queue, "--json", "--max-messages", "2")
     first, second = map(json.loads, lines)
     assert status == 0
-    assert (first["topic"], first["offset"], first["deliveryCount"], first["value"]) == (topic_name, 0, 1, "text")
+    assert (first["topic"], first["offset"], first["deliveryCount"], first["value"]) == (
+        topic_name,
+        0,
+        1,
+        "text",
+    )
     assert (second["offset"], second["valueBase64"]) == (1, "/w==")
 
 
-def test_what_cannot_be_shown_ends_it_or_is_rejected(queue: list[str], bootstrap_servers: str, topic_name: str) -> None:
+def test_what_cannot_be_shown_ends_it_or_is_rejected(
+    queue: list[str], bootstrap_servers: str, topic_name: str
+) -> None:
     produce(bootstrap_servers, topic_name, [b"\0\0\0\1", b"no integer", b"\0\0\0\3"])
     integers = ["--value-deserializer", "org.apache.kafka.common.serialization.IntegerDeserializer"]
     status, lines, errors = console(*queue, *integers, "--max-messages", "3")
     assert (status, lines) == (1, ["1"])
     assert errors[0] == "Processed a total of 1 messages"
     assert f"cannot show {topic_name}-0 offset 1: 10 bytes are no integer" in errors[1]
-    status, lines, errors = console(*queue, *integers, *SHOW, "--max-messages", "2", "--reject-message-on-error")
+    status, lines, errors = console(
+        *queue, *integers, *SHOW, "--max-messages", "2", "--reject-message-on-error"
+    )
     assert (status, lines) == (0, ["Offset:2\tDelivery:2\t3"])
     assert console(*queue, "--timeout-ms", "2500")[1] == []
 
@@ -96,7 +109,9 @@ def test_interrupted_it_acknowledges_what_it_showed_and_releases_the_rest(
     assert sorted(shown + offsets(output)) == list(range(3000))
 
 
-def test_what_its_reader_did_not_take_is_released(queue: list[str], bootstrap_servers: str, topic_name: str) -> None:
+def test_what_its_reader_did_not_take_is_released(
+    queue: list[str], bootstrap_servers: str, topic_name: str
+) -> None:
     produce(bootstrap_servers, topic_name, [b"x" * 1000] * 1000)
     process = start("console-share-consumer", *queue, "--json")
     assert process.stdout is not None
@@ -131,14 +146,17 @@ def test_a_missing_topic_is_a_failure(bootstrap_servers: str, topic_name: str) -
     status, lines, errors = console("--bootstrap-server", bootstrap_servers, "--topic", topic_name)
     assert (status, lines) == (1, [])
     assert errors[-1] == (
-        f"headrace console-share-consumer: topic '{topic_name}' does not exist: create it first, or correct its name"
+        f"headrace console-share-consumer: topic '{topic_name}' does not exist: create it "
+        f"first, or correct its name"
     )
 
 
 def test_an_unreachable_broker_is_a_failure() -> None:
     status, _, errors = console("--bootstrap-server", "127.0.0.1:1", "--topic", "t")
     assert status == 1
-    assert errors[-1] == ("headrace console-share-consumer: no broker answers at 127.0.0.1:1: Connection refused")
+    assert errors[-1] == (
+        "headrace console-share-consumer: no broker answers at 127.0.0.1:1: Connection refused"
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +167,10 @@ def test_an_unreachable_broker_is_a_failure() -> None:
         (["--topic", "t", "--formatter-property", "print.kex=true"], "print.kex"),
         (["--topic", "t", "--key-deserializer", "Foo"], "unknown deserializer Foo"),
         (["--topic", "t", "--command-property", "fetch.min.bytes=1"], "fetch.min.bytes"),
-        (["--topic", "t", "--command-property", "security.protocol=quic"], "security.protocol is 'quic'"),
+        (
+            ["--topic", "t", "--command-property", "security.protocol=quic"],
+            "security.protocol is 'quic'",
+        ),
         (["--topic", "t", "--max-messages", "-1"], "--max-messages cannot be negative"),
         (["--topic", "t", "--bootstrap-server", "nowhere"], "HOST:PORT"),
         (["--topic", "t", "--formatter-config", "/no/such"], "/no/such"),

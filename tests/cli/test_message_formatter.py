@@ -1,4 +1,6 @@
-"""Lines as Kafka's default formatter prints them. The expected ones were printed by Apache Kafka 4.3.1."""
+"""Lines as Kafka's default formatter prints them. The expected ones were printed by Apache Kafka
+4.3.1.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,20 @@ from headrace.cli.errors import BadUsage
 from headrace.cli.message_formatter import Delivered, MessageFormatter, Undecodable
 
 RECORD = Delivered(
-    "t", 0, 7, "CreateTime", 1700000000000, 3, (("a", b"1"), ("b", None), ("a", b"2")), b"k1", b"one"
-)  # fmt: skip
+    "t",
+    0,
+    7,
+    "CreateTime",
+    1700000000000,
+    3,
+    (("a", b"1"), ("b", None), ("a", b"2")),
+    b"k1",
+    b"one",
+)
 EMPTY = dataclasses.replace(RECORD, headers=(), key=None, value=None, timestamp_ms=-1)
 EVERYTHING = {
-    f"print.{part}": "true" for part in ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key")
+    f"print.{part}": "true"
+    for part in ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key")
 }
 
 
@@ -35,8 +46,15 @@ def test_everything_is_shown_in_kafkas_order() -> None:
 
 
 def test_separators_and_the_word_for_null_can_be_chosen() -> None:
-    chosen = {"key.separator": "|", "headers.separator": ";", "null.literal": "NIL", "line.separator": "<>"}
-    formatter = MessageFormatter({"print.headers": "TRUE", "print.key": " true", "print.value": "no", **chosen})
+    chosen = {
+        "key.separator": "|",
+        "headers.separator": ";",
+        "null.literal": "NIL",
+        "line.separator": "<>",
+    }
+    formatter = MessageFormatter(
+        {"print.headers": "TRUE", "print.key": " true", "print.value": "no", **chosen}
+    )
     assert formatter.line(RECORD) == b"a:1;b:NIL;a:2|k1<>"
 
 
@@ -44,15 +62,27 @@ def test_separators_and_the_word_for_null_can_be_chosen() -> None:
     ("deserializer", "data", "shown", "told"),
     [
         ("StringDeserializer", b"\xff", b"\xff", {"valueBase64": "/w=="}),
-        ("org.apache.kafka.common.serialization.IntegerDeserializer", b"\xff\xff\xff\xfb", b"-5", {"value": -5}),
+        (
+            "org.apache.kafka.common.serialization.IntegerDeserializer",
+            b"\xff\xff\xff\xfb",
+            b"-5",
+            {"value": -5},
+        ),
         ("LongDeserializer", b"\0\0\0\0\0\0\0\7", b"7", {"value": 7}),
         ("ShortDeserializer", b"\1\0", b"256", {"value": 256}),
         ("DoubleDeserializer", b"\x3f\xf8" + bytes(6), b"1.5", {"value": 1.5}),
         ("BooleanDeserializer", b"\1", b"true", {"value": True}),
-        ("UUIDDeserializer", b"6ba7b810-9dad-11d1-80b4-00c04fd430c8", b"6ba7b810-9dad-11d1-80b4-00c04fd430c8", None),
+        (
+            "UUIDDeserializer",
+            b"6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+            b"6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+            None,
+        ),
     ],
 )
-def test_values_are_deserialized(deserializer: str, data: bytes, shown: bytes, told: dict[str, object] | None) -> None:
+def test_values_are_deserialized(
+    deserializer: str, data: bytes, shown: bytes, told: dict[str, object] | None
+) -> None:
     formatter = MessageFormatter({"value.deserializer": deserializer})
     record = dataclasses.replace(RECORD, value=data)
     assert formatter.line(record) == shown + b"\n"
@@ -61,7 +91,8 @@ def test_values_are_deserialized(deserializer: str, data: bytes, shown: bytes, t
 
 
 @pytest.mark.parametrize(
-    ("deserializer", "data"), [("LongDeserializer", b"one"), ("BooleanDeserializer", b"x"), ("UUIDDeserializer", b"x")]
+    ("deserializer", "data"),
+    [("LongDeserializer", b"one"), ("BooleanDeserializer", b"x"), ("UUIDDeserializer", b"x")],
 )
 def test_what_is_of_another_type_is_refused(deserializer: str, data: bytes) -> None:
     formatter = MessageFormatter({"value.deserializer": deserializer})
@@ -79,12 +110,18 @@ def test_json_has_everything() -> None:
         "deliveryCount": 3,
         "key": "k1",
         "value": "one",
-        "headers": [{"key": "a", "value": "1"}, {"key": "b", "value": None}, {"key": "a", "value": "2"}],
+        "headers": [
+            {"key": "a", "value": "1"},
+            {"key": "b", "value": None},
+            {"key": "a", "value": "2"},
+        ],
     }
     assert MessageFormatter().json_line(RECORD).count(b"\n") == 1
 
 
-@pytest.mark.parametrize("properties", [{"print.kex": "true"}, {"key.deserializer": "NoSuchDeserializer"}])
+@pytest.mark.parametrize(
+    "properties", [{"print.kex": "true"}, {"key.deserializer": "NoSuchDeserializer"}]
+)
 def test_what_is_unknown_is_bad_usage(properties: dict[str, str]) -> None:
     with pytest.raises(BadUsage, match="there are"):
         MessageFormatter(properties)

@@ -1,4 +1,5 @@
-"""Addresses, settings and properties files, and what is before the options: the name of a command."""
+"""Addresses, settings and properties files, and what is before the options: the name of a
+command."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def test_addresses_are_read_and_printed_alike(text: str, expected: Address) -> N
     assert str(expected) == text
 
 
-@pytest.mark.parametrize("text", ["", "9092", ":9092", "host:", "host:x", "host:65536", "host:-1", "::1:9092", "h:1:2"])
+@pytest.mark.parametrize(
+    "text", ["", "9092", ":9092", "host:", "host:x", "host:65536", "host:-1", "::1:9092", "h:1:2"]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         address(text)
@@ -32,13 +35,24 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("lag", "headrace lag: the following arguments are required: COMMAND; see headrace lag --help"),
+        (
+            "lag",
+            "headrace lag: the following arguments are required: COMMAND; see headrace lag --help",
+        ),
         ("lag shwo", "headrace lag: argument COMMAND: invalid choice: 'shwo' (choose from "),
-        ("perf", "headrace perf: the following arguments are required: COMMAND; see headrace perf --help"),
+        (
+            "perf",
+            (
+                "headrace perf: the following arguments are required: COMMAND; see headrace "
+                "perf --help"
+            ),
+        ),
         ("topics", "headrace: argument COMMAND: invalid choice: 'topics' (choose from "),
     ],
 )
-def test_half_a_command_says_what_is_missing(line: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_a_command_says_what_is_missing(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(line.split()) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(complaint) and ("'serve'" in said) == (line == "topics")

@@ -16,10 +16,14 @@ from tests.cli.command import run, start
 from tests.clients.confluent import consumer, create_topic, produce, share_from_earliest, take
 
 TOTAL = re.compile(
-    r"(\d+) (?:steady state )?records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, "
+    r"(\d+) (?:steady state )?records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ "
+    r"ms avg latency, "
     r"[\d.]+ ms max latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."
 )
-HEADER = "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms"
+HEADER = (
+    "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, "
+    "fetch.time.ms"
+)
 ROW = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}, ){2}([\d.]+, ){3}(\d+), \d+")
 
 
@@ -45,7 +49,14 @@ def test_monotonic_payloads_at_a_fraction_of_a_record_per_second(
     where: list[str], bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
     status, output, errors = perf(
-        "produce", *where, "--num-records", "3", "--payload-monotonic", "--throughput", "0.8", "--json"
+        "produce",
+        *where,
+        "--num-records",
+        "3",
+        "--payload-monotonic",
+        "--throughput",
+        "0.8",
+        "--json",
     )
     assert (status, errors) == (0, [])
     told = json.loads(output[0])
@@ -56,13 +67,29 @@ def test_monotonic_payloads_at_a_fraction_of_a_record_per_second(
 
 def test_the_lines_are_those_of_kafkas_tool(where: list[str]) -> None:
     status, output, errors = perf(
-        "produce", *where, "--num-records", "600", "--record-size", "10", "--warmup-records", "200",
-        "--throughput", "500", "--reporting-interval", "300", "--command-property", "acks=all", "linger.ms=0",
-    )  # fmt: skip
+        "produce",
+        *where,
+        "--num-records",
+        "600",
+        "--record-size",
+        "10",
+        "--warmup-records",
+        "200",
+        "--throughput",
+        "500",
+        "--reporting-interval",
+        "300",
+        "--command-property",
+        "acks=all",
+        "linger.ms=0",
+    )
     assert (status, errors) == (0, [])
     assert output[0].startswith("Warmup first 200 records.")
     assert "In steady state." in output
-    assert any(re.fullmatch(r"\d+ records sent, .* ms avg latency, [\d.]+ ms max latency\.", line) for line in output)
+    assert any(
+        re.fullmatch(r"\d+ records sent, .* ms avg latency, [\d.]+ ms max latency\.", line)
+        for line in output
+    )
     total, steady = (TOTAL.fullmatch(line) for line in output[-2:])
     assert total and steady
     assert (total[1], steady[1]) == ("600", "400")
@@ -84,25 +111,45 @@ def test_payloads_from_a_file(
 
 def test_a_refused_record_is_a_failure(where: list[str], topic_name: str) -> None:
     status, _, errors = perf(
-        "produce", *where, "--num-records", "2", "--record-size", "1500000",
-        "--command-property", "message.max.bytes=4000000",
-    )  # fmt: skip
+        "produce",
+        *where,
+        "--num-records",
+        "2",
+        "--record-size",
+        "1500000",
+        "--command-property",
+        "message.max.bytes=4000000",
+    )
     assert status == 1
     assert len(errors) == 1
     assert f"a record for topic '{topic_name}' was refused: " in errors[0]
 
 
-def test_members_share_the_records(where: list[str], bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_members_share_the_records(
+    where: list[str], bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [b"x" * 100] * 2000)
     status, output, errors = perf(
-        "share-consume", *where, "--group", group_id, "--num-records", "2000", "--threads", "2",
-        "--show-consumer-stats", "--timeout", "30000",
-    )  # fmt: skip
+        "share-consume",
+        *where,
+        "--group",
+        group_id,
+        "--num-records",
+        "2000",
+        "--threads",
+        "2",
+        "--show-consumer-stats",
+        "--timeout",
+        "30000",
+    )
     assert (status, errors) == (0, [])
     assert output[0] == HEADER
     shares = [
-        re.fullmatch(rf"Share consumer {n} having client id .* consumption metrics- (.*)", output[n]) for n in (1, 2)
+        re.fullmatch(
+            rf"Share consumer {n} having client id .* consumption metrics- (.*)", output[n]
+        )
+        for n in (1, 2)
     ]
     rows = [ROW.fullmatch(share[1]) for share in shares if share]
     total = ROW.fullmatch(output[3])
@@ -111,18 +158,37 @@ def test_members_share_the_records(where: list[str], bootstrap_servers: str, top
     assert sum(int(row[3]) for row in rows if row) == 2000
     # They were accepted: nothing is left.
     status, output, errors = perf(
-        "share-consume", *where, "--group", group_id, "--num-records", "1", "--timeout", "3000", "--json"
+        "share-consume",
+        *where,
+        "--group",
+        group_id,
+        "--num-records",
+        "1",
+        "--timeout",
+        "3000",
+        "--json",
     )
     assert status == 1
     assert "no record came for 3000 ms: 0 of 1 were read" in errors[-1]
     assert json.loads(output[0])["data.consumed.in.nMsg"] == 0
 
 
-def test_interrupted_it_reports_what_it_did(where: list[str], bootstrap_servers: str, topic_name: str) -> None:
+def test_interrupted_it_reports_what_it_did(
+    where: list[str], bootstrap_servers: str, topic_name: str
+) -> None:
     producing = start(
-        "perf", "produce", *where, "--num-records", "100000", "--record-size", "10", "--throughput", "200",
-        "--reporting-interval", "200",
-    )  # fmt: skip
+        "perf",
+        "produce",
+        *where,
+        "--num-records",
+        "100000",
+        "--record-size",
+        "10",
+        "--throughput",
+        "200",
+        "--reporting-interval",
+        "200",
+    )
     assert producing.stdout is not None
     assert b"records sent" in producing.stdout.readline()
     producing.send_signal(signal.SIGINT)
@@ -132,15 +198,25 @@ def test_interrupted_it_reports_what_it_did(where: list[str], bootstrap_servers:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["produce", "--payload-monotonic", "--num-records", "1"], ["share-consume", "--num-records", "1"]]
+    "arguments",
+    [
+        ["produce", "--payload-monotonic", "--num-records", "1"],
+        ["share-consume", "--num-records", "1"],
+    ],
 )
 def test_a_missing_topic_and_an_unreachable_broker_are_failures(
     arguments: list[str], bootstrap_servers: str, topic_name: str
 ) -> None:
-    status, output, (line,) = perf(*arguments, "--bootstrap-server", bootstrap_servers, "--topic", topic_name)
+    status, output, (line,) = perf(
+        *arguments, "--bootstrap-server", bootstrap_servers, "--topic", topic_name
+    )
     assert (status, output) == (1, [])
-    assert line.endswith(f"topic '{topic_name}' does not exist: create it first, or correct its name")
-    status, output, (line,) = perf(*arguments, "--bootstrap-server", "127.0.0.1:1", "--topic", topic_name)
+    assert line.endswith(
+        f"topic '{topic_name}' does not exist: create it first, or correct its name"
+    )
+    status, output, (line,) = perf(
+        *arguments, "--bootstrap-server", "127.0.0.1:1", "--topic", topic_name
+    )
     assert (status, output) == (1, [])
     assert "no broker answers at 127.0.0.1:1: " in line and "Connection refused" in line
 
@@ -148,14 +224,49 @@ def test_a_missing_topic_and_an_unreachable_broker_are_failures(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "headrace perf: the following arguments are required: COMMAND; see headrace perf --help"),
+        (
+            [],
+            (
+                "headrace perf: the following arguments are required: COMMAND; see headrace "
+                "perf --help"
+            ),
+        ),
         (["produce"], "--topic"),
         (["produce", "--topic", "t", "--num-records", "1"], "--payload-monotonic"),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "0"], "not a positive whole number"),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--throughput", "0"], "no rate"),
-        (["produce", "--topic", "t", "--num-records", "1", "--payload-file", "/no/such"], "/no/such"),
         (
-            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property", "a.b=1"],
+            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "0"],
+            "not a positive whole number",
+        ),
+        (
+            [
+                "produce",
+                "--topic",
+                "t",
+                "--num-records",
+                "1",
+                "--record-size",
+                "1",
+                "--throughput",
+                "0",
+            ],
+            "no rate",
+        ),
+        (
+            ["produce", "--topic", "t", "--num-records", "1", "--payload-file", "/no/such"],
+            "/no/such",
+        ),
+        (
+            [
+                "produce",
+                "--topic",
+                "t",
+                "--num-records",
+                "1",
+                "--record-size",
+                "1",
+                "--command-property",
+                "a.b=1",
+            ],
             "a.b",
         ),
         (["share-consume", "--topic", "t"], "--num-records"),
@@ -183,4 +294,8 @@ def test_latencies_are_counted_to_a_tenth_of_a_millisecond() -> None:
     assert latencies.max_ms == 99.9
     assert latencies.centiles_ms() == [50.0, 95.0, 99.0, 99.9]
     assert latencies.rate(15.0) == (200.0, 200.0)
-    assert Latencies(0.0).total(1.0).startswith("0 records sent, 0.000000 records/sec (0.00 MB/sec), 0.00 ms avg")
+    assert (
+        Latencies(0.0)
+        .total(1.0)
+        .startswith("0 records sent, 0.000000 records/sec (0.00 MB/sec), 0.00 ms avg")
+    )

@@ -16,7 +16,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("count", "terminal", "shown"), [(0, True, False), (2, True, False), (7, True, True), (7, False, False)]
+    ("count", "terminal", "shown"),
+    [(0, True, False), (2, True, False), (7, True, True), (7, False, False)],
 )
 def test_all_comes_in_pieces_and_many_pieces_with_a_bar_on_a_terminal(
     count: int, terminal: bool, shown: bool, monkeypatch: pytest.MonkeyPatch

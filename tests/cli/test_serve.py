@@ -63,7 +63,12 @@ def reachable(address: str) -> bool:
 def failure(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
     """The exit status and the only line on stderr of a command that fails."""
     ended = subprocess.run(
-        [*HEADRACE, *arguments], capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=60
+        [*HEADRACE, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=ENVIRONMENT,
+        timeout=60,
     )
     assert ended.stdout == ""
     (line,) = ended.stderr.splitlines()
@@ -71,7 +76,9 @@ def failure(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_listens_and_stops_when_told(serve: Serve, number: signal.Signals, tmp_path: Path) -> None:
+def test_it_says_where_it_listens_and_stops_when_told(
+    serve: Serve, number: signal.Signals, tmp_path: Path
+) -> None:
     process = serve(*ANY_PORT)
     (address,) = addresses(process)
     assert reachable(address)
@@ -95,7 +102,9 @@ def test_it_says_where_the_metrics_are(serve: Serve) -> None:
 def test_a_metrics_port_in_use_is_a_failure(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        status, line = failure("serve", *ANY_PORT, "--ephemeral", "--metrics-port", str(port), cwd=tmp_path)
+        status, line = failure(
+            "serve", *ANY_PORT, "--ephemeral", "--metrics-port", str(port), cwd=tmp_path
+        )
     assert status == 1
     assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use" in line
 
@@ -104,7 +113,10 @@ def test_it_stops_with_clients_connected_and_waiting(serve: Serve) -> None:
     process = serve(*ANY_PORT, "--ephemeral")
     (address,) = addresses(process)
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port))) as idle, socket.create_connection((host, int(port))) as half:
+    with (
+        socket.create_connection((host, int(port))) as idle,
+        socket.create_connection((host, int(port))) as half,
+    ):
         half.sendall(b"\0\0\1\0half a request")
         process.terminate()
         process.communicate(timeout=5)
@@ -122,12 +134,18 @@ def test_clients_are_told_what_is_advertised(serve: Serve) -> None:
     process = serve("--listen", "0.0.0.0:0", "--advertise", "localhost:0", "--ephemeral")
     port = addresses(process)[0].rpartition(":")[2]
     metadata = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=20)
-    assert [(node.host, node.port) for node in metadata.brokers.values()] == [("localhost", int(port))]
+    assert [(node.host, node.port) for node in metadata.brokers.values()] == [
+        ("localhost", int(port))
+    ]
 
 
 def test_configs_come_from_the_file_and_the_command_line_wins(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / "server.properties").write_text("# mine\nnum.partitions=3\nmessage.max.bytes = 5000\nlog.dirs=/x\n")
-    process = serve(*ANY_PORT, "--ephemeral", "--config", "server.properties", "-c", "num.partitions=4")
+    (tmp_path / "server.properties").write_text(
+        "# mine\nnum.partitions=3\nmessage.max.bytes = 5000\nlog.dirs=/x\n"
+    )
+    process = serve(
+        *ANY_PORT, "--ephemeral", "--config", "server.properties", "-c", "num.partitions=4"
+    )
     admin = AdminClient({"bootstrap.servers": addresses(process)[0]})
     admin.create_topics([NewTopic("t", -1, -1)])["t"].result(20)
     assert len(admin.list_topics("t", timeout=20).topics["t"].partitions) == 4
@@ -149,7 +167,9 @@ def test_topics_outlive_the_broker_when_they_have_a_directory(serve: Serve, tmp_
     assert len(metadata.topics["t"].partitions) == 7
 
 
-def test_a_second_broker_on_the_same_directory_is_told_who_holds_it(serve: Serve, tmp_path: Path) -> None:
+def test_a_second_broker_on_the_same_directory_is_told_who_holds_it(
+    serve: Serve, tmp_path: Path
+) -> None:
     process = serve(*ANY_PORT, "--data-dir", "data")
     (address,) = addresses(process)
     status, line = failure("serve", *ANY_PORT, "--data-dir", "data", cwd=tmp_path)
@@ -198,14 +218,22 @@ def test_a_catalog_of_a_newer_headrace_is_a_failure(serve: Serve, tmp_path: Path
         (["serve", "--port", "1"], "--port"),
         (["serve", "--ephemeral", "--data-dir", "x"], "not allowed with"),
         (["serve", "-c", "num.partitions"], "KEY=VALUE"),
-        (["serve", "-c", "num.partition=3"], "unknown config num.partition; did you mean num.partitions?"),
+        (
+            ["serve", "-c", "num.partition=3"],
+            "unknown config num.partition; did you mean num.partitions?",
+        ),
         (["serve", "-c", "num.partitions=0"], "Value must be at least 1"),
         (["serve", "--config", "/no/such/file"], "/no/such/file"),
         (["serve", "--listen", "0.0.0.0:0"], "--advertise"),
-        (["serve", *ANY_PORT, *ANY_PORT, *ANY_PORT, *["--advertise", "a:1"] * 2], "once for each --listen"),
+        (
+            ["serve", *ANY_PORT, *ANY_PORT, *ANY_PORT, *["--advertise", "a:1"] * 2],
+            "once for each --listen",
+        ),
     ],
 )
-def test_bad_usage_is_said_in_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+def test_bad_usage_is_said_in_one_line(
+    arguments: list[str], complaint: str, tmp_path: Path
+) -> None:
     status, line = failure(*arguments, cwd=tmp_path)
     assert status == 2
     assert line.startswith("headrace")
@@ -214,16 +242,21 @@ def test_bad_usage_is_said_in_one_line(arguments: list[str], complaint: str, tmp
 
 
 def test_the_version_is_told() -> None:
-    told = subprocess.run([*HEADRACE, "--version"], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    told = subprocess.run(
+        [*HEADRACE, "--version"], capture_output=True, text=True, env=ENVIRONMENT, check=True
+    )
     assert told.stdout.startswith("headrace ")
 
 
 def test_starting_loads_nothing_that_only_other_parts_need(tmp_path: Path) -> None:
     program = (
-        "import sys; from headrace.cli.main import main; import headrace.cli.serve; import headrace\n"
+        "import sys; from headrace.cli.main import main; import headrace.cli.serve; import "
+        "headrace\n"
         "with headrace.Broker() as broker: pass\n"
-        "print(sorted({'typer', 'rich', 'click', 'pandas', 'numpy', 'pyarrow', 'pyspark', 'confluent_kafka', "
-        "'structlog', 'prometheus_client', 'headrace.groups', 'headrace.share', 'headrace.transactions.transaction', "
+        "print(sorted({'typer', 'rich', 'click', 'pandas', 'numpy', 'pyarrow', 'pyspark', "
+        "'confluent_kafka', "
+        "'structlog', 'prometheus_client', 'headrace.groups', 'headrace.share', "
+        "'headrace.transactions.transaction', "
         "'crc32c', 'cramjam'} & sys.modules.keys()))"
     )
     loaded = subprocess.run(

@@ -55,21 +55,48 @@ def test_both_ways_of_saying_it_mean_the_same(ours: str, kafkas: str) -> None:
         ("--list --describe --group g", "Command must include exactly one action"),
         ("list g", 'Option "[group]" can\'t be used with option "[list]"'),
         ("list --members", 'Option "[members]" can\'t be used with option "[list]"'),
-        ("list --state Empty,Bogus", "Invalid state list 'Empty,Bogus'. Valid states are: Empty, Stable, Dead"),
+        (
+            "list --state Empty,Bogus",
+            "Invalid state list 'Empty,Bogus'. Valid states are: Empty, Stable, Dead",
+        ),
         ("describe", "Option [describe] takes one of these options: [all-groups], [group]"),
         ("describe g --all-groups", 'Option "[group]" can\'t be used with option "[all-groups]"'),
         ("describe g --members --state", "Option [describe] takes at most one of these options:"),
-        ("--describe --group g --state Empty", "Option [describe] does not take a value for [state]"),
+        (
+            "--describe --group g --state Empty",
+            "Option [describe] does not take a value for [state]",
+        ),
         ("describe g --topic t", 'Option "[topic]" can\'t be used with option "[describe]"'),
         ("delete", "Option [delete] takes the options [group] or [all-groups]"),
         ("delete g --topic t", 'Option "[topic]" can\'t be used with option "[delete]"'),
-        ("delete-offsets g", "Option [delete-offsets] takes the following options: [group], [topic]"),
-        ("delete-offsets g h --topic t", "Option [delete-offsets] takes the following options: [group], [topic]"),
-        ("reset-offsets g --topic t --to-latest", "Option [reset-offsets] takes the option: [execute] or [dry-run]"),
-        ("reset-offsets g --topic t --to-latest --execute --dry-run", "only accepts one of [execute] and [dry-run]"),
-        ("reset-offsets --topic t --to-latest --execute", "Option [reset-offsets] takes the option: [group]"),
-        ("reset-offsets g --topic t --execute", "Option [reset-offsets] takes one of these options: [to-datetime]"),
-        ("reset-offsets g --to-latest --execute", "takes one of these options: [all-topics], [topic]"),
+        (
+            "delete-offsets g",
+            "Option [delete-offsets] takes the following options: [group], [topic]",
+        ),
+        (
+            "delete-offsets g h --topic t",
+            "Option [delete-offsets] takes the following options: [group], [topic]",
+        ),
+        (
+            "reset-offsets g --topic t --to-latest",
+            "Option [reset-offsets] takes the option: [execute] or [dry-run]",
+        ),
+        (
+            "reset-offsets g --topic t --to-latest --execute --dry-run",
+            "only accepts one of [execute] and [dry-run]",
+        ),
+        (
+            "reset-offsets --topic t --to-latest --execute",
+            "Option [reset-offsets] takes the option: [group]",
+        ),
+        (
+            "reset-offsets g --topic t --execute",
+            "Option [reset-offsets] takes one of these options: [to-datetime]",
+        ),
+        (
+            "reset-offsets g --to-latest --execute",
+            "takes one of these options: [all-topics], [topic]",
+        ),
         (
             "reset-offsets g --topic t --to-latest --to-earliest --execute",
             'Option "[to-earliest]" can\'t be used with option "[to-latest]"',
@@ -78,7 +105,9 @@ def test_both_ways_of_saying_it_mean_the_same(ours: str, kafkas: str) -> None:
         ("list --timeout 0", "Option [timeout]"),
     ],
 )
-def test_what_does_not_go_together_is_refused(line: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_go_together_is_refused(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(BadUsage) as refused:
         parsed(line)
     assert complaint in str(refused.value)
@@ -94,7 +123,10 @@ def test_what_does_not_go_together_is_refused(line: str, complaint: str, capsys:
         ("2026-11-20T08:30:00.500", datetime(2026, 11, 20, 8, 30, 0, 500_000, UTC)),
         ("2026-11-20T08:30:00.500Z", datetime(2026, 11, 20, 8, 30, 0, 500_000, UTC)),
         ("2026-11-20T08:30", datetime(2026, 11, 20, 8, 30, tzinfo=UTC)),
-        ("2026-11-20T08:30:00+02:00", datetime(2026, 11, 20, 8, 30, tzinfo=timezone(timedelta(hours=2)))),
+        (
+            "2026-11-20T08:30:00+02:00",
+            datetime(2026, 11, 20, 8, 30, tzinfo=timezone(timedelta(hours=2))),
+        ),
     ],
 )
 def test_times_are_utc_unless_they_say_otherwise(text: str, expected: datetime) -> None:
@@ -133,5 +165,7 @@ def test_json_is_an_array_with_a_line_for_each_object() -> None:
 
 def test_a_broker_that_is_not_there_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["share-groups", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
-    assert capsys.readouterr().err == ("headrace share-groups: no broker answers at 127.0.0.1:1: Connection refused\n")
+    assert capsys.readouterr().err == (
+        "headrace share-groups: no broker answers at 127.0.0.1:1: Connection refused\n"
+    )
     assert main(["share-groups", "list", "--bootstrap-server", "nowhere"]) == 2

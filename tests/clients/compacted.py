@@ -1,4 +1,6 @@
-"""A compacted topic with everything in it that compaction treats in its own way, and what must be left of it."""
+"""A compacted topic with everything in it that compaction treats in its own way, and what must be
+left of it.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,38 @@ Read = tuple[int, str, str | None]
 class CompactedTopic:
     """One partition, written by producers with each codec and by two transactional ones.
 
-    Records are of the near future, each some milliseconds after the one before, so that segments end with
-    ``segment.ms`` of their time wherever they are.
+    Records are of the near future, each some milliseconds after the one before, so that segments
+    end with ``segment.ms`` of their time wherever they are.
     """
 
-    def __init__(self, bootstrap_servers: str, name: str, rng: random.Random, **configs: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, name: str, rng: random.Random, **configs: str
+    ) -> None:
         self.servers, self.name, self.rng = bootstrap_servers, name, rng
         self.time_ms = int(time.time() * 1000) + 1_800_000
         self.serial = 0
         self.committed: list[tuple[str, str | None]] = []
         settings = {
-            "cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", **configs
-        }  # fmt: skip
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.01",
+            **configs,
+        }
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(30)
-        common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "batch.num.messages": 10_000}
+        common = {
+            "bootstrap.servers": bootstrap_servers,
+            "linger.ms": 20,
+            "batch.num.messages": 10_000,
+        }
         self.producers = [
-            Producer({**common, "compression.type": codec, "enable.idempotence": codec in ("gzip", "zstd")})
+            Producer(
+                {
+                    **common,
+                    "compression.type": codec,
+                    "enable.idempotence": codec in ("gzip", "zstd"),
+                }
+            )
             for codec in CODECS
         ]
         self.transactional = [
@@ -47,7 +64,9 @@ class CompactedTopic:
         for producer in self.transactional:
             producer.init_transactions(30)
 
-    def _send(self, producer: Producer, count: int, key: int | None = None) -> list[tuple[str, str | None]]:
+    def _send(
+        self, producer: Producer, count: int, key: int | None = None
+    ) -> list[tuple[str, str | None]]:
         sent: list[tuple[str, str | None]] = []
         for _ in range(count):
             self.serial += 1
@@ -60,7 +79,9 @@ class CompactedTopic:
         return sent
 
     def write(self, rounds: int) -> None:
-        """Batches at random, some in transactions, some of those aborted; then what closes the segments."""
+        """Batches at random, some in transactions, some of those aborted; then what closes the
+        segments.
+        """
         for _ in range(rounds):
             if self.rng.random() < 0.4:
                 producer = self.rng.choice(self.transactional)
@@ -72,13 +93,17 @@ class CompactedTopic:
                 else:
                     producer.abort_transaction(30)
             else:
-                self.committed += self._send(self.rng.choice(self.producers), self.rng.randint(1, 8))
+                self.committed += self._send(
+                    self.rng.choice(self.producers), self.rng.randint(1, 8)
+                )
         for _ in range(2):
             self.time_ms += 1000
             self.committed += self._send(self.producers[0], 1, key=99)
 
     def wanted(self, *, tombstones: bool = True) -> list[tuple[str, str | None]]:
-        """The last record of each key in their order, but for the last segment, which has just one record."""
+        """The last record of each key in their order, but for the last segment, which has just one
+        record.
+        """
         sealed, last = self.committed[:-1], self.committed[-1]
         final = {key: number for number, (key, _) in enumerate(sealed)}
         kept = [one for number, one in enumerate(sealed) if final[one[0]] == number]
@@ -87,9 +112,14 @@ class CompactedTopic:
     def read(self, isolation_level: str = "read_uncommitted", start: int = 0) -> list[Read]:
         """From an offset to the end, with librdkafka, which has to get there."""
         settings = {
-            "bootstrap.servers": self.servers, "group.id": self.name, "isolation.level": isolation_level,
-            "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error", "check.crcs": True,
-        }  # fmt: skip
+            "bootstrap.servers": self.servers,
+            "group.id": self.name,
+            "isolation.level": isolation_level,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+        }
         source = Consumer(settings)
         source.assign([TopicPartition(self.name, 0, start)])
         found: list[Read] = []
@@ -101,7 +131,9 @@ class CompactedTopic:
                 break
             key, value = message.key(), message.value()
             assert key is not None
-            found.append((message.offset(), key.decode(), None if value is None else value.decode()))
+            found.append(
+                (message.offset(), key.decode(), None if value is None else value.decode())
+            )
         end = source.get_watermark_offsets(TopicPartition(self.name, 0), timeout=30)[1]
         assert source.position([TopicPartition(self.name, 0)])[0].offset == end
         source.close()
@@ -115,4 +147,6 @@ class CompactedTopic:
             found = self.read()
             return found if [(key, value) for _, key, value in found] == wanted else []
 
-        return wait_until(compacted, PATIENCE_S, f"{self.name} to be compacted to {wanted}", interval_s=0.3)
+        return wait_until(
+            compacted, PATIENCE_S, f"{self.name} to be compacted to {wanted}", interval_s=0.3
+        )

@@ -8,10 +8,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, ShareConsumer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 PATIENCE_S = 60.0
-"""How long a client may take to get what it waits for: far more than it needs, so that a slow machine is no failure."""
+"""How long a client may take to get what it waits for: far more than it needs, so that a slow
+machine is no failure.
+"""
 
 
 @functools.lru_cache(maxsize=2)
@@ -23,7 +32,9 @@ def admin(bootstrap_servers: str) -> AdminClient:
 def create_topic(bootstrap_servers: str, name: str, partitions: int = 1, **configs: str) -> str:
     """Create a topic (config names with _ for .) and return its name."""
     named = {key.replace("_", "."): value for key, value in configs.items()}
-    admin(bootstrap_servers).create_topics([NewTopic(name, partitions, 1, config=named)])[name].result(PATIENCE_S)
+    admin(bootstrap_servers).create_topics([NewTopic(name, partitions, 1, config=named)])[
+        name
+    ].result(PATIENCE_S)
     return name
 
 
@@ -31,7 +42,9 @@ def set_configs(bootstrap_servers: str, kind: ResourceType, name: str, **configs
     """Set configs of a topic, broker or group, leaving the others as they are."""
     resource = ConfigResource(kind, name)
     for key, value in configs.items():
-        entry = ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        entry = ConfigEntry(
+            key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET
+        )
         resource.add_incremental_config(entry)
     for future in admin(bootstrap_servers).incremental_alter_configs([resource]).values():
         future.result(PATIENCE_S)
@@ -39,17 +52,30 @@ def set_configs(bootstrap_servers: str, kind: ResourceType, name: str, **configs
 
 def share_from_earliest(bootstrap_servers: str, group_id: str, **configs: str) -> str:
     """Make a share group start at the earliest record, not at the end."""
-    set_configs(bootstrap_servers, ResourceType.GROUP, group_id, share_auto_offset_reset="earliest", **configs)
+    set_configs(
+        bootstrap_servers,
+        ResourceType.GROUP,
+        group_id,
+        share_auto_offset_reset="earliest",
+        **configs,
+    )
     return group_id
 
 
 def produce(
-    bootstrap_servers: str, topic: str, values: Iterable[bytes], partition: int = -1, **configs: object
+    bootstrap_servers: str,
+    topic: str,
+    values: Iterable[bytes],
+    partition: int = -1,
+    **configs: object,
 ) -> None:
     """Produce `values` and wait until each is acknowledged; KafkaException when one is not."""
     failures: list[object] = []
     producer = Producer(
-        {"bootstrap.servers": bootstrap_servers, **{k.replace("_", "."): v for k, v in configs.items()}}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            **{k.replace("_", "."): v for k, v in configs.items()},
+        }
     )
 
     def delivered(error: object, _: Message) -> None:
@@ -67,7 +93,9 @@ def produce(
 
 @contextlib.contextmanager
 def consumer(bootstrap_servers: str, group_id: str, **configs: object) -> Iterator[Consumer]:
-    """A classic consumer from the earliest offset that commits by hand unless told otherwise; closed at the end."""
+    """A classic consumer from the earliest offset that commits by hand unless told otherwise;
+    closed at the end.
+    """
     opened = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -86,8 +114,8 @@ def consumer(bootstrap_servers: str, group_id: str, **configs: object) -> Iterat
 
 
 def unsubscribe(source: Consumer) -> None:
-    """Leave the group, and take in what has arrived: librdkafka may hang for ever when it is closed while an assignment
-    arrives (its issue 4884). An assignment that was made by hand stays."""
+    """Leave the group, and take in what has arrived: librdkafka may hang for ever when it is closed
+    while an assignment arrives (its issue 4884). An assignment that was made by hand stays."""
     source.unsubscribe()
     for _ in range(50):
         source.poll(0.01)
@@ -111,7 +139,9 @@ def take(source: Consumer, count: int) -> list[Message]:
 def share_consumer(
     bootstrap_servers: str, group_id: str, topics: Sequence[str], **configs: object
 ) -> Iterator[ShareConsumer]:
-    """A share consumer with explicit acknowledgement, unless told otherwise, subscribed to `topics`."""
+    """A share consumer with explicit acknowledgement, unless told otherwise, subscribed to
+    `topics`.
+    """
     opened = ShareConsumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -128,8 +158,12 @@ def share_consumer(
         opened.close()
 
 
-def poll_share(source: ShareConsumer, until: Callable[[], bool], handle: Callable[[Message], None]) -> None:
-    """Poll and hand each record to `handle` until `until()`; AssertionError when it does not come true."""
+def poll_share(
+    source: ShareConsumer, until: Callable[[], bool], handle: Callable[[Message], None]
+) -> None:
+    """Poll and hand each record to `handle` until `until()`; AssertionError when it does not come
+    true.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while not until():
         assert time.monotonic() < deadline, "the records that are waited for did not come"

@@ -20,7 +20,14 @@ from confluent_kafka import (
 from headrace.admin import AdminClient
 from headrace.client import Connection
 from headrace.client.group_requests import assigned_partitions
-from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_consumer, take
+from tests.clients.confluent import (
+    PATIENCE_S,
+    consumer,
+    create_topic,
+    produce,
+    share_consumer,
+    take,
+)
 from tests.support import unique, wait_until
 
 
@@ -32,16 +39,25 @@ def admin(bootstrap_servers: str) -> Iterator[AdminClient]:
 
 @pytest.fixture
 def committed(admin: AdminClient, bootstrap_servers: str, topic_name: str, group_id: str) -> str:
-    """A group without members that has committed 3 and 0 for the two partitions of a topic, with metadata for one."""
+    """A group without members that has committed 3 and 0 for the two partitions of a topic, with
+    metadata for one.
+    """
     create_topic(bootstrap_servers, topic_name, partitions=2)
     produce(bootstrap_servers, topic_name, [b"x"] * 5, partition=0)
-    commit(admin, group_id, TopicPartition(topic_name, 0, 3, "noted", 0), TopicPartition(topic_name, 1, 0))
+    commit(
+        admin,
+        group_id,
+        TopicPartition(topic_name, 0, 3, "noted", 0),
+        TopicPartition(topic_name, 1, 0),
+    )
     return group_id
 
 
 def commit(admin: AdminClient, group_id: str, *partitions: TopicPartition) -> None:
     asked = ConsumerGroupTopicPartitions(group_id, list(partitions))
-    for partition in admin.alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S).topic_partitions:
+    for partition in (
+        admin.alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S).topic_partitions
+    ):
         assert partition.error is None
 
 
@@ -52,7 +68,9 @@ def code_of(future: Future[Any]) -> int:
     return raised.value.args[0].code()
 
 
-def offsets(admin: AdminClient, group: str | ConsumerGroupTopicPartitions, **options: Any) -> list[tuple[Any, ...]]:
+def offsets(
+    admin: AdminClient, group: str | ConsumerGroupTopicPartitions, **options: Any
+) -> list[tuple[Any, ...]]:
     (future,) = admin.list_consumer_group_offsets([group], **options).values()
     return [
         (one.topic, one.partition, one.offset, one.metadata, one.leader_epoch)
@@ -60,19 +78,36 @@ def offsets(admin: AdminClient, group: str | ConsumerGroupTopicPartitions, **opt
     ]
 
 
-def test_all_offsets_of_a_group_or_some(admin: AdminClient, topic_name: str, committed: str) -> None:
-    assert offsets(admin, committed) == [(topic_name, 0, 3, "noted", 0), (topic_name, 1, 0, None, None)]
-    some = ConsumerGroupTopicPartitions(committed, [TopicPartition(topic_name, 1), TopicPartition(topic_name, 9)])
+def test_all_offsets_of_a_group_or_some(
+    admin: AdminClient, topic_name: str, committed: str
+) -> None:
+    assert offsets(admin, committed) == [
+        (topic_name, 0, 3, "noted", 0),
+        (topic_name, 1, 0, None, None),
+    ]
+    some = ConsumerGroupTopicPartitions(
+        committed, [TopicPartition(topic_name, 1), TopicPartition(topic_name, 9)]
+    )
     assert offsets(admin, some) == [(topic_name, 1, 0, None, None), (topic_name, 9, -1, None, None)]
 
 
-def test_offsets_of_many_groups_come_each_in_its_future(admin: AdminClient, topic_name: str, committed: str) -> None:
+def test_offsets_of_many_groups_come_each_in_its_future(
+    admin: AdminClient, topic_name: str, committed: str
+) -> None:
     stranger, other = unique("group"), unique("group")
     commit(admin, other, TopicPartition(topic_name, 0, 5))
-    futures = admin.list_consumer_group_offsets([committed, stranger, ConsumerGroupTopicPartitions(other)])
+    futures = admin.list_consumer_group_offsets(
+        [committed, stranger, ConsumerGroupTopicPartitions(other)]
+    )
     found = {group_id: future.result(PATIENCE_S) for group_id, future in futures.items()}
-    assert {group_id: group.group_id for group_id, group in found.items()} == {one: one for one in found}
-    assert [len(found[group_id].topic_partitions) for group_id in (committed, stranger, other)] == [2, 0, 1]
+    assert {group_id: group.group_id for group_id, group in found.items()} == {
+        one: one for one in found
+    }
+    assert [len(found[group_id].topic_partitions) for group_id in (committed, stranger, other)] == [
+        2,
+        0,
+        1,
+    ]
 
 
 def test_many_groups_cost_few_requests(
@@ -95,8 +130,11 @@ def test_many_groups_cost_few_requests(
     for described in admin.describe_consumer_groups(others).values():
         assert described.result(PATIENCE_S).is_simple_consumer_group
     assert sorted(sent) == [
-        "ConsumerGroupDescribeRequest", "DescribeGroupsRequest", "FindCoordinatorRequest", "OffsetFetchRequest",
-    ]  # fmt: skip
+        "ConsumerGroupDescribeRequest",
+        "DescribeGroupsRequest",
+        "FindCoordinatorRequest",
+        "OffsetFetchRequest",
+    ]
 
 
 def test_offsets_of_an_open_transaction_are_waited_for(
@@ -107,26 +145,42 @@ def test_offsets_of_an_open_transaction_are_waited_for(
     producer.begin_transaction()
     with consumer(bootstrap_servers, committed) as source:
         metadata = source.consumer_group_metadata()
-        producer.send_offsets_to_transaction([TopicPartition(topic_name, 0, 4)], metadata, PATIENCE_S)
+        producer.send_offsets_to_transaction(
+            [TopicPartition(topic_name, 0, 4)], metadata, PATIENCE_S
+        )
     assert (topic_name, 0, 3, "noted", 0) in offsets(admin, committed)
     asked = ConsumerGroupTopicPartitions(committed, [TopicPartition(topic_name, 0)])
-    late = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=0.1)[committed]
+    late = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=0.1)[
+        committed
+    ]
     assert code_of(late) == KafkaError.UNSTABLE_OFFSET_COMMIT
-    patient = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=PATIENCE_S)[committed]
+    patient = admin.list_consumer_group_offsets(
+        [asked], require_stable=True, request_timeout=PATIENCE_S
+    )[committed]
     producer.commit_transaction(PATIENCE_S)
     assert [one.offset for one in patient.result(PATIENCE_S).topic_partitions] == [4]
 
 
 def test_offsets_are_deleted(admin: AdminClient, topic_name: str, committed: str) -> None:
-    here, never, nowhere = TopicPartition(topic_name, 0), TopicPartition(topic_name, 1), TopicPartition(topic_name, 9)
+    here, never, nowhere = (
+        TopicPartition(topic_name, 0),
+        TopicPartition(topic_name, 1),
+        TopicPartition(topic_name, 9),
+    )
     futures = admin.delete_consumer_group_offsets(committed, [here, nowhere])
     assert futures[here].result(PATIENCE_S) is None
     assert code_of(futures[nowhere]) == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert offsets(admin, committed) == [(topic_name, 1, 0, None, None)]
     for _ in range(2):
-        assert admin.delete_consumer_group_offsets(committed, [never])[never].result(PATIENCE_S) is None
+        assert (
+            admin.delete_consumer_group_offsets(committed, [never])[never].result(PATIENCE_S)
+            is None
+        )
     stranger = unique("group")
-    assert code_of(admin.delete_consumer_group_offsets(stranger, [here])[here]) == KafkaError.GROUP_ID_NOT_FOUND
+    assert (
+        code_of(admin.delete_consumer_group_offsets(stranger, [here])[here])
+        == KafkaError.GROUP_ID_NOT_FOUND
+    )
 
 
 def test_offsets_of_a_subscribed_topic_are_kept(
@@ -147,19 +201,31 @@ def test_offsets_of_a_subscribed_topic_are_kept(
 def test_a_group_with_a_member_is_described(
     admin: AdminClient, bootstrap_servers: str, topic_name: str, committed: str
 ) -> None:
-    with consumer(bootstrap_servers, committed, client_id="worker-7", group_instance_id="seven") as source:
+    with consumer(
+        bootstrap_servers, committed, client_id="worker-7", group_instance_id="seven"
+    ) as source:
         source.subscribe([topic_name])
         take(source, 1)
         described = admin.describe_consumer_groups([committed])[committed]
         group = wait_until(lambda: described.result(PATIENCE_S), PATIENCE_S, "a description")
     (member,) = group.members
     assert (group.group_id, group.type, group.is_simple_consumer_group) == (
-        committed, ConsumerGroupType.CLASSIC, False,
-    )  # fmt: skip
+        committed,
+        ConsumerGroupType.CLASSIC,
+        False,
+    )
     assert (group.state, group.state_name) == (ConsumerGroupState.STABLE, "Stable")
-    assert (group.partition_assignor, group.group_epoch, group.target_assignment_epoch) == ("range", None, None)
+    assert (group.partition_assignor, group.group_epoch, group.target_assignment_epoch) == (
+        "range",
+        None,
+        None,
+    )
     assert f"{group.coordinator.host}:{group.coordinator.port}" == bootstrap_servers
-    assert (member.client_id, member.group_instance_id, member.host) == ("worker-7", "seven", "/127.0.0.1")
+    assert (member.client_id, member.group_instance_id, member.host) == (
+        "worker-7",
+        "seven",
+        "/127.0.0.1",
+    )
     assert (member.member_epoch, member.upgraded, member.target_assignment) == (None, None, None)
     assert sorted((p.topic, p.partition) for p in member.assignment.topic_partitions) == [
         (topic_name, 0),
@@ -175,7 +241,9 @@ def test_what_is_no_consumer_group_is_not_described(
 
         def joined() -> bool:
             source.poll(0.1)
-            return shared in [group.group_id for group in admin.list_all_groups().result(PATIENCE_S).valid]
+            return shared in [
+                group.group_id for group in admin.list_all_groups().result(PATIENCE_S).valid
+            ]
 
         wait_until(joined, PATIENCE_S, "the member to join")
         futures = admin.describe_consumer_groups([missing, committed, shared])
@@ -188,7 +256,9 @@ def test_all_groups_are_listed_by_type_and_state(admin: AdminClient, committed: 
     def listed(**filters: Any) -> list[tuple[str, str, str]]:
         result = admin.list_all_groups(**filters).result(PATIENCE_S)
         assert not result.errors
-        return [(one.type, one.protocol, one.state) for one in result.valid if one.group_id == committed]
+        return [
+            (one.type, one.protocol, one.state) for one in result.valid if one.group_id == committed
+        ]
 
     simple = [("classic", "", "Empty")]
     assert [(one[0].lower(), *one[1:]) for one in listed()] == simple
@@ -230,5 +300,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent() -> None:
         (b"something else", []),
     ],
 )
-def test_assignments_are_read_from_what_the_leader_wrote(data: bytes, expected: list[tuple[str, int]]) -> None:
+def test_assignments_are_read_from_what_the_leader_wrote(
+    data: bytes, expected: list[tuple[str, int]]
+) -> None:
     assert list(assigned_partitions(data)) == expected

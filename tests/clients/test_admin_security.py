@@ -1,4 +1,6 @@
-"""headrace's own connections with TLS and logins, against an Apache Kafka that has listeners for them."""
+"""headrace's own connections with TLS and logins, against an Apache Kafka that has listeners for
+them.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,15 @@ def _scram(mechanism: str, password: str = PASSWORD) -> dict[str, str]:
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram(secure_kafka: SecureKafka, mechanism: str) -> None:
     def works() -> bool:  # credentials take a moment to reach the broker
-        return _listing(secure_kafka.sasl, security_protocol="sasl_plaintext", **_scram(mechanism)) is None
+        return (
+            _listing(secure_kafka.sasl, security_protocol="sasl_plaintext", **_scram(mechanism))
+            is None
+        )
 
     wait_until(works, PATIENCE_S, "the credentials to be known")
-    error = _listing(secure_kafka.sasl, security_protocol="sasl_plaintext", **_scram(mechanism, "wrong"))
+    error = _listing(
+        secure_kafka.sasl, security_protocol="sasl_plaintext", **_scram(mechanism, "wrong")
+    )
     assert error.code() == KafkaError._AUTHENTICATION
     assert f"does not let '{NAME}' in" in error.str()
 
@@ -54,7 +61,10 @@ def test_scram(secure_kafka: SecureKafka, mechanism: str) -> None:
 def test_plain(secure_kafka: SecureKafka) -> None:
     ann = {"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", "sasl_username": "ann"}
     assert _listing(secure_kafka.sasl, **ann, sasl_password="s3cret") is None
-    assert _listing(secure_kafka.sasl, **ann, sasl_password="wrong").code() == KafkaError._AUTHENTICATION
+    assert (
+        _listing(secure_kafka.sasl, **ann, sasl_password="wrong").code()
+        == KafkaError._AUTHENTICATION
+    )
 
 
 @pytest.mark.parametrize("form", ["files", "password", "inline"])
@@ -63,7 +73,9 @@ def test_tls_with_a_client_certificate(secure_kafka: SecureKafka, form: str) -> 
 
 
 @pytest.mark.parametrize("form", [None, "stranger"])
-def test_a_client_without_a_certificate_is_told_so(secure_kafka: SecureKafka, form: str | None) -> None:
+def test_a_client_without_a_certificate_is_told_so(
+    secure_kafka: SecureKafka, form: str | None
+) -> None:
     error = _listing(secure_kafka.tls, **secure_kafka.with_certificate(form))
     assert error.code() == KafkaError._AUTHENTICATION
     assert "see to ssl.certificate.location and ssl.key.location" in error.str()
@@ -76,7 +88,9 @@ def test_the_asyncio_client_with_and_without_a_certificate(
 ) -> None:
     """With TLS 1.2 the refusal ends the handshake, with 1.3 what comes after it."""
     create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
-    produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"one"])  # by then the broker knows the topic
+    produce(
+        secure_kafka.peer.bootstrap_servers, topic_name, [b"one"]
+    )  # by then the broker knows the topic
 
     async def join(form: str | None) -> None:
         config = {"bootstrap.servers": secure_kafka.tls, **secure_kafka.with_certificate(form)}
@@ -87,7 +101,9 @@ def test_the_asyncio_client_with_and_without_a_certificate(
             pass
 
     asyncio.run(join("password"))
-    with pytest.raises(ClientError, match=r"wants a client certificate .*ssl\.certificate\.location"):
+    with pytest.raises(
+        ClientError, match=r"wants a client certificate .*ssl\.certificate\.location"
+    ):
         asyncio.run(join(None))
 
 
@@ -101,7 +117,10 @@ def test_a_broker_that_nobody_vouches_for_is_not_spoken_to(secure_kafka: SecureK
     error = _listing(secure_kafka.sasl_tls, **ann)
     assert error.code() == KafkaError._AUTHENTICATION
     assert "certificate" in error.str()
-    assert _listing(secure_kafka.sasl_tls, **ann, ssl_ca_location=str(secure_kafka.folder / "ca.pem")) is None
+    assert (
+        _listing(secure_kafka.sasl_tls, **ann, ssl_ca_location=str(secure_kafka.folder / "ca.pem"))
+        is None
+    )
 
 
 def test_records_are_read_over_tls_with_a_login(secure_kafka: SecureKafka, topic_name: str) -> None:
@@ -114,11 +133,15 @@ def test_records_are_read_over_tls_with_a_login(secure_kafka: SecureKafka, topic
         "sasl.password": "s3cret",
         "ssl.ca.location": str(secure_kafka.folder / "ca.pem"),
     }
-    (rows,) = read(KafkaOptions(secure_kafka.sasl_tls, settings), [OffsetRange(topic_name, 0, 0, 2)])
+    (rows,) = read(
+        KafkaOptions(secure_kafka.sasl_tls, settings), [OffsetRange(topic_name, 0, 0, 2)]
+    )
     assert rows.column("value").to_pylist() == [b"one", b"two"]
 
 
-def test_lag_is_told_over_tls_with_a_login(secure_kafka: SecureKafka, topic_name: str, group_id: str) -> None:
+def test_lag_is_told_over_tls_with_a_login(
+    secure_kafka: SecureKafka, topic_name: str, group_id: str
+) -> None:
     create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
     produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"one", b"two"])
     with AdminClient({"bootstrap.servers": secure_kafka.peer.bootstrap_servers}) as admin:
@@ -148,20 +171,34 @@ def command_config(secure_kafka: SecureKafka, tmp_path: Path) -> Path:
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={LOGIN}.plain.PlainLoginModule required \\\n  username="ann" password="s3cret";\n'
+        f'sasl.jaas.config={LOGIN}.plain.PlainLoginModule required \\\n  username="ann" '
+        f'password="s3cret";\n'
         f"ssl.truststore.type=PEM\nssl.truststore.location={secure_kafka.folder / 'ca.pem'}\n"
     )
     return file
 
 
 def test_commands_understand_a_file_for_kafkas_own_tools(
-    secure_kafka: SecureKafka, command_config: Path, group_id: str, topic_name: str, capsys: pytest.CaptureFixture[str]
+    secure_kafka: SecureKafka,
+    command_config: Path,
+    group_id: str,
+    topic_name: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
     share_from_earliest(secure_kafka.peer.bootstrap_servers, group_id)
     produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"over TLS"])
     secure = ["--bootstrap-server", secure_kafka.sasl_tls, "--command-config", str(command_config)]
-    console = ["console-share-consumer", "--topic", topic_name, "--group", group_id, "--max-messages", "1", *secure]
+    console = [
+        "console-share-consumer",
+        "--topic",
+        topic_name,
+        "--group",
+        group_id,
+        "--max-messages",
+        "1",
+        *secure,
+    ]
     assert main(console) == 0, capsys.readouterr()
     assert capsys.readouterr().out == "over TLS\n"
     assert main(["share-groups", "list", *secure]) == 0, capsys.readouterr()

@@ -62,7 +62,9 @@ def drain(bootstrap_servers: str, group_id: str, topic: str, count: int) -> None
 
 @pytest.fixture
 def drained(bootstrap_servers: str, topic_name: str, group_id: str) -> str:
-    """A group that has accepted 10 records of partition 0 of a topic with two partitions, and has no members."""
+    """A group that has accepted 10 records of partition 0 of a topic with two partitions, and has
+    no members.
+    """
     create_topic(bootstrap_servers, topic_name, partitions=2)
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [b"x"] * 10, partition=0)
@@ -91,7 +93,11 @@ def test_a_group_with_a_member_is_described(
 
         group = wait_until(assigned, PATIENCE_S, "a member with an assignment")
         (member,) = group.members
-        assert (group.group_id, group.state, group.assignor) == (group_id, ConsumerGroupState.STABLE, "simple")
+        assert (group.group_id, group.state, group.assignor) == (
+            group_id,
+            ConsumerGroupState.STABLE,
+            "simple",
+        )
         assert f"{group.coordinator.host}:{group.coordinator.port}" == bootstrap_servers
         assert group.coordinator.id == 1
         assert group.group_epoch >= group.assignment_epoch >= 1
@@ -122,20 +128,27 @@ def test_offsets_and_lag_are_told_of_all_partitions_or_some(
     found = offsets(admin, drained)
     assert found[topic_name, 0].lag == 3
     assert found[topic_name, 0].leader_epoch == 0
-    assert found[topic_name, 1] == SharePartitionOffsetInfo(None, None, None) or found[topic_name, 1].lag == 0
+    assert (
+        found[topic_name, 1] == SharePartitionOffsetInfo(None, None, None)
+        or found[topic_name, 1].lag == 0
+    )
     one = ConsumerGroupTopicPartitions(drained, [TopicPartition(topic_name, 0)])
     infos = admin.list_share_group_offsets([one])[drained].result(PATIENCE_S)
     assert [(p.topic, p.partition, info.lag) for p, info in infos.items()] == [(topic_name, 0, 3)]
 
 
-def test_offsets_of_several_groups_come_each_in_its_future(admin: AdminClient, topic_name: str, drained: str) -> None:
+def test_offsets_of_several_groups_come_each_in_its_future(
+    admin: AdminClient, topic_name: str, drained: str
+) -> None:
     stranger = unique("group")
     futures = admin.list_share_group_offsets([drained, stranger])
     assert futures[drained].result(PATIENCE_S)
     assert futures[stranger].result(PATIENCE_S) == {}
 
 
-def test_offsets_are_altered_where_the_topic_exists(admin: AdminClient, topic_name: str, drained: str) -> None:
+def test_offsets_are_altered_where_the_topic_exists(
+    admin: AdminClient, topic_name: str, drained: str
+) -> None:
     nowhere = TopicPartition(unique("missing"), 0, 1)
     futures = admin.alter_share_group_offsets(
         drained, [TopicPartition(topic_name, 0, 4), TopicPartition(topic_name, 9, 0), nowhere]
@@ -171,10 +184,15 @@ def test_a_group_with_members_is_left_alone(
 
         wait_until(joined, PATIENCE_S, "the member to join")
         to = TopicPartition(topic_name, 0, 0)
-        assert code_of(admin.alter_share_group_offsets(group_id, [to])[to]) == KafkaError.NON_EMPTY_GROUP
+        assert (
+            code_of(admin.alter_share_group_offsets(group_id, [to])[to])
+            == KafkaError.NON_EMPTY_GROUP
+        )
         deleted = admin.delete_share_group_offsets(group_id, [topic_name])
         assert code_of(deleted[topic_name]) == KafkaError.NON_EMPTY_GROUP
-        assert code_of(admin.delete_share_groups([group_id])[group_id]) == KafkaError.NON_EMPTY_GROUP
+        assert (
+            code_of(admin.delete_share_groups([group_id])[group_id]) == KafkaError.NON_EMPTY_GROUP
+        )
 
 
 def test_share_groups_are_listed_and_deleted(admin: AdminClient, drained: str) -> None:
@@ -201,13 +219,21 @@ def test_a_group_of_another_type_is_not_taken_for_a_share_group(
     with consumer(bootstrap_servers, group_id) as source:
         source.subscribe([topic_name])
         source.commit(message=take(source, 1)[0], asynchronous=False)
-    assert code_of(admin.describe_share_groups([group_id])[group_id]) == KafkaError.GROUP_ID_NOT_FOUND
+    assert (
+        code_of(admin.describe_share_groups([group_id])[group_id]) == KafkaError.GROUP_ID_NOT_FOUND
+    )
     assert code_of(admin.delete_share_groups([group_id])[group_id]) == KafkaError.GROUP_ID_NOT_FOUND
-    assert group_id not in [group.group_id for group in admin.list_share_groups().result(PATIENCE_S).valid]
-    assert group_id in [group.group_id for group in admin.list_consumer_groups().result(PATIENCE_S).valid]
+    assert group_id not in [
+        group.group_id for group in admin.list_share_groups().result(PATIENCE_S).valid
+    ]
+    assert group_id in [
+        group.group_id for group in admin.list_consumer_groups().result(PATIENCE_S).valid
+    ]
 
 
-def test_confluent_kafkas_own_calls_are_there(admin: AdminClient, bootstrap_servers: str, topic_name: str) -> None:
+def test_confluent_kafkas_own_calls_are_there(
+    admin: AdminClient, bootstrap_servers: str, topic_name: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     assert topic_name in admin.list_topics(timeout=PATIENCE_S).topics
 
@@ -240,7 +266,9 @@ def test_a_broker_that_does_not_answer_is_reported_in_time() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         patient = {"socket.connection.setup.timeout.ms": int(5000 * PATIENCE_S), "log_level": 0}
-        with AdminClient({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}", **patient}) as admin:
+        with AdminClient(
+            {"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}", **patient}
+        ) as admin:
             described = admin.describe_share_groups(["g"], request_timeout=0.2)["g"]
             listed = admin.list_share_groups(request_timeout=0.2)
             assert code_of(described) == KafkaError._TRANSPORT

@@ -16,7 +16,9 @@ from tests.support import unique
 PATIENCE_S = 60.0
 
 
-def consumer(bootstrap_servers: str, group_id: str | None, *topics: str, **configs: object) -> AIOKafkaConsumer:
+def consumer(
+    bootstrap_servers: str, group_id: str | None, *topics: str, **configs: object
+) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap_servers,
@@ -54,10 +56,15 @@ def test_records_come_back(bootstrap_servers: str, topic_name: str, codec: str |
 
     async def work() -> None:
         async with AIOKafkaProducer(
-            bootstrap_servers=bootstrap_servers, compression_type=codec, enable_idempotence=True, linger_ms=5
+            bootstrap_servers=bootstrap_servers,
+            compression_type=codec,
+            enable_idempotence=True,
+            linger_ms=5,
         ) as producer:
             futures = [
-                await producer.send(topic_name, f"value {i}".encode() * 10, key=b"k", headers=[("h", b"1")])
+                await producer.send(
+                    topic_name, f"value {i}".encode() * 10, key=b"k", headers=[("h", b"1")]
+                )
                 for i in range(100)
             ]
             assert [(await f).offset for f in futures] == list(range(100))
@@ -69,7 +76,9 @@ def test_records_come_back(bootstrap_servers: str, topic_name: str, codec: str |
     run(work())
 
 
-def test_a_group_consumes_commits_and_goes_on(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_a_group_consumes_commits_and_goes_on(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     here = TopicPartition(topic_name, 0)
 
@@ -93,16 +102,25 @@ def test_a_group_consumes_commits_and_goes_on(bootstrap_servers: str, topic_name
     run(work())
 
 
-def test_two_members_share_the_partitions(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_two_members_share_the_partitions(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name, partitions=2)
     both = {TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)}
 
     async def work() -> None:
-        async with consumer(bootstrap_servers, group_id, topic_name, heartbeat_interval_ms=300) as first:
-            await eventually(lambda: first.assignment() == both, "the first member to own everything")
-            async with consumer(bootstrap_servers, group_id, topic_name, heartbeat_interval_ms=300) as second:
+        async with consumer(
+            bootstrap_servers, group_id, topic_name, heartbeat_interval_ms=300
+        ) as first:
+            await eventually(
+                lambda: first.assignment() == both, "the first member to own everything"
+            )
+            async with consumer(
+                bootstrap_servers, group_id, topic_name, heartbeat_interval_ms=300
+            ) as second:
                 await eventually(
-                    lambda: len(first.assignment()) == len(second.assignment()) == 1, "the members to own one each"
+                    lambda: len(first.assignment()) == len(second.assignment()) == 1,
+                    "the members to own one each",
                 )
                 assert first.assignment() | second.assignment() == both
             await eventually(lambda: first.assignment() == both, "the first member to take over")
@@ -131,11 +149,15 @@ def test_administration(bootstrap_servers: str, topic_name: str, group_id: str) 
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
         await admin.start()
         try:
-            await admin.create_topics([NewTopic(topic_name, num_partitions=2, replication_factor=1)])
+            await admin.create_topics(
+                [NewTopic(topic_name, num_partitions=2, replication_factor=1)]
+            )
             assert topic_name in await admin.list_topics()
             async with consumer(bootstrap_servers, group_id, topic_name) as source:
                 await source.commit({TopicPartition(topic_name, 0): 0})
-                assert (group_id, "consumer") in [tuple(g)[:2] for g in await admin.list_consumer_groups()]
+                assert (group_id, "consumer") in [
+                    tuple(g)[:2] for g in await admin.list_consumer_groups()
+                ]
             offsets = await admin.list_consumer_group_offsets(group_id)
             assert offsets[TopicPartition(topic_name, 0)].offset == 0
             await admin.delete_topics([topic_name])
@@ -146,12 +168,16 @@ def test_administration(bootstrap_servers: str, topic_name: str, group_id: str) 
 
 
 def test_transactions(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
-    """Copied in transactions, one of which is aborted: a reader of committed records sees the others."""
+    """Copied in transactions, one of which is aborted: a reader of committed records sees the
+    others.
+    """
     create_topic(bootstrap_servers, topic_name)
     transactional_id, where = unique("transactions"), TopicPartition(topic_name, 0)
 
     async def story() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=transactional_id)
+        producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap_servers, transactional_id=transactional_id
+        )
         await producer.start()
         for value, commits in ((b"kept", True), (b"dropped", False), (b"last", True)):
             await producer.begin_transaction()
@@ -166,7 +192,9 @@ def test_transactions(bootstrap_servers: str, topic_name: str, group_id: str) ->
         await reader.seek_to_beginning(where)
         assert [record.value for record in await take(reader, 6)] == [b"kept"] * 3 + [b"last"] * 3
         await reader.stop()
-        successor = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=transactional_id)
+        successor = AIOKafkaProducer(
+            bootstrap_servers=bootstrap_servers, transactional_id=transactional_id
+        )
         await successor.start()
         with pytest.raises(ProducerFenced):
             async with producer.transaction():

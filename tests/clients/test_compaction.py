@@ -1,4 +1,6 @@
-"""Cleaned segments, read by librdkafka, by Apache Kafka's consumer and by its dump tool; and again after a restart."""
+"""Cleaned segments, read by librdkafka, by Apache Kafka's consumer and by its dump tool; and again
+after a restart.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 def run(kafka_libs: Path, tool: str, *arguments: str) -> str:
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", tool, *arguments], capture_output=True, text=True, timeout=120
+        ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", tool, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
@@ -25,11 +30,26 @@ def run(kafka_libs: Path, tool: str, *arguments: str) -> str:
 
 def read_by_java(kafka_libs: Path, topic: CompactedTopic, isolation_level: str) -> list[Read]:
     text = run(
-        kafka_libs, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", topic.servers,
-        "--topic", topic.name, "--from-beginning", "--timeout-ms", "5000", "--isolation-level", isolation_level,
-        "--formatter-property", "print.offset=true", "--formatter-property", "print.key=true",
-        "--formatter-property", "key.separator=|", "--formatter-property", "null.literal=<null>",
-    )  # fmt: skip
+        kafka_libs,
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        topic.servers,
+        "--topic",
+        topic.name,
+        "--from-beginning",
+        "--timeout-ms",
+        "5000",
+        "--isolation-level",
+        isolation_level,
+        "--formatter-property",
+        "print.offset=true",
+        "--formatter-property",
+        "print.key=true",
+        "--formatter-property",
+        "key.separator=|",
+        "--formatter-property",
+        "null.literal=<null>",
+    )
     found = []
     for line in text.splitlines():
         if not line.startswith("Offset:"):
@@ -45,7 +65,9 @@ def test_everybody_reads_cleaned_segments(tmp_path: Path, kafka_libs: Path) -> N
         indexed = {"index.interval.bytes": "200"}
         topic = CompactedTopic(server.bootstrap_servers, "compacted", random.Random(7), **indexed)
         topic.write(30)
-        for producer in topic.producers:  # a key of its own for each codec, so that each is left over
+        for (
+            producer
+        ) in topic.producers:  # a key of its own for each codec, so that each is left over
             topic.committed += topic._send(producer, 3, key=100 + topic.producers.index(producer))
         for _ in range(2):
             topic.time_ms += 1000
@@ -58,20 +80,38 @@ def test_everybody_reads_cleaned_segments(tmp_path: Path, kafka_libs: Path) -> N
         topic.servers = server.bootstrap_servers
         assert topic.read("read_committed") == found
         server.stop()
-        assert server.output and not [line for line in server.output if "WARN" in line or "ERROR" in line]
+        assert server.output and not [
+            line for line in server.output if "WARN" in line or "ERROR" in line
+        ]
 
     files = sorted(map(str, (tmp_path / "data" / "compacted-0").glob("*.log")))
     text = run(
-        kafka_libs, "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log",
-        "--files", ",".join(files),
-    )  # fmt: skip
-    assert "isvalid: false" not in text and text.count("isvalid: true") == len(re.findall(r"^baseOffset: ", text, re.M))
+        kafka_libs,
+        "org.apache.kafka.tools.DumpLogSegments",
+        "--deep-iteration",
+        "--print-data-log",
+        "--files",
+        ",".join(files),
+    )
+    assert "isvalid: false" not in text and text.count("isvalid: true") == len(
+        re.findall(r"^baseOffset: ", text, re.M)
+    )
     codecs = set(re.findall(r"^baseOffset: .* compresscodec: (\w+)", text, re.M))
     assert codecs == set(CODECS)
     data = re.findall(r"^\| offset: (\d+) .*?key: (\S+)", text, re.M)
-    assert [(offset, key) for offset, key, _ in found] == [(int(offset), key) for offset, key in data]
+    assert [(offset, key) for offset, key, _ in found] == [
+        (int(offset), key) for offset, key in data
+    ]
     assert re.search(r"deleteHorizonMs: OptionalLong\[\d+\]", text), "no batch has a delete horizon"
-    indexes = ",".join(file.replace(".log", suffix) for file in files for suffix in (".index", ".timeindex"))
-    text = run(kafka_libs, "org.apache.kafka.tools.DumpLogSegments", "--index-sanity-check", "--files", indexes)
+    indexes = ",".join(
+        file.replace(".log", suffix) for file in files for suffix in (".index", ".timeindex")
+    )
+    text = run(
+        kafka_libs,
+        "org.apache.kafka.tools.DumpLogSegments",
+        "--index-sanity-check",
+        "--files",
+        indexes,
+    )
     assert text.count("passed sanity check") >= 3, text
     assert text.count("passed sanity check") + text.count("is empty.") == 2 * len(files), text

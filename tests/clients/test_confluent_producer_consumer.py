@@ -20,17 +20,32 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import NewPartitions, ResourceType
 
-from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce, set_configs, take
+from tests.clients.confluent import (
+    PATIENCE_S,
+    admin,
+    consumer,
+    create_topic,
+    produce,
+    set_configs,
+    take,
+)
 from tests.support import unique, wait_until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_they_were_sent(bootstrap_servers: str, topic_name: str, codec: str) -> None:
+def test_records_come_back_as_they_were_sent(
+    bootstrap_servers: str, topic_name: str, codec: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     producer = Producer(
-        {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "compression.type": codec, "linger.ms": 20}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "compression.type": codec,
+            "linger.ms": 20,
+        }
     )
     sent_at_ms = 1_700_000_000_123
     acknowledged: list[tuple[int, KafkaError | None]] = []
@@ -64,7 +79,9 @@ def test_records_come_back_as_they_were_sent(bootstrap_servers: str, topic_name:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_acks_setting_stores_the_records(bootstrap_servers: str, topic_name: str, acks: str) -> None:
+def test_every_acks_setting_stores_the_records(
+    bootstrap_servers: str, topic_name: str, acks: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     produce(bootstrap_servers, topic_name, [b"a", b"b", b"c"], acks=acks)
     with consumer(bootstrap_servers, unique("group")) as source:
@@ -79,7 +96,9 @@ def test_a_topic_is_created_when_first_produced_to(bootstrap_servers: str, topic
         assert take(source, 1)[0].value() == b"first"
 
 
-def test_keys_spread_over_partitions_and_each_keeps_its_order(bootstrap_servers: str, topic_name: str) -> None:
+def test_keys_spread_over_partitions_and_each_keeps_its_order(
+    bootstrap_servers: str, topic_name: str
+) -> None:
     create_topic(bootstrap_servers, topic_name, partitions=4)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
     for i in range(400):
@@ -97,7 +116,9 @@ def test_keys_spread_over_partitions_and_each_keeps_its_order(bootstrap_servers:
         assert [int(m.value()) for m in of_key] == list(range(int(key), 400, 20))
 
 
-def test_a_record_over_the_limit_is_refused_and_the_producer_goes_on(bootstrap_servers: str, topic_name: str) -> None:
+def test_a_record_over_the_limit_is_refused_and_the_producer_goes_on(
+    bootstrap_servers: str, topic_name: str
+) -> None:
     create_topic(bootstrap_servers, topic_name, max_message_bytes="2000")
     with pytest.raises(KafkaException) as refused:
         produce(bootstrap_servers, topic_name, [b"x" * 5000])
@@ -140,8 +161,12 @@ def test_committed_offsets_are_where_the_next_member_begins(
 def test_commit_metadata_is_kept(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
     create_topic(bootstrap_servers, topic_name, partitions=2)
     with consumer(bootstrap_servers, group_id) as source:
-        source.commit(offsets=[TopicPartition(topic_name, 0, 5, metadata="hello")], asynchronous=False)
-        first, second = source.committed([TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)], PATIENCE_S)
+        source.commit(
+            offsets=[TopicPartition(topic_name, 0, 5, metadata="hello")], asynchronous=False
+        )
+        first, second = source.committed(
+            [TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)], PATIENCE_S
+        )
     assert (first.offset, first.metadata) == (5, "hello")
     assert second.offset < 0
 
@@ -185,7 +210,9 @@ def test_offsets_for_times(bootstrap_servers: str, topic_name: str) -> None:
         assert offset_at(base_ms + 99_001) == -1  # librdkafka's OFFSET_END
 
 
-def test_an_offset_out_of_range_resets_or_fails_as_configured(bootstrap_servers: str, topic_name: str) -> None:
+def test_an_offset_out_of_range_resets_or_fails_as_configured(
+    bootstrap_servers: str, topic_name: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     produce(bootstrap_servers, topic_name, [b"0", b"1"])
     with consumer(bootstrap_servers, unique("group")) as source:
@@ -199,11 +226,19 @@ def test_an_offset_out_of_range_resets_or_fails_as_configured(bootstrap_servers:
 
 
 class Member(threading.Thread):
-    """A group member on its own thread that consumes, commits, and remembers what it owned and got."""
+    """A group member on its own thread that consumes, commits, and remembers what it owned and
+    got."""
 
-    def __init__(self, bootstrap_servers: str, group_id: str, topic: str, **configs: object) -> None:
+    def __init__(
+        self, bootstrap_servers: str, group_id: str, topic: str, **configs: object
+    ) -> None:
         super().__init__(daemon=True)
-        self.bootstrap_servers, self.group_id, self.topic, self.configs = bootstrap_servers, group_id, topic, configs
+        self.bootstrap_servers, self.group_id, self.topic, self.configs = (
+            bootstrap_servers,
+            group_id,
+            topic,
+            configs,
+        )
         self.owned: frozenset[int] = frozenset()
         self.values: list[bytes] = []
         self.rebalances: Counter[str] = Counter()
@@ -238,9 +273,15 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(
     }
     first, second = (Member(bootstrap_servers, group_id, topic_name, **quick) for _ in range(2))
     first.start()
-    wait_until(lambda: first.owned == {0, 1, 2, 3}, PATIENCE_S, "the first member to own everything")
+    wait_until(
+        lambda: first.owned == {0, 1, 2, 3}, PATIENCE_S, "the first member to own everything"
+    )
     second.start()
-    wait_until(lambda: len(first.owned) == len(second.owned) == 2, PATIENCE_S, "the members to own half each")
+    wait_until(
+        lambda: len(first.owned) == len(second.owned) == 2,
+        PATIENCE_S,
+        "the members to own half each",
+    )
     assert first.owned | second.owned == {0, 1, 2, 3}
     for partition in range(4):
         produce(bootstrap_servers, topic_name, [f"{partition}".encode()], partition=partition)
@@ -251,10 +292,18 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(
     second.join(PATIENCE_S)
     wait_until(lambda: first.owned == {0, 1, 2, 3}, PATIENCE_S, "the first member to take over")
     produce(bootstrap_servers, topic_name, [b"more"], partition=min(second.owned))
-    wait_until(lambda: b"more" in first.values, PATIENCE_S, "a record of a partition that was taken over")
+    wait_until(
+        lambda: b"more" in first.values, PATIENCE_S, "a record of a partition that was taken over"
+    )
     first.leave.set()
     first.join(PATIENCE_S)
-    assert sorted(first.values + second.values) == [b"0", b"1", b"2", b"3", b"more"]  # committed, so nothing twice
+    assert sorted(first.values + second.values) == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+        b"more",
+    ]  # committed, so nothing twice
     assert first.rebalances["revoked"] >= 1
 
 
@@ -266,9 +315,13 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(
     other = Member(bootstrap_servers, group_id, topic_name, group_instance_id="other", **quick)
     other.start()
     wait_until(lambda: len(other.owned) == 2, PATIENCE_S, "the first static member")
-    returning = Member(bootstrap_servers, group_id, topic_name, group_instance_id="returning", **quick)
+    returning = Member(
+        bootstrap_servers, group_id, topic_name, group_instance_id="returning", **quick
+    )
     returning.start()
-    wait_until(lambda: len(other.owned) == len(returning.owned) == 1, PATIENCE_S, "both static members")
+    wait_until(
+        lambda: len(other.owned) == len(returning.owned) == 1, PATIENCE_S, "both static members"
+    )
     owned, rebalances = returning.owned, other.rebalances["assigned"]
     returning.leave.set()
     returning.join(PATIENCE_S)
@@ -283,15 +336,23 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(
         member.join(PATIENCE_S)
 
 
-def test_a_raised_partition_count_reaches_consumers(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_a_raised_partition_count_reaches_consumers(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     with consumer(bootstrap_servers, group_id, topic_metadata_refresh_interval_ms=500) as source:
         source.subscribe([topic_name])
         produce(bootstrap_servers, topic_name, [b"a"], partition=0)
         assert take(source, 1)[0].partition() == 0
         source.commit(asynchronous=False)
-        admin(bootstrap_servers).create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(PATIENCE_S)
-        wait_until(lambda: source.poll(0.1) or len(source.assignment()) == 3, PATIENCE_S, "the new partitions")
+        admin(bootstrap_servers).create_partitions([NewPartitions(topic_name, 3)])[
+            topic_name
+        ].result(PATIENCE_S)
+        wait_until(
+            lambda: source.poll(0.1) or len(source.assignment()) == 3,
+            PATIENCE_S,
+            "the new partitions",
+        )
         produce(bootstrap_servers, topic_name, [b"b"], partition=2)
         assert take(source, 1)[0].partition() == 2
 
@@ -308,7 +369,11 @@ def test_the_newer_of_two_producers_with_one_transactional_id_wins(
     bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
     create_topic(bootstrap_servers, topic_name)
-    configs = {"bootstrap.servers": bootstrap_servers, "transactional.id": unique("transactions"), "log_level": 2}
+    configs = {
+        "bootstrap.servers": bootstrap_servers,
+        "transactional.id": unique("transactions"),
+        "log_level": 2,
+    }
     older, newer = Producer(configs), Producer(configs)
     older.init_transactions(PATIENCE_S)
     older.begin_transaction()

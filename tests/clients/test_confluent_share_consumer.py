@@ -19,7 +19,9 @@ from tests.clients.confluent import (
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
-def test_each_record_is_delivered_once_when_accepted(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_each_record_is_delivered_once_when_accepted(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name, partitions=2)
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(100)], linger_ms=5)
@@ -88,7 +90,9 @@ def test_implicit_acknowledgement_accepts_what_was_polled(
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(20)])
     seen: list[int] = []
-    with share_consumer(bootstrap_servers, group_id, [topic_name], share_acknowledgement_mode="implicit") as source:
+    with share_consumer(
+        bootstrap_servers, group_id, [topic_name], share_acknowledgement_mode="implicit"
+    ) as source:
         poll_share(source, lambda: len(seen) >= 20, lambda message: seen.append(message.offset()))
         source.commit_sync(timeout=PATIENCE_S)
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as later:
@@ -104,7 +108,9 @@ def test_implicit_acknowledgement_accepts_what_was_polled(
     assert more == [20]
 
 
-def test_what_a_closed_consumer_held_goes_to_another(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_what_a_closed_consumer_held_goes_to_another(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(10)])
@@ -126,7 +132,9 @@ def test_what_a_closed_consumer_held_goes_to_another(bootstrap_servers: str, top
     assert set(got.values()) <= {1, 2}  # a release by closing may or may not count as a delivery
 
 
-def test_two_consumers_share_one_partition(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_two_consumers_share_one_partition(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     share_from_earliest(bootstrap_servers, group_id)
     with (
@@ -158,7 +166,9 @@ def test_two_consumers_share_one_partition(bootstrap_servers: str, topic_name: s
     assert offsets == Counter(range(sent))
 
 
-def test_two_groups_each_get_everything(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_two_groups_each_get_everything(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     produce(bootstrap_servers, topic_name, [b"a", b"b", b"c"])
     for name in (group_id, f"{group_id}-other"):
@@ -182,18 +192,30 @@ def test_the_commit_callback_tells_what_was_acknowledged(
     produce(bootstrap_servers, topic_name, [b"a", b"b", b"c"])
     told: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as source:
-        source.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
+        source.set_acknowledgement_commit_callback(
+            lambda offsets, error: told.append((offsets, error))
+        )
         got: list[Message] = []
 
         def accept(message: Message) -> None:
             got.append(message)
-            source.acknowledge_offset(message.topic(), message.partition(), message.offset(), ACCEPT)
+            source.acknowledge_offset(
+                message.topic(), message.partition(), message.offset(), ACCEPT
+            )
 
         poll_share(source, lambda: len(got) >= 3, accept)
         source.commit_async()
-        poll_share(source, lambda: sum(len(o) for offsets, _ in told for o in offsets.values()) >= 3, accept)
+        poll_share(
+            source,
+            lambda: sum(len(o) for offsets, _ in told for o in offsets.values()) >= 3,
+            accept,
+        )
     assert all(error is None for _, error in told)
-    assert {offset for offsets, _ in told for group in offsets.values() for offset in group} == {0, 1, 2}
+    assert {offset for offsets, _ in told for group in offsets.values() for offset in group} == {
+        0,
+        1,
+        2,
+    }
 
 
 @pytest.mark.slow
@@ -201,7 +223,9 @@ def test_an_acquisition_lock_that_runs_out_gives_the_record_to_another(
     bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
     create_topic(bootstrap_servers, topic_name)
-    share_from_earliest(bootstrap_servers, group_id, share_record_lock_duration_ms="15000")  # the least that is allowed
+    share_from_earliest(
+        bootstrap_servers, group_id, share_record_lock_duration_ms="15000"
+    )  # the least that is allowed
     produce(bootstrap_servers, topic_name, [b"a"])
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as holder:
         held: list[Message] = []

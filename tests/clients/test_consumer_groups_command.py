@@ -27,7 +27,9 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns the lines it printed, asserts its status and that it complained if that is not 0."""
+    """Run the command; returns the lines it printed, asserts its status and that it complained if
+    that is not 0.
+    """
 
     def call(*arguments: str, status: int = 0) -> list[str]:
         capsys.readouterr()
@@ -50,7 +52,9 @@ def objects(lines: list[str]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def topic(bootstrap_servers: str) -> str:
-    """A topic with ten records in partition 0, one for each hour of a day, and an empty partition 1."""
+    """A topic with ten records in partition 0, one for each hour of a day, and an empty partition
+    1.
+    """
     name = create_topic(bootstrap_servers, unique("topic"), partitions=2)
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for hour in range(10):
@@ -63,10 +67,13 @@ def topic(bootstrap_servers: str) -> str:
 def commit(bootstrap_servers: str, group_id: str, **offsets: int) -> str:
     """Commit for a group without members; the names are those of a topic, `__` and a partition."""
     partitions = [
-        TopicPartition(*name.rsplit("__", 1)[:1], int(name.rsplit("__", 1)[1]), o) for name, o in offsets.items()
+        TopicPartition(*name.rsplit("__", 1)[:1], int(name.rsplit("__", 1)[1]), o)
+        for name, o in offsets.items()
     ]
     asked = ConsumerGroupTopicPartitions(group_id, partitions)
-    answer = admin(bootstrap_servers).alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S)
+    answer = (
+        admin(bootstrap_servers).alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S)
+    )
     assert not any(one.error for one in answer.topic_partitions)
     return group_id
 
@@ -79,12 +86,19 @@ def group(bootstrap_servers: str, topic: str) -> str:
 
 @pytest.fixture
 def busy(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
-    """A group with a member that has both partitions and has committed the offset 4 of partition 0."""
+    """A group with a member that has both partitions and has committed the offset 4 of
+    partition 0."""
     group_id = unique("group")
-    with consumer(bootstrap_servers, group_id, client_id="worker-7", group_instance_id="seven") as source:
+    with consumer(
+        bootstrap_servers, group_id, client_id="worker-7", group_instance_id="seven"
+    ) as source:
         source.subscribe([topic])
         source.commit(message=take(source, 4)[-1], asynchronous=False)
-        wait_until(lambda: "Stable" in run("describe", group_id, "--state")[2], PATIENCE_S, "a stable group")
+        wait_until(
+            lambda: "Stable" in run("describe", group_id, "--state")[2],
+            PATIENCE_S,
+            "a stable group",
+        )
         yield group_id
 
 
@@ -92,7 +106,9 @@ def busy(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
 def modern(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
     """A group of the consumer protocol whose member has both partitions."""
     group_id = unique("group")
-    with consumer(bootstrap_servers, group_id, client_id="worker-8", group_protocol="consumer") as source:
+    with consumer(
+        bootstrap_servers, group_id, client_id="worker-8", group_protocol="consumer"
+    ) as source:
         source.subscribe([topic])
         take(source, 1)
 
@@ -121,14 +137,18 @@ def test_groups_are_listed_with_states_and_types(run: Run, group: str, busy: str
     assert {"group": group, "type": "Classic", "state": "Empty"} in objects(run("list", "--json"))
 
 
-def test_share_groups_are_none_of_its_business(run: Run, bootstrap_servers: str, topic: str) -> None:
+def test_share_groups_are_none_of_its_business(
+    run: Run, bootstrap_servers: str, topic: str
+) -> None:
     shared = unique("group")
     client = AdminClient({"bootstrap.servers": bootstrap_servers})
     with client, share_consumer(bootstrap_servers, shared, [topic]) as source:
 
         def joined() -> bool:
             source.poll(0.1)
-            return shared in [one.group_id for one in client.list_all_groups().result(PATIENCE_S).valid]
+            return shared in [
+                one.group_id for one in client.list_all_groups().result(PATIENCE_S).valid
+            ]
 
         wait_until(joined, PATIENCE_S, "the member to join")
         assert shared not in run("list")
@@ -136,7 +156,9 @@ def test_share_groups_are_none_of_its_business(run: Run, bootstrap_servers: str,
             assert shared in run(action, shared, status=1)[-1]
         assert shared in run("delete-offsets", shared, "--topic", topic, status=1)[-1]
         for action in ("--dry-run", "--execute"):
-            complaint = run("reset-offsets", shared, "--topic", topic, "--to-latest", action, status=1)[-1]
+            complaint = run(
+                "reset-offsets", shared, "--topic", topic, "--to-latest", action, status=1
+            )[-1]
             assert complaint == f"headrace consumer-groups: Group {shared} is not a consumer group."
 
 
@@ -153,8 +175,13 @@ def test_groups_of_all_types_are_listed(
     assert [busy, "Classic", "consumer"] in rows and [group, "Classic"] in rows
     assert {group, busy} <= {line.split()[0] for line in listed("list", "--consumer")}
     assert not {group, busy} & {line.split()[0] for line in listed("list", "--share")}
-    assert {"group": group, "type": "Classic", "protocol": "", "state": "Empty"} in objects(listed("list", "--json"))
-    only = [line.split()[0] for line in listed("list", "--group-type", "classic", "--protocol", "consumer")]
+    assert {"group": group, "type": "Classic", "protocol": "", "state": "Empty"} in objects(
+        listed("list", "--json")
+    )
+    only = [
+        line.split()[0]
+        for line in listed("list", "--group-type", "classic", "--protocol", "consumer")
+    ]
     assert busy in only and group not in only
 
 
@@ -162,17 +189,37 @@ def test_offsets_and_lag_are_described(run: Run, topic: str, group: str) -> None
     empty, header, row, _, said = run("describe", group)
     assert (empty, said) == ("", f"Consumer group '{group}' has no active members.")
     assert header.split() == [
-        "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
-    ]  # fmt: skip
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+    ]
     assert row.split() == [group, topic, "0", "4", "10", "6", "-", "-", "-"]
     (one,) = objects(run("--describe", "--group", group, "--json"))
-    assert (one["topic"], one["partition"], one["current_offset"], one["log_end_offset"], one["lag"]) == (
-        topic, 0, 4, 10, 6,
-    )  # fmt: skip
+    assert (
+        one["topic"],
+        one["partition"],
+        one["current_offset"],
+        one["log_end_offset"],
+        one["lag"],
+    ) == (
+        topic,
+        0,
+        4,
+        10,
+        6,
+    )
     assert run("describe", group, "--verbose")[1].split()[3] == "LEADER-EPOCH"
 
 
-def test_a_group_with_a_member_is_described(run: Run, bootstrap_servers: str, topic: str, busy: str) -> None:
+def test_a_group_with_a_member_is_described(
+    run: Run, bootstrap_servers: str, topic: str, busy: str
+) -> None:
     first, second = objects(run("describe", busy, "--json"))
     assert [(one["partition"], one["current_offset"], one["lag"]) for one in (first, second)] == [
         (0, 4, 6),
@@ -180,23 +227,50 @@ def test_a_group_with_a_member_is_described(run: Run, bootstrap_servers: str, to
     ]
     assert (first["host"], first["client_id"]) == ("/127.0.0.1", "worker-7")
     _, header, row = run("describe", busy, "--members")
-    assert header.split() == ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    assert header.split() == [
+        "GROUP",
+        "CONSUMER-ID",
+        "GROUP-INSTANCE-ID",
+        "HOST",
+        "CLIENT-ID",
+        "#PARTITIONS",
+    ]
     assert row.split()[2:] == ["seven", "/127.0.0.1", "worker-7", "2"]
-    assert run("describe", busy, "--members", "--verbose")[2].split()[6:] == ["-", f"{topic}:0,1", "-", "-"]
+    assert run("describe", busy, "--members", "--verbose")[2].split()[6:] == [
+        "-",
+        f"{topic}:0,1",
+        "-",
+        "-",
+    ]
     (member,) = objects(run("describe", busy, "--members", "--json"))
     assert (member["group_instance_id"], member["assignment"]) == ("seven", {topic: [0, 1]})
     _, header, row = run("describe", busy, "--state")
-    assert header.split() == ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
+    assert header.split() == [
+        "GROUP",
+        "COORDINATOR",
+        "(ID)",
+        "ASSIGNMENT-STRATEGY",
+        "STATE",
+        "#MEMBERS",
+    ]
     assert row.split() == [busy, bootstrap_servers, "(1)", "range", "Stable", "1"]
     (state,) = objects(run("describe", busy, "--state", "--json"))
     assert (state["state"], state["members"], state["group_epoch"]) == ("Stable", 1, None)
 
 
-def test_a_group_of_the_consumer_protocol_is_described(run: Run, topic: str, group: str, modern: str) -> None:
-    assert [one["type"] for one in objects(run("list", "--json")) if one["group"] == modern] == ["Consumer"]
+def test_a_group_of_the_consumer_protocol_is_described(
+    run: Run, topic: str, group: str, modern: str
+) -> None:
+    assert [one["type"] for one in objects(run("list", "--json")) if one["group"] == modern] == [
+        "Consumer"
+    ]
     assert [modern, "Consumer"] in [line.split() for line in run("list", "--type", "consumer")]
     (state,) = objects(run("describe", modern, "--state", "--json"))
-    assert (state["state"], state["members"], state["assignment_strategy"]) == ("Stable", 1, "uniform")
+    assert (state["state"], state["members"], state["assignment_strategy"]) == (
+        "Stable",
+        1,
+        "uniform",
+    )
     assert state["group_epoch"] == state["target_assignment_epoch"] >= 1
     (member,) = objects(run("describe", modern, "--members", "--json"))
     assert (member["assignment"], member["target_assignment"]) == ({topic: [0, 1]}, {topic: [0, 1]})
@@ -205,8 +279,12 @@ def test_a_group_of_the_consumer_protocol_is_described(run: Run, topic: str, gro
     rows = objects(run("describe", modern, group, "--json"))
     clients = [(one["partition"], one["client_id"]) for one in rows if one["group"] == modern]
     assert clients == [(0, "worker-8"), (1, "worker-8")]
-    complaint = run("reset-offsets", modern, "--topic", topic, "--to-latest", "--execute", status=1)[-1]
-    assert complaint.endswith(f"if the group '{modern}' is inactive, but the current state is Stable.")
+    complaint = run(
+        "reset-offsets", modern, "--topic", topic, "--to-latest", "--execute", status=1
+    )[-1]
+    assert complaint.endswith(
+        f"if the group '{modern}' is inactive, but the current state is Stable."
+    )
 
 
 def test_a_missing_group_fails_and_the_others_are_shown(run: Run, group: str) -> None:
@@ -219,9 +297,14 @@ def test_a_missing_group_fails_and_the_others_are_shown(run: Run, group: str) ->
     assert shown[-1].endswith(f"Group {missing} not found.")
 
 
-def test_all_groups_are_described_at_once(run: Run, bootstrap_servers: str, topic: str, group: str, busy: str) -> None:
+def test_all_groups_are_described_at_once(
+    run: Run, bootstrap_servers: str, topic: str, group: str, busy: str
+) -> None:
     many = [commit(bootstrap_servers, unique("group"), **{f"{topic}__0": n}) for n in range(3)]
-    found = {(one["group"], one["partition"]): one["lag"] for one in objects(run("describe", "--all-groups", "--json"))}
+    found = {
+        (one["group"], one["partition"]): one["lag"]
+        for one in objects(run("describe", "--all-groups", "--json"))
+    }
     expected = {group: 6, busy: 6, **{group_id: 10 - n for n, group_id in enumerate(many)}}
     assert {(group_id, 0): lag for group_id, lag in expected.items()}.items() <= found.items()
 
@@ -249,7 +332,9 @@ def test_all_ways_to_say_where_to_go(
     assert objects(run("describe", group, "--json"))[0]["current_offset"] == 4
 
 
-def test_offsets_are_shifted_within_the_log(run: Run, bootstrap_servers: str, topic: str, group: str) -> None:
+def test_offsets_are_shifted_within_the_log(
+    run: Run, bootstrap_servers: str, topic: str, group: str
+) -> None:
     def shifted(by: int) -> list[int]:
         return targets(run, group, "--all-topics", "--shift-by", str(by), "--dry-run")
 
@@ -264,12 +349,20 @@ def test_offsets_are_shifted_within_the_log(run: Run, bootstrap_servers: str, to
 
 def test_a_reset_is_done_for_one_group_or_several(run: Run, topic: str, group: str) -> None:
     new = unique("group")
-    _, header, *rows = run("reset-offsets", group, new, "--topic", topic, "--to-offset", "3", "--execute")
+    _, header, *rows = run(
+        "reset-offsets", group, new, "--topic", topic, "--to-offset", "3", "--execute"
+    )
     assert header.split() == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
     assert [row.split() for row in rows[:4]] == [
-        [group_id, topic, partition, offset] for group_id in sorted([group, new]) for partition, offset in ("03", "10")
+        [group_id, topic, partition, offset]
+        for group_id in sorted([group, new])
+        for partition, offset in ("03", "10")
     ]
-    lags = {one["group"]: one["lag"] for one in objects(run("describe", group, new, "--json")) if not one["partition"]}
+    lags = {
+        one["group"]: one["lag"]
+        for one in objects(run("describe", group, new, "--json"))
+        if not one["partition"]
+    }
     assert lags == {group: 7, new: 7}
 
 
@@ -282,12 +375,17 @@ def test_an_exported_plan_is_carried_out(
         ([group], [f"{topic},0,4"]),
         ([group, other], [f"{group},{topic},0,4", f"{other},{topic},0,9"]),
     ):
-        exported = run("reset-offsets", *groups, "--all-topics", "--to-current", "--export", "--dry-run")
+        exported = run(
+            "reset-offsets", *groups, "--all-topics", "--to-current", "--export", "--dry-run"
+        )
         assert sorted(exported) == sorted(plan)
         file.write_text("\n".join(exported) + "\n")
         run("reset-offsets", *groups, "--all-topics", "--to-earliest", "--execute")
         assert targets(run, *groups, "--from-file", str(file), "--execute") in ([4], [4, 9], [9, 4])
-        described = {one["group"]: one["current_offset"] for one in objects(run("describe", *groups, "--json"))}
+        described = {
+            one["group"]: one["current_offset"]
+            for one in objects(run("describe", *groups, "--json"))
+        }
         assert described == {group: 4, other: 9} if len(groups) == 2 else {group: 4}
     stranger = unique("group")
     assert run("reset-offsets", stranger, "--from-file", str(file), status=1)[-1].endswith(
@@ -301,77 +399,116 @@ def test_what_cannot_be_reset_is_said(run: Run, topic: str, group: str, busy: st
         (missing, f"Topic '{missing}' does not exist."),
         (f"{topic}:7,0", f'The partitions "{topic}-7" do not exist'),
     ):
-        (complaint,) = run("reset-offsets", group, "--topic", scope, "--to-latest", "--execute", status=1)
+        (complaint,) = run(
+            "reset-offsets", group, "--topic", scope, "--to-latest", "--execute", status=1
+        )
         assert complaint == f"headrace consumer-groups: {reason}"
-    lines = run("reset-offsets", busy, group, "--topic", f"{topic}:0", "--to-latest", "--execute", status=1)
+    lines = run(
+        "reset-offsets", busy, group, "--topic", f"{topic}:0", "--to-latest", "--execute", status=1
+    )
     assert [line.split() for line in lines[2:3]] == [[group, topic, "0", "10"]]
     assert lines[-1] == (
-        f"headrace consumer-groups: Assignments can only be reset if the group '{busy}' is inactive, "
+        f"headrace consumer-groups: Assignments can only be reset if the group '{busy}' is "
+        f"inactive, "
         "but the current state is Stable."
     )
 
 
 def test_without_execute_nothing_is_reset(run: Run, topic: str, group: str) -> None:
-    assert run("reset-offsets", group, "--topic", topic, "--to-latest")[-1] == "Nothing is reset without --execute."
+    assert (
+        run("reset-offsets", group, "--topic", topic, "--to-latest")[-1]
+        == "Nothing is reset without --execute."
+    )
     assert objects(run("describe", group, "--json"))[0]["current_offset"] == 4
 
 
 def test_offsets_are_deleted(run: Run, bootstrap_servers: str, topic: str, group: str) -> None:
     commit(bootstrap_servers, group, **{f"{topic}__1": 0})
-    success, empty, header, first, second = run("delete-offsets", "--group", group, "--topic", topic)
+    success, empty, header, first, second = run(
+        "delete-offsets", "--group", group, "--topic", topic
+    )
     assert (success, empty) == (f"Request succeeded for deleting offsets from group {group}.", "")
     assert header.split() == ["TOPIC", "PARTITION", "STATUS"]
-    assert [first.split(), second.split()] == [[topic, "0", "Successful"], [topic, "1", "Successful"]]
+    assert [first.split(), second.split()] == [
+        [topic, "0", "Successful"],
+        [topic, "1", "Successful"],
+    ]
     assert run("describe", group) == ["", f"Consumer group '{group}' has no active members."]
 
 
 def test_what_offsets_are_not_deleted_is_said(run: Run, topic: str, group: str, busy: str) -> None:
     missing, unknown = unique("zz"), "This server does not host this topic-partition."
-    _, _, *rows, complaint = run("delete-offsets", group, "--topic", f"{topic}:0,7", "--topic", missing, status=1)
+    _, _, *rows, complaint = run(
+        "delete-offsets", group, "--topic", f"{topic}:0,7", "--topic", missing, status=1
+    )
     assert [row.split(maxsplit=2) for row in rows] == [
-        [topic, "0", "Successful"], [topic, "7", f"Error: {unknown}"], [missing, "-", f"Error: {unknown}"],
-    ]  # fmt: skip
+        [topic, "0", "Successful"],
+        [topic, "7", f"Error: {unknown}"],
+        [missing, "-", f"Error: {unknown}"],
+    ]
     assert complaint == f"headrace consumer-groups: {topic}:7;{missing}: {unknown}"
     _, _, row, complaint = run("delete-offsets", unique("group"), "--topic", f"{topic}:0", status=1)
     assert row.split(maxsplit=2) == [topic, "0", "Error: The group id does not exist."]
     assert complaint == "headrace consumer-groups: The group id does not exist."
-    subscribed = "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it."
+    subscribed = (
+        "Deleting offsets of a topic is forbidden while the consumer group is actively "
+        "subscribed to it."
+    )
     *_, complaint = run("delete-offsets", busy, "--topic", topic, status=1)
     assert complaint == f"headrace consumer-groups: {topic}:0,1: {subscribed}"
     found = objects(run("delete-offsets", busy, "--topic", f"{topic}:1", "--json", status=1))
     assert found == [{"topic": topic, "partition": 1, "error": subscribed}]
 
 
-def test_groups_are_deleted(run: Run, bootstrap_servers: str, topic: str, group: str, busy: str) -> None:
+def test_groups_are_deleted(
+    run: Run, bootstrap_servers: str, topic: str, group: str, busy: str
+) -> None:
     missing = unique("group")
     shown = run("delete", group, missing, busy, status=1)
     assert shown[0] == f"These consumer groups were deleted successfully: '{group}'"
-    for group_id, reason in ((missing, f"Group {missing} not found"), (busy, "The group is not empty")):
+    for group_id, reason in (
+        (missing, f"Group {missing} not found"),
+        (busy, "The group is not empty"),
+    ):
         assert f"Group '{group_id}' could not be deleted: {reason}" in shown[-1]
     listed = run("list")
     assert group not in listed and busy in listed
     other = commit(bootstrap_servers, unique("group"), **{f"{topic}__0": 1})
-    assert run("delete", other) == [f"Deletion of requested consumer groups ('{other}') was successful."]
+    assert run("delete", other) == [
+        f"Deletion of requested consumer groups ('{other}') was successful."
+    ]
 
 
 @pytest.mark.java
 @pytest.mark.slow
 def test_it_prints_what_kafkas_tool_prints(
-    run: Run, bootstrap_servers: str, kafka_libs: Path, topic: str, group: str, busy: str, modern: str, tmp_path: Path
+    run: Run,
+    bootstrap_servers: str,
+    kafka_libs: Path,
+    topic: str,
+    group: str,
+    busy: str,
+    modern: str,
+    tmp_path: Path,
 ) -> None:
     def kafkas(*arguments: str) -> list[str]:
         done = subprocess.run(
             [SCRIPT, "run", CONSUMER_GROUPS, "--bootstrap-server", bootstrap_servers, *arguments],
-            capture_output=True, text=True, timeout=120, check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
             env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
-        )  # fmt: skip
+        )
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
     def compare(*arguments: str) -> None:
-        # Kafka's partitions of a reset are in no order, its warnings come with a time, its last column is
-        # padded, and long names are quoted
+        # Kafka's partitions of a reset are in no order, its warnings come with a time, its last
+        # column is padded, and long names are quoted
         def relevant(line: str) -> bool:
-            return bool(line) and not re.match(r"NOTE|\[?\S+ \S+ WARN |WARN|Warn|Nothing is reset", line)
+            return bool(line) and not re.match(
+                r"NOTE|\[?\S+ \S+ WARN |WARN|Warn|Nothing is reset", line
+            )
 
         theirs, ours = (
             sorted(line.rstrip().replace('"', "") for line in lines if relevant(line))
@@ -381,7 +518,9 @@ def test_it_prints_what_kafkas_tool_prints(
 
     reset = ["--reset-offsets", "--group", group, "--topic", topic]
     compare("--describe", "--group", group)
-    compare("--describe", "--group", group, "--group", busy, "--group", modern, "--offsets", "--verbose")
+    compare(
+        "--describe", "--group", group, "--group", busy, "--group", modern, "--offsets", "--verbose"
+    )
     compare("--describe", "--group", busy, "--members")
     compare("--describe", "--group", busy, "--members", "--verbose")
     compare("--describe", "--group", modern, "--members", "--verbose")
@@ -396,13 +535,20 @@ def test_it_prints_what_kafkas_tool_prints(
     compare("--reset-offsets", "--group", group, "--all-topics", "--shift-by", "-2", "--dry-run")
     plan = tmp_path / "plan.csv"
     plan.write_text(
-        "".join(f"{line}\n" for line in kafkas(*reset, "--to-latest", "--export", "--dry-run") if topic in line)
+        "".join(
+            f"{line}\n"
+            for line in kafkas(*reset, "--to-latest", "--export", "--dry-run")
+            if topic in line
+        )
     )
     compare("--reset-offsets", "--group", group, "--from-file", str(plan), "--execute")
     assert (
-        run("--list", "--state", "Stable", "--type")[0] == kafkas("--list", "--state", "Stable", "--type")[0].rstrip()
+        run("--list", "--state", "Stable", "--type")[0]
+        == kafkas("--list", "--state", "Stable", "--type")[0].rstrip()
     )
 
     deleted = kafkas("--delete", "--group", group)
     run(*reset, "--to-earliest", "--execute")
-    assert run("--delete", "--group", group) == [line for line in deleted if line and not line.startswith("NOTE")]
+    assert run("--delete", "--group", group) == [
+        line for line in deleted if line and not line.startswith("NOTE")
+    ]

@@ -1,4 +1,6 @@
-"""librdkafka with `group.protocol=consumer` (KIP-848), alone and beside members of the classic protocol."""
+"""librdkafka with `group.protocol=consumer` (KIP-848), alone and beside members of the classic
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Group:
             all_of_them = sorted(partition for one in owned for partition in one)
             return all_of_them == list(range(partitions)) and max(sizes) - min(sizes) <= 1
 
-        wait_until(evenly, PATIENCE_S, f"{len(self.owned())} members to share {partitions} partitions")
+        wait_until(
+            evenly, PATIENCE_S, f"{len(self.owned())} members to share {partitions} partitions"
+        )
 
 
 class Member(threading.Thread):
@@ -96,7 +100,9 @@ class Stream(threading.Thread):
 
     def run(self) -> None:
         while not self.stopped.wait(0.005):
-            self.producer.produce(self.topic, str(self.sent).encode(), partition=self.sent % self.partitions)
+            self.producer.produce(
+                self.topic, str(self.sent).encode(), partition=self.sent % self.partitions
+            )
             self.producer.poll(0)
             self.sent += 1
         self.producer.flush()
@@ -131,7 +137,9 @@ def stream(bootstrap_servers: str, topic: str) -> Iterator[Stream]:
 
 
 def everything_was_read(group: Group, stream: Stream) -> None:
-    """And again only what could not be committed: classic members lose their generation with each rebalance."""
+    """And again only what could not be committed: classic members lose their generation with each
+    rebalance.
+    """
     sent = stream.stop()
     wait_until(lambda: len(group.seen) == sent, PATIENCE_S, f"all {sent} records")
     assert sent > 100
@@ -139,7 +147,9 @@ def everything_was_read(group: Group, stream: Stream) -> None:
 
 
 @pytest.mark.slow
-def test_members_come_and_go_while_records_flow(bootstrap_servers: str, group: Group, stream: Stream) -> None:
+def test_members_come_and_go_while_records_flow(
+    bootstrap_servers: str, group: Group, stream: Stream
+) -> None:
     first = group.join(CONSUMER)
     group.share(6)
     group.join(CONSUMER)
@@ -148,14 +158,18 @@ def test_members_come_and_go_while_records_flow(bootstrap_servers: str, group: G
     group.share(6)
     first.leave()
     group.share(6)
-    admin(bootstrap_servers).create_partitions([NewPartitions(group.topic, 8)])[group.topic].result(PATIENCE_S)
+    admin(bootstrap_servers).create_partitions([NewPartitions(group.topic, 8)])[group.topic].result(
+        PATIENCE_S
+    )
     group.share(8)
     everything_was_read(group, stream)
     assert group.failures == []
 
 
 @pytest.mark.slow
-def test_a_group_is_moved_to_the_new_protocol_and_back_while_records_flow(group: Group, stream: Stream) -> None:
+def test_a_group_is_moved_to_the_new_protocol_and_back_while_records_flow(
+    group: Group, stream: Stream
+) -> None:
     before = [group.join(CLASSIC), group.join(CLASSIC)]
     group.share(6)
     after = [group.join(CONSUMER)]

@@ -1,8 +1,8 @@
 """LagConsumer.current_lag (KIP-695): what Java's consumers were seen to answer, step by step.
 
-The topic has five committed records and three of an open transaction. librdkafka does not tell the last stable offset
-of fetch responses: where Java's consumer would know it from a response that had records, it is None at first, and there
-a moment later.
+The topic has five committed records and three of an open transaction. librdkafka does not tell the
+last stable offset of fetch responses: where Java's consumer would know it from a response that had
+records, it is None at first, and there a moment later.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def test_the_table_of_observations(bootstrap_servers, topic, isolation, at_1, at
 
 
 def test_it_never_waits_for_a_broker(topic):
-    """Nobody listens there: the answer is None, and closing takes no longer than the request in the background may."""
+    """Nobody listens there: the answer is None, and closing takes no longer than the request in the
+    background may.
+    """
     partition = TopicPartition(topic, 0, 0)
     consumer = LagConsumer(conf_of("127.0.0.1:1", "read_committed", log_level=0))
     consumer.assign([partition])
@@ -106,14 +108,24 @@ def test_an_empty_fetch_proves_that_there_is_no_lag(bootstrap_servers, topic_nam
     partition = TopicPartition(topic_name, 0)
     with LagConsumer(conf_of(bootstrap_servers, "read_committed")) as consumer:
         consumer.subscribe([topic_name])
-        wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), PATIENCE_S, "an assignment")
+        wait_until(
+            lambda: consumer.poll(0.1) is None and consumer.assignment(),
+            PATIENCE_S,
+            "an assignment",
+        )
         name = (topic_name, 0)
-        wait_until(lambda: consumer.poll(0.1) is None and consumer.known_lag(name) == 0, PATIENCE_S, "a fetch")
+        wait_until(
+            lambda: consumer.poll(0.1) is None and consumer.known_lag(name) == 0,
+            PATIENCE_S,
+            "a fetch",
+        )
         assert consumer.current_lag(partition) == 0
 
 
 def test_the_end_of_an_earlier_assignment_is_forgotten(bootstrap_servers, topic):
-    """librdkafka remembers watermarks of partitions that were given away; meanwhile others have written."""
+    """librdkafka remembers watermarks of partitions that were given away; meanwhile others have
+    written.
+    """
     partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
     with LagConsumer(conf_of(bootstrap_servers, "read_uncommitted")) as consumer:
         consumer.assign([partition])
@@ -131,7 +143,9 @@ def test_the_end_of_an_earlier_assignment_is_forgotten(bootstrap_servers, topic)
 
 
 def test_the_application_may_have_the_end_of_partition_events_too(bootstrap_servers, topic):
-    with LagConsumer(conf_of(bootstrap_servers, "read_committed", **{"enable.partition.eof": True})) as consumer:
+    with LagConsumer(
+        conf_of(bootstrap_servers, "read_committed", **{"enable.partition.eof": True})
+    ) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         seen = []
         while not any(message.error() for message in seen):

@@ -1,4 +1,6 @@
-"""The dead-letter queue as clients see it: a share consumer rejects, a plain consumer reads what became of that."""
+"""The dead-letter queue as clients see it: a share consumer rejects, a plain consumer reads what
+became of that.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ def _only_where_there_is_one(target: str) -> None:
         pytest.skip("Apache Kafka has dead-letter queues from 4.4 on")
 
 
-def test_rejected_records_are_found_in_the_queue(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
-    queue = create_topic(bootstrap_servers, unique("dlq.t"), errors_deadletterqueue_group_enable="true")
+def test_rejected_records_are_found_in_the_queue(
+    bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
+    queue = create_topic(
+        bootstrap_servers, unique("dlq.t"), errors_deadletterqueue_group_enable="true"
+    )
     create_topic(bootstrap_servers, topic_name)
     share_from_earliest(bootstrap_servers, group_id)
     set_configs(
@@ -37,7 +43,13 @@ def test_rejected_records_are_found_in_the_queue(bootstrap_servers: str, topic_n
         errors_deadletterqueue_topic_name=queue,
         errors_deadletterqueue_copy_record_enable="true",
     )
-    produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(6)], compression_codec="lz4", linger_ms=50)
+    produce(
+        bootstrap_servers,
+        topic_name,
+        [f"{i}".encode() for i in range(6)],
+        compression_codec="lz4",
+        linger_ms=50,
+    )
     done: list[Message] = []
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as source:
 

@@ -28,7 +28,9 @@ def run_java(kafka_libs: Path, program: str, *args: str) -> dict[str, str]:
 def test_producer_consumer_and_admin(
     kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str, protocol: str
 ) -> None:
-    seen = run_java(kafka_libs, "ProduceConsume.java", bootstrap_servers, topic_name, group_id, protocol)
+    seen = run_java(
+        kafka_libs, "ProduceConsume.java", bootstrap_servers, topic_name, group_id, protocol
+    )
     assert seen == {
         "produced": "500",
         "consumed": "500 right true codecs {gzip=100, lz4=100, none=100, snappy=100, zstd=100}",
@@ -45,7 +47,9 @@ def test_producer_consumer_and_admin(
     }
 
 
-def test_share_consumer_and_admin(kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_share_consumer_and_admin(
+    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     seen = run_java(kafka_libs, "ShareQueue.java", bootstrap_servers, topic_name, group_id)
     assert seen == {
         "lock": "30000",

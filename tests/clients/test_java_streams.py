@@ -27,8 +27,11 @@ class App:
     def __init__(self, kafka_libs: Path, *args: str) -> None:
         self.process = subprocess.Popen(
             ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", str(PROGRAMS / "WordCount.java"), *args],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         self.output: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -72,7 +75,9 @@ def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str) -> None:
     app: App | None = None
     try:
         servers, name = server.bootstrap_servers, unique("count")
-        source, counted = (create_topic(servers, unique(kind), PARTITIONS) for kind in ("lines", "counts"))
+        source, counted = (
+            create_topic(servers, unique(kind), PARTITIONS) for kind in ("lines", "counts")
+        )
         app = App(kafka_libs, servers, source, counted, name, str(tmp_path / "state"), guarantee)
         expected: Counter[str] = Counter()
 
@@ -98,16 +103,25 @@ def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str) -> None:
         found = counts(servers, counted)
         assert {word: numbers[-1] for word, numbers in found.items()} == expected
         if guarantee == "exactly_once_v2":
-            assert all(numbers == [*range(1, expected[word] + 1)] for word, numbers in found.items())
-        repartition, changelog = (f"{name}-KSTREAM-AGGREGATE-STATE-STORE-0000000003-{kind}" for kind in
-                                  ("repartition", "changelog"))  # fmt: skip
+            assert all(
+                numbers == [*range(1, expected[word] + 1)] for word, numbers in found.items()
+            )
+        repartition, changelog = (
+            f"{name}-KSTREAM-AGGREGATE-STATE-STORE-0000000003-{kind}"
+            for kind in ("repartition", "changelog")
+        )
         assert config_of(servers, changelog, "cleanup.policy") == "compact"
         assert config_of(servers, repartition, "cleanup.policy") == "delete"
-        with consumer(servers, unique("reader")) as reader:  # what was processed is deleted by DeleteRecords
+        with consumer(
+            servers, unique("reader")
+        ) as reader:  # what was processed is deleted by DeleteRecords
 
             def purged() -> bool:
                 return all(
-                    reader.get_watermark_offsets(TopicPartition(repartition, partition), PATIENCE_S)[0] > 0
+                    reader.get_watermark_offsets(
+                        TopicPartition(repartition, partition), PATIENCE_S
+                    )[0]
+                    > 0
                     for partition in range(PARTITIONS)
                 )
 

@@ -18,7 +18,14 @@ from confluent_kafka import TopicPartition
 
 from headrace.hashing import internal_partition
 from headrace.share.records import SharePartitionKey
-from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_from_earliest, take
+from tests.clients.confluent import (
+    PATIENCE_S,
+    consumer,
+    create_topic,
+    produce,
+    share_from_earliest,
+    take,
+)
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.world import OK, World
 from tests.peer import SCRIPT
@@ -39,7 +46,9 @@ GROUPS = "org.apache.kafka.tools.GroupsCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
-SHARE_STATE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
+SHARE_STATE_FORMATTER = (
+    "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
+)
 OFFSETS_FORMATTER = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
 GROUPS_FORMATTER = "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
@@ -49,12 +58,17 @@ Tool = Callable[..., str]
 
 @pytest.fixture
 def tool(kafka_libs: Path, bootstrap_servers: str) -> Tool:
-    """Run a tool against the broker under test; returns what it printed, asserts that it succeeded."""
+    """Run a tool against the broker under test; returns what it printed, asserts that it
+    succeeded."""
 
     def run(tool_class: str, *args: str, stdin: str = "", bootstrap: bool = True) -> str:
         where = ["--bootstrap-server", bootstrap_servers] if bootstrap else []
         done = subprocess.run(
-            [SCRIPT, "run", tool_class, *where, *args], input=stdin, capture_output=True, text=True, timeout=120
+            [SCRIPT, "run", tool_class, *where, *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert "Exception" not in done.stdout, done.stdout
@@ -70,9 +84,17 @@ def rows(output: str) -> list[list[str]]:
 
 def test_topic_command(tool: Tool, topic_name: str) -> None:
     created = tool(
-        TOPICS, "--create", "--topic", topic_name, "--partitions", "3", "--replication-factor", "1",
-        "--config", "retention.ms=3600000",
-    )  # fmt: skip
+        TOPICS,
+        "--create",
+        "--topic",
+        topic_name,
+        "--partitions",
+        "3",
+        "--replication-factor",
+        "1",
+        "--config",
+        "retention.ms=3600000",
+    )
     assert f"Created topic {topic_name}." in created
     tool(TOPICS, "--alter", "--topic", topic_name, "--partitions", "4")
     described = tool(TOPICS, "--describe", "--topic", topic_name)
@@ -90,7 +112,13 @@ def test_topic_command(tool: Tool, topic_name: str) -> None:
 def test_config_command(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
     create_topic(bootstrap_servers, topic_name)
     of_topic = ["--entity-type", "topics", "--entity-name", topic_name]
-    tool(CONFIGS, *of_topic, "--alter", "--add-config", "retention.ms=1234567,cleanup.policy=[compact,delete]")
+    tool(
+        CONFIGS,
+        *of_topic,
+        "--alter",
+        "--add-config",
+        "retention.ms=1234567,cleanup.policy=[compact,delete]",
+    )
     shown = tool(CONFIGS, *of_topic, "--describe")
     assert "retention.ms=1234567 sensitive=false" in shown
     assert "cleanup.policy=compact,delete" in shown
@@ -108,42 +136,103 @@ def test_console_producer_and_consumer(tool: Tool, topic_name: str, group_id: st
     tool(TOPICS, "--create", "--topic", topic_name)
     tool(CONSOLE_PRODUCER, "--topic", topic_name, stdin="one\ntwo\nthree\n")
     tool(
-        CONSOLE_PRODUCER, "--topic", topic_name, "--reader-property", "parse.key=true",
-        "--reader-property", "key.separator=:", "--compression-codec", "zstd", stdin="k:four\n",
-    )  # fmt: skip
+        CONSOLE_PRODUCER,
+        "--topic",
+        topic_name,
+        "--reader-property",
+        "parse.key=true",
+        "--reader-property",
+        "key.separator=:",
+        "--compression-codec",
+        "zstd",
+        stdin="k:four\n",
+    )
     first = tool(
-        CONSOLE_CONSUMER, "--topic", topic_name, "--group", group_id, "--from-beginning", "--max-messages", "4",
-        "--formatter-property", "print.key=true", "--formatter-property", "print.offset=true",
-        "--timeout-ms", "60000",
-    )  # fmt: skip
+        CONSOLE_CONSUMER,
+        "--topic",
+        topic_name,
+        "--group",
+        group_id,
+        "--from-beginning",
+        "--max-messages",
+        "4",
+        "--formatter-property",
+        "print.key=true",
+        "--formatter-property",
+        "print.offset=true",
+        "--timeout-ms",
+        "60000",
+    )
     assert first.splitlines() == [
-        "Offset:0\tnull\tone", "Offset:1\tnull\ttwo", "Offset:2\tnull\tthree", "Offset:3\tk\tfour",
-    ]  # fmt: skip
+        "Offset:0\tnull\tone",
+        "Offset:1\tnull\ttwo",
+        "Offset:2\tnull\tthree",
+        "Offset:3\tk\tfour",
+    ]
     tool(CONSOLE_PRODUCER, "--topic", topic_name, stdin="five\n")
     rest = tool(
-        CONSOLE_CONSUMER, "--topic", topic_name, "--group", group_id, "--max-messages", "1", "--timeout-ms", "60000"
+        CONSOLE_CONSUMER,
+        "--topic",
+        topic_name,
+        "--group",
+        group_id,
+        "--max-messages",
+        "1",
+        "--timeout-ms",
+        "60000",
     )
     assert rest.splitlines() == ["five"]
 
 
-def test_console_share_consumer(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_console_share_consumer(
+    tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [b"one", b"two", b"three"])
-    shown = ["--formatter-property", "print.offset=true", "--formatter-property", "print.delivery=true"]
-    wanted = ["--topic", topic_name, "--group", group_id, "--max-messages", "3", "--timeout-ms", "60000"]
+    shown = [
+        "--formatter-property",
+        "print.offset=true",
+        "--formatter-property",
+        "print.delivery=true",
+    ]
+    wanted = [
+        "--topic",
+        topic_name,
+        "--group",
+        group_id,
+        "--max-messages",
+        "3",
+        "--timeout-ms",
+        "60000",
+    ]
     released = tool(CONSOLE_SHARE_CONSUMER, *wanted, *shown, "--release")
     values = ["one", "two", "three"]
-    assert released.splitlines() == [f"Offset:{i}\tDelivery:1\t{value}" for i, value in enumerate(values)]
+    assert released.splitlines() == [
+        f"Offset:{i}\tDelivery:1\t{value}" for i, value in enumerate(values)
+    ]
     accepted = tool(CONSOLE_SHARE_CONSUMER, *wanted, *shown)
-    assert accepted.splitlines() == [f"Offset:{i}\tDelivery:2\t{value}" for i, value in enumerate(values)]
+    assert accepted.splitlines() == [
+        f"Offset:{i}\tDelivery:2\t{value}" for i, value in enumerate(values)
+    ]
 
 
-def test_share_group_command(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_share_group_command(
+    tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(10)])
-    consume = ["--topic", topic_name, "--group", group_id, "--max-messages", "10", "--timeout-ms", "60000"]
+    consume = [
+        "--topic",
+        topic_name,
+        "--group",
+        group_id,
+        "--max-messages",
+        "10",
+        "--timeout-ms",
+        "60000",
+    ]
     assert len(tool(CONSOLE_SHARE_CONSUMER, *consume).splitlines()) == 10
     produce(bootstrap_servers, topic_name, [b"10", b"11"])
 
@@ -155,11 +244,15 @@ def test_share_group_command(tool: Tool, bootstrap_servers: str, topic_name: str
     assert row[4] == "2"
     state = rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--state"))
     assert state[-1] == [group_id, bootstrap_servers, "(1)", "Empty", "0"]
-    assert rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--members")) == []  # it says so on stderr
+    assert (
+        rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--members")) == []
+    )  # it says so on stderr
     assert [group_id, "Share", "share"] in rows(tool(GROUPS, "--list"))
 
 
-def test_consumer_group_command(tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str) -> None:
+def test_consumer_group_command(
+    tool: Tool, bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(10)])
     with consumer(bootstrap_servers, group_id, client_id="worker-7") as source:
@@ -172,9 +265,19 @@ def test_consumer_group_command(tool: Tool, bootstrap_servers: str, topic_name: 
     described = rows(tool(CONSUMER_GROUPS, "--describe", "--group", group_id))
     assert described[-1] == [group_id, topic_name, "0", "4", "10", "6", "-", "-", "-"]
     state = rows(tool(CONSUMER_GROUPS, "--describe", "--group", group_id, "--state"))
-    assert state[-1][:4] == [group_id, bootstrap_servers, "(1)", "range"] or state[-1][-2:] == ["Empty", "0"]
+    assert state[-1][:4] == [group_id, bootstrap_servers, "(1)", "range"] or state[-1][-2:] == [
+        "Empty",
+        "0",
+    ]
     reset = tool(
-        CONSUMER_GROUPS, "--reset-offsets", "--group", group_id, "--topic", topic_name, "--to-earliest", "--execute"
+        CONSUMER_GROUPS,
+        "--reset-offsets",
+        "--group",
+        group_id,
+        "--topic",
+        topic_name,
+        "--to-earliest",
+        "--execute",
     )
     assert rows(reset)[-1] == [group_id, topic_name, "0", "0"]
     deleted = tool(CONSUMER_GROUPS, "--delete", "--group", group_id)
@@ -182,12 +285,20 @@ def test_consumer_group_command(tool: Tool, bootstrap_servers: str, topic_name: 
     assert group_id not in tool(CONSUMER_GROUPS, "--list").split()
 
 
-def test_offsets_and_deleted_records(tool: Tool, bootstrap_servers: str, topic_name: str, tmp_path: Path) -> None:
+def test_offsets_and_deleted_records(
+    tool: Tool, bootstrap_servers: str, topic_name: str, tmp_path: Path
+) -> None:
     create_topic(bootstrap_servers, topic_name, partitions=2)
     produce(bootstrap_servers, topic_name, [b"x"] * 10, partition=0)
-    assert tool(OFFSETS, "--topic", topic_name).split() == [f"{topic_name}:0:10", f"{topic_name}:1:0"]
+    assert tool(OFFSETS, "--topic", topic_name).split() == [
+        f"{topic_name}:0:10",
+        f"{topic_name}:1:0",
+    ]
     order = tmp_path / "delete.json"
-    order.write_text(f'{{"partitions": [{{"topic": "{topic_name}", "partition": 0, "offset": 4}}], "version": 1}}')
+    order.write_text(
+        f'{{"partitions": [{{"topic": "{topic_name}", "partition": 0, "offset": 4}}], '
+        f'"version": 1}}'
+    )
     assert "low_watermark: 4" in tool(DELETE_RECORDS, "--offset-json-file", str(order))
     earliest = tool(OFFSETS, "--topic", topic_name, "--time", "earliest").split()
     assert earliest == [f"{topic_name}:0:4", f"{topic_name}:1:0"]
@@ -205,25 +316,38 @@ def test_segments_are_read_by_the_dump_tool(
     if target != "headrace":
         pytest.skip("looks into headrace's own data directory")
     data_dir: Path = request.getfixturevalue("headrace_server").data_dir
-    topic = create_topic(bootstrap_servers, unique("topic"), segment_bytes="1048576", index_interval_bytes="4096")
+    topic = create_topic(
+        bootstrap_servers, unique("topic"), segment_bytes="1048576", index_interval_bytes="4096"
+    )
     rng = random.Random(1)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         produce(
-            bootstrap_servers, topic, [rng.randbytes(400).hex().encode() for _ in range(1000)],
-            compression_type=codec, enable_idempotence=True, batch_size=50_000,
-        )  # fmt: skip
+            bootstrap_servers,
+            topic,
+            [rng.randbytes(400).hex().encode() for _ in range(1000)],
+            compression_type=codec,
+            enable_idempotence=True,
+            batch_size=50_000,
+        )
     segments = sorted((data_dir / f"{topic}-0").glob("*.log"))
     assert len(segments) >= 2
-    dumped = tool(DUMP_LOG, "--files", ",".join(map(str, segments)), "--print-data-log", bootstrap=False)
+    dumped = tool(
+        DUMP_LOG, "--files", ",".join(map(str, segments)), "--print-data-log", bootstrap=False
+    )
     assert "isvalid: false" not in dumped
     assert len(re.findall(r"^\| offset: ", dumped, re.MULTILINE)) == 5000
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         assert f"compresscodec: {codec}" in dumped
-    indexes = wait_until(lambda: sorted((data_dir / f"{topic}-0").glob("*index")), PATIENCE_S, "indexes")
+    indexes = wait_until(
+        lambda: sorted((data_dir / f"{topic}-0").glob("*index")), PATIENCE_S, "indexes"
+    )
     checked = tool(
-        DUMP_LOG, "--files", ",".join(str(i) for i in indexes if i.stat().st_size), "--index-sanity-check",
+        DUMP_LOG,
+        "--files",
+        ",".join(str(i) for i in indexes if i.stat().st_size),
+        "--index-sanity-check",
         bootstrap=False,
-    )  # fmt: skip
+    )
     assert "Found" not in checked, checked
 
 
@@ -238,23 +362,47 @@ def json_values(text: str) -> list[dict[str, Any]]:
 
 
 def test_share_state_is_read_by_kafkas_tools(
-    tool: Tool, request: pytest.FixtureRequest, target: str, bootstrap_servers: str, topic_name: str, group_id: str
+    tool: Tool,
+    request: pytest.FixtureRequest,
+    target: str,
+    bootstrap_servers: str,
+    topic_name: str,
+    group_id: str,
 ) -> None:
     with Client(bootstrap_servers) as client:
         desk = Desk(client, client.create_topic(topic_name, 1), group_id)
-        wait_until(lambda: desk.initialize(1, 3) == DONE, PATIENCE_S, "the share coordinator to know the topic")
+        wait_until(
+            lambda: desk.initialize(1, 3) == DONE,
+            PATIENCE_S,
+            "the share coordinator to know the topic",
+        )
         assert desk.write((3, 4, 2, 1), (6, 6, 0, 1), start=3, complete=2) == DONE
         assert desk.read(4) == (1, 3, [(3, 4, 2, 1), (6, 6, 0, 1)])
         assert desk.write((7, 7, 4, 5), version=0) == DONE
         assert desk.delete() == DONE
     key = SharePartitionKey(group_id, desk.topic_id, 0)
-    partition = internal_partition(str(key), int(COMMON_CONFIGS["share.coordinator.state.topic.num.partitions"]))
+    partition = internal_partition(
+        str(key), int(COMMON_CONFIGS["share.coordinator.state.topic.num.partitions"])
+    )
     with consumer(bootstrap_servers, unique("group")) as source:
-        _, end = source.get_watermark_offsets(TopicPartition("__share_group_state", partition), timeout=PATIENCE_S)
+        _, end = source.get_watermark_offsets(
+            TopicPartition("__share_group_state", partition), timeout=PATIENCE_S
+        )
     printed = tool(
-        CONSOLE_CONSUMER, "--topic", "__share_group_state", "--partition", str(partition), "--offset", str(end - 5),
-        "--max-messages", "5", "--formatter", SHARE_STATE_FORMATTER, "--timeout-ms", "60000",
-    )  # fmt: skip
+        CONSOLE_CONSUMER,
+        "--topic",
+        "__share_group_state",
+        "--partition",
+        str(partition),
+        "--offset",
+        str(end - 5),
+        "--max-messages",
+        "5",
+        "--formatter",
+        SHARE_STATE_FORMATTER,
+        "--timeout-ms",
+        "60000",
+    )
     records = json_values(printed)
     topic_id = str(key).split(":")[1]
     assert {json.dumps(one["key"]["data"]) for one in records} == {
@@ -267,9 +415,13 @@ def test_share_state_is_read_by_kafkas_tools(
     times = {name: snapshot["data"].pop(name) for name in ("createTimestamp", "writeTimestamp")}
     assert times["createTimestamp"] == times["writeTimestamp"] > 1_700_000_000_000
     assert snapshot["data"] == {
-        "snapshotEpoch": 0, "stateEpoch": 1, "leaderEpoch": 0, "startOffset": 3, "deliveryCompleteCount": 0,
+        "snapshotEpoch": 0,
+        "stateEpoch": 1,
+        "leaderEpoch": 0,
+        "startOffset": 3,
+        "deliveryCompleteCount": 0,
         "stateBatches": [],
-    }  # fmt: skip
+    }
     batches = [
         {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
         for first, last, state, count in ((3, 4, 2, 1), (6, 6, 0, 1), (7, 7, 4, 5))
@@ -282,7 +434,9 @@ def test_share_state_is_read_by_kafkas_tools(
     ]
     if target != "headrace":
         return
-    directory = request.getfixturevalue("headrace_server").data_dir / f"__share_group_state-{partition}"
+    directory = (
+        request.getfixturevalue("headrace_server").data_dir / f"__share_group_state-{partition}"
+    )
     (segment,) = directory.glob("*.log")
     dumped = tool(DUMP_LOG, "--files", str(segment), "--share-group-state-decoder", bootstrap=False)
     lines = [line for line in dumped.splitlines() if f'"{group_id}"' in line]
@@ -290,7 +444,9 @@ def test_share_state_is_read_by_kafkas_tools(
     assert '"startOffset":3,"deliveryCompleteCount":2' in lines[1]
 
 
-def test_groups_and_offsets_are_read_by_kafkas_formatters(tool: Tool, bootstrap_servers: str, target: str) -> None:
+def test_groups_and_offsets_are_read_by_kafkas_formatters(
+    tool: Tool, bootstrap_servers: str, target: str
+) -> None:
     world = World(bootstrap_servers, target)
     topic, group = world.topic(partitions=2), ClassicGroup(world)
     member = group.join(subscription(topic.name), instance_id="one")
@@ -303,16 +459,32 @@ def test_groups_and_offsets_are_read_by_kafkas_formatters(tool: Tool, bootstrap_
     def printed(formatter: str) -> list[dict[str, Any]]:
         """The records of this group."""
         with consumer(bootstrap_servers, unique("group")) as source:
-            _, end = source.get_watermark_offsets(TopicPartition("__consumer_offsets", partition), timeout=PATIENCE_S)
+            _, end = source.get_watermark_offsets(
+                TopicPartition("__consumer_offsets", partition), timeout=PATIENCE_S
+            )
         text = tool(
-            CONSOLE_CONSUMER, "--topic", "__consumer_offsets", "--partition", str(partition), "--offset", str(end - 3),
-            "--max-messages", "3", "--formatter", formatter, "--timeout-ms", "60000",
-        )  # fmt: skip
+            CONSOLE_CONSUMER,
+            "--topic",
+            "__consumer_offsets",
+            "--partition",
+            str(partition),
+            "--offset",
+            str(end - 3),
+            "--max-messages",
+            "3",
+            "--formatter",
+            formatter,
+            "--timeout-ms",
+            "60000",
+        )
         return [one for one in json_values(text) if one["key"]["data"]["group"] == group.id]
 
     in_0, in_1 = printed(OFFSETS_FORMATTER)
     world.close()
-    assert in_0["key"] == {"type": 1, "data": {"group": group.id, "topic": topic.name, "partition": 0}}
+    assert in_0["key"] == {
+        "type": 1,
+        "data": {"group": group.id, "topic": topic.name, "partition": 0},
+    }
     assert in_0["value"]["version"] == 4
     assert in_0["value"]["data"].pop("commitTimestamp") > 1_700_000_000_000
     assert in_0["value"]["data"].pop("topicId", None)
@@ -328,7 +500,10 @@ def test_groups_and_offsets_are_read_by_kafkas_formatters(tool: Tool, bootstrap_
     assert generation.pop("currentStateTimestamp") > 1_700_000_000_000
     (described,) = generation.pop("members")
     assert generation == {
-        "protocolType": "consumer", "generation": 1, "protocol": "protocol-0", "leader": member.id,
-    }  # fmt: skip
+        "protocolType": "consumer",
+        "generation": 1,
+        "protocol": "protocol-0",
+        "leader": member.id,
+    }
     assert (described["memberId"], described["groupInstanceId"]) == (member.id, "one")
     assert (described["sessionTimeout"], described["rebalanceTimeout"]) == (10_000, 30_000)

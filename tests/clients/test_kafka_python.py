@@ -54,12 +54,24 @@ def take(source: KafkaConsumer, count: int) -> list[ConsumerRecord]:
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_records_come_back(bootstrap_servers: str, topic: str, codec: str | None, idempotent: bool) -> None:
+def test_records_come_back(
+    bootstrap_servers: str, topic: str, codec: str | None, idempotent: bool
+) -> None:
     producer = KafkaProducer(
-        bootstrap_servers=bootstrap_servers, compression_type=codec, enable_idempotence=idempotent, linger_ms=5
+        bootstrap_servers=bootstrap_servers,
+        compression_type=codec,
+        enable_idempotence=idempotent,
+        linger_ms=5,
     )
     futures = [
-        producer.send(topic, f"value {i}".encode() * 10, b"k", [("h", b"1")], partition=0, timestamp_ms=1000 + i)
+        producer.send(
+            topic,
+            f"value {i}".encode() * 10,
+            b"k",
+            [("h", b"1")],
+            partition=0,
+            timestamp_ms=1000 + i,
+        )
         for i in range(100)
     ]
     assert [f.get(timeout=PATIENCE_S).offset for f in futures] == list(range(100))
@@ -73,7 +85,9 @@ def test_records_come_back(bootstrap_servers: str, topic: str, codec: str | None
     assert [r.timestamp for r in records] == list(range(1000, 1100))
 
 
-def test_a_group_consumes_commits_and_goes_on(bootstrap_servers: str, topic: str, group_id: str) -> None:
+def test_a_group_consumes_commits_and_goes_on(
+    bootstrap_servers: str, topic: str, group_id: str
+) -> None:
     with_keys = KafkaProducer(bootstrap_servers=bootstrap_servers)
     for i in range(20):
         with_keys.send(topic, f"{i}".encode(), partition=i % 2)
@@ -101,7 +115,9 @@ def test_positions_and_times(bootstrap_servers: str, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
     base_ms = 1_700_000_000_000
     for i in range(10):
-        producer.send(topic, f"{i}".encode(), partition=0, timestamp_ms=base_ms + 1000 * i).get(PATIENCE_S)
+        producer.send(topic, f"{i}".encode(), partition=0, timestamp_ms=base_ms + 1000 * i).get(
+            PATIENCE_S
+        )
     producer.close()
     here, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     source = consumer(bootstrap_servers, None)
@@ -134,7 +150,9 @@ class Member(threading.Thread):
         self.source.close()
 
 
-def test_two_members_share_the_partitions(bootstrap_servers: str, topic: str, group_id: str) -> None:
+def test_two_members_share_the_partitions(
+    bootstrap_servers: str, topic: str, group_id: str
+) -> None:
     first, second = (Member(bootstrap_servers, group_id, topic) for _ in range(2))
     first.start()
     wait_until(lambda: first.owned == {0, 1}, PATIENCE_S, "the first member to own everything")
@@ -151,7 +169,9 @@ def test_two_members_share_the_partitions(bootstrap_servers: str, topic: str, gr
     first.join(PATIENCE_S)
 
 
-def test_administration(bootstrap_servers: str, admin: KafkaAdminClient, topic: str, group_id: str) -> None:
+def test_administration(
+    bootstrap_servers: str, admin: KafkaAdminClient, topic: str, group_id: str
+) -> None:
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
     assert topic in admin.list_topics()
@@ -161,7 +181,9 @@ def test_administration(bootstrap_servers: str, admin: KafkaAdminClient, topic: 
 
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"retention.ms": "123456"})
     admin.alter_configs([resource])
-    assert "123456" in str(admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)]))
+    assert "123456" in str(
+        admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    )
 
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
     for _ in range(5):
@@ -174,7 +196,9 @@ def test_administration(bootstrap_servers: str, admin: KafkaAdminClient, topic: 
     source.commit()
     assert group_id in str(admin.list_groups())
     assert group_id in str(admin.describe_groups([group_id]))
-    assert "NonEmptyGroup" in _outcome(lambda: admin.delete_groups([group_id])) or pytest.fail("a busy group went")
+    assert "NonEmptyGroup" in _outcome(lambda: admin.delete_groups([group_id])) or pytest.fail(
+        "a busy group went"
+    )
     source.close()
     offsets = admin.list_group_offsets({group_id: None})[group_id]
     assert offsets[TopicPartition(topic, 0)].offset == 5
@@ -190,7 +214,8 @@ def test_administration(bootstrap_servers: str, admin: KafkaAdminClient, topic: 
 
 
 def _outcome(call: object) -> str:
-    """What a call returned or raised, in words: kafka-python does the one or the other by version."""
+    """What a call returned or raised, in words: kafka-python does the one or the other by
+    version."""
     try:
         return repr(call())  # type: ignore[operator]
     except NonEmptyGroupError as error:
@@ -205,8 +230,12 @@ def test_a_topic_is_created_when_first_used(bootstrap_servers: str) -> None:
 
 
 def test_transactions(bootstrap_servers: str, topic: str, group_id: str) -> None:
-    """Copied in two transactions, one of which is aborted: a reader of committed records sees the other."""
-    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=unique("transactions"))
+    """Copied in two transactions, one of which is aborted: a reader of committed records sees the
+    other.
+    """
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap_servers, transactional_id=unique("transactions")
+    )
     producer.init_transactions()
     where = TopicPartition(topic, 0)
     reader = consumer(bootstrap_servers, group_id, isolation_level="read_committed")
@@ -228,7 +257,10 @@ def test_transactions(bootstrap_servers: str, topic: str, group_id: str) -> None
     reader.close()
     zombie, producer = (
         producer,
-        KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=producer.config["transactional_id"]),
+        KafkaProducer(
+            bootstrap_servers=bootstrap_servers,
+            transactional_id=producer.config["transactional_id"],
+        ),
     )
     producer.init_transactions()
     zombie.begin_transaction()

@@ -35,19 +35,32 @@ def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def team(bootstrap_servers: str) -> str:
-    """The prefix of two groups, TEAM-a and TEAM-b, that lag by 5 and 0 in a topic TEAM of two partitions."""
+    """The prefix of two groups, TEAM-a and TEAM-b, that lag by 5 and 0 in a topic TEAM of two
+    partitions.
+    """
     prefix = create_topic(bootstrap_servers, unique("team"), partitions=2)
     produce(bootstrap_servers, prefix, [b"x"] * 5, partition=0)
     for name, offset in (("a", 0), ("b", 5)):
         partitions = [TopicPartition(prefix, 0, offset), TopicPartition(prefix, 1, 0)]
         asked = ConsumerGroupTopicPartitions(f"{prefix}-{name}", partitions)
-        admin(bootstrap_servers).alter_consumer_group_offsets([asked])[f"{prefix}-{name}"].result(PATIENCE_S)
+        admin(bootstrap_servers).alter_consumer_group_offsets([asked])[f"{prefix}-{name}"].result(
+            PATIENCE_S
+        )
     return prefix
 
 
 def test_a_line_per_group_and_topic_and_totals(run: Run, team: str) -> None:
     header, first, second, total = run("--groups-pattern", f"{team}-.*")
-    assert header.split() == ["GROUP", "TYPE", "STATE", "TOPIC", "PARTITIONS", "MEMBERS", "LAG", "TIME-LAG"]
+    assert header.split() == [
+        "GROUP",
+        "TYPE",
+        "STATE",
+        "TOPIC",
+        "PARTITIONS",
+        "MEMBERS",
+        "LAG",
+        "TIME-LAG",
+    ]
     assert first.split()[:-1] == [f"{team}-a", "classic", "Empty", team, "2", "0", "5"]
     assert second.split() == [f"{team}-b", "classic", "Empty", team, "2", "0", "0", "0.0s"]
     assert total.split()[:2] == ["2", "groups"] and total.split()[-2] == "5"
@@ -58,14 +71,22 @@ def test_a_line_per_partition(run: Run, team: str) -> None:
     assert [row.split()[:8] for row in rows] == [
         [f"{team}-{name}", "classic", team, number, position, end, lag, "-"]
         for name, number, position, end, lag in (
-            ("a", "0", "0", "5", "5"), ("a", "1", "0", "0", "0"), ("b", "0", "5", "5", "0"), ("b", "1", "0", "0", "0"),
+            ("a", "0", "0", "5", "5"),
+            ("a", "1", "0", "0", "0"),
+            ("b", "0", "5", "5", "0"),
+            ("b", "1", "0", "0", "0"),
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_json_has_all_that_is_known(run: Run, team: str) -> None:
     (row,) = json.loads("\n".join(run(f"{team}-a", "--topic", team, "--json")))[:1]
-    assert (row["committed_offset"], row["end_offset"], row["lag"], row["group_type"]) == (0, 5, 5, "classic")
+    assert (row["committed_offset"], row["end_offset"], row["lag"], row["group_type"]) == (
+        0,
+        5,
+        5,
+        "classic",
+    )
     assert 0 <= row["time_lag_ms"] < 600_000 and row["member_id"] is None
     assert run(f"{team}-a", "--type", "share", "--json", status=1)[0] == "[]"
 
@@ -97,7 +118,10 @@ def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
     ("arguments", "complaint"),
     [
         (("--type", "queue"), "Invalid types list 'queue'"),
-        (("g", "--groups-pattern", "x"), "say which groups by name or with --groups-pattern, not both"),
+        (
+            ("g", "--groups-pattern", "x"),
+            "say which groups by name or with --groups-pattern, not both",
+        ),
         (("--topics-pattern", "("), "--topics-pattern is not a regular expression"),
         (("--watch", "0"), "'0' is not a number of seconds above 0"),
     ],
@@ -108,7 +132,9 @@ def test_bad_usage(run: Run, arguments: tuple[str, ...], complaint: str) -> None
 
 
 def test_watching_goes_on_until_it_is_interrupted(bootstrap_servers: str, team: str) -> None:
-    watching = start("lag", "show", f"{team}-a", "--watch", "0.1", "--bootstrap-server", bootstrap_servers)
+    watching = start(
+        "lag", "show", f"{team}-a", "--watch", "0.1", "--bootstrap-server", bootstrap_servers
+    )
     assert watching.stdout is not None
     shown = b""
     while shown.count(b"GROUP ") < 3:
@@ -121,4 +147,12 @@ def test_watching_goes_on_until_it_is_interrupted(bootstrap_servers: str, team: 
 
 def test_durations() -> None:
     given = (None, 0, 3_249, 59_999, 310_000, 7_380_000, 360_000_000)
-    assert [duration(ms) for ms in given] == [None, "0.0s", "3.2s", "60.0s", "5m 10s", "2h 03m", "4d 04h"]
+    assert [duration(ms) for ms in given] == [
+        None,
+        "0.0s",
+        "3.2s",
+        "60.0s",
+        "5m 10s",
+        "2h 03m",
+        "4d 04h",
+    ]

@@ -27,7 +27,14 @@ from headrace.client import (
 from headrace.client.lag_rows import LagQuery, LagRow
 from headrace.client.lag_snapshot import lag_snapshot, wanted_groups
 from headrace.errors import ErrorCode
-from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_from_earliest, take
+from tests.clients.confluent import (
+    PATIENCE_S,
+    consumer,
+    create_topic,
+    produce,
+    share_from_earliest,
+    take,
+)
 from tests.support import unique, wait_until
 
 HOUR_MS = 3_600_000
@@ -43,9 +50,15 @@ class Lags:
         self.now_ms = 0
 
     def __call__(
-        self, *groups: str, between: Callable[[], object] = lambda: None, many: bool = False, **query: Any
+        self,
+        *groups: str,
+        between: Callable[[], object] = lambda: None,
+        many: bool = False,
+        **query: Any,
     ) -> dict[tuple[str, str | None, int | None], LagRow]:
-        """The rows of these groups, by group, topic and partition; `between` runs when they have been listed."""
+        """The rows of these groups, by group, topic and partition; `between` runs when they have
+        been listed.
+        """
 
         async def take_one() -> list[LagRow]:
             cluster = Cluster(self.bootstrap_servers)
@@ -67,11 +80,15 @@ class Lags:
         assert len(found) == len(rows) or many, "a row for each group and partition"
         return found
 
-    def commit(self, group_id: str, topic: str, offsets: Mapping[int, int], metadata: str = "") -> None:
+    def commit(
+        self, group_id: str, topic: str, offsets: Mapping[int, int], metadata: str = ""
+    ) -> None:
         """Commit for a group without members."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
-        partitions = [TopicPartition(topic, number, offset, metadata) for number, offset in offsets.items()]
+        partitions = [
+            TopicPartition(topic, number, offset, metadata) for number, offset in offsets.items()
+        ]
         asked = ConsumerGroupTopicPartitions(group_id, partitions)
         answer = self.admin.alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S)
         assert not any(one.error for one in answer.topic_partitions)
@@ -96,7 +113,9 @@ def fill(bootstrap_servers: str, topic: str, hours_ago: Sequence[int], **configs
     """A record of partition 0 for each age."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, **configs})
     for hours in hours_ago:
-        producer.produce(topic, b"x" * 50, partition=0, timestamp=int(time.time() * 1000) - hours * HOUR_MS)
+        producer.produce(
+            topic, b"x" * 50, partition=0, timestamp=int(time.time() * 1000) - hours * HOUR_MS
+        )
     assert producer.flush(PATIENCE_S) == 0
 
 
@@ -105,10 +124,15 @@ def hours(row: LagRow) -> int:
     return round(row.time_lag_ms / HOUR_MS)
 
 
-def tool(bootstrap_servers: str, capsys: pytest.CaptureFixture[str], command: str, group_id: str) -> Any:
+def tool(
+    bootstrap_servers: str, capsys: pytest.CaptureFixture[str], command: str, group_id: str
+) -> Any:
     """What `headrace COMMAND describe` says of a group."""
     capsys.readouterr()
-    assert main([command, "describe", group_id, "--json", "--bootstrap-server", bootstrap_servers]) == 0
+    assert (
+        main([command, "describe", group_id, "--json", "--bootstrap-server", bootstrap_servers])
+        == 0
+    )
     return json.loads(capsys.readouterr().out)
 
 
@@ -119,21 +143,50 @@ def test_a_group_that_only_commits(lags: Lags, topic: str, group_id: str) -> Non
     row = rows[group_id, topic, 0]
     assert row.cluster and row.snapshot_time_ms == lags.now_ms
     assert row._replace(cluster=None, snapshot_time_ms=0, time_lag_ms=None) == LagRow(
-        None, group_id, "classic", "Empty", topic, 0, None, None, None, None, 4, 10, 10, None, 6, None, None,
-        "noted", 0,
-    )  # fmt: skip
+        None,
+        group_id,
+        "classic",
+        "Empty",
+        topic,
+        0,
+        None,
+        None,
+        None,
+        None,
+        4,
+        10,
+        10,
+        None,
+        6,
+        None,
+        None,
+        "noted",
+        0,
+    )
     assert hours(row) == 6
     caught_up = rows[group_id, topic, 1]
-    assert (caught_up.committed_offset, caught_up.end_offset, caught_up.lag, caught_up.time_lag_ms) == (0, 0, 0, 0)
+    assert (
+        caught_up.committed_offset,
+        caught_up.end_offset,
+        caught_up.lag,
+        caught_up.time_lag_ms,
+    ) == (0, 0, 0, 0)
     assert lags.warnings == []
     assert lags(group_id, time_lag=False)[group_id, topic, 0].time_lag_ms is None
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_members_and_their_partitions_as_the_tool_shows_them(
-    bootstrap_servers: str, lags: Lags, topic: str, group_id: str, protocol: str, capsys: pytest.CaptureFixture[str]
+    bootstrap_servers: str,
+    lags: Lags,
+    topic: str,
+    group_id: str,
+    protocol: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with consumer(bootstrap_servers, group_id, client_id="worker-7", group_protocol=protocol) as source:
+    with consumer(
+        bootstrap_servers, group_id, client_id="worker-7", group_protocol=protocol
+    ) as source:
         source.subscribe([topic])
         source.commit(message=take(source, 4)[-1], asynchronous=False)
         wait_until(lambda: len(source.assignment()) == 2, PATIENCE_S, "an assignment")
@@ -146,10 +199,21 @@ def test_members_and_their_partitions_as_the_tool_shows_them(
     begun, without_commit = rows[group_id, topic, 0], rows[group_id, topic, 1]
     assert {one.group_type for one in rows.values()} == {protocol}
     assert (begun.committed_offset, begun.lag, begun.leader_epoch, hours(begun)) == (4, 6, 0, 6)
-    assert (without_commit.committed_offset, without_commit.lag, without_commit.time_lag_ms) == (None, None, None)
+    assert (without_commit.committed_offset, without_commit.lag, without_commit.time_lag_ms) == (
+        None,
+        None,
+        None,
+    )
     assert without_commit.end_offset == 0 and without_commit.client_id == "worker-7"
     assert [
-        (one["topic"], one["partition"], one["current_offset"], one["log_end_offset"], one["lag"], one["consumer_id"])
+        (
+            one["topic"],
+            one["partition"],
+            one["current_offset"],
+            one["log_end_offset"],
+            one["lag"],
+            one["consumer_id"],
+        )
         for one in sorted(told, key=lambda one: one["partition"])
     ] == [
         (one.topic, one.partition, one.committed_offset, one.end_offset, one.lag, one.member_id)
@@ -171,12 +235,18 @@ def test_a_member_without_a_partition_and_a_group_without_anything(
             def settled() -> dict[Any, LagRow] | None:
                 one.poll(0.05), other.poll(0.05)
                 rows = lags(group_id, many=True)
-                return rows if {row.group_state for row in rows.values()} == {"Stable"} and len(rows) == 2 else None
+                return (
+                    rows
+                    if {row.group_state for row in rows.values()} == {"Stable"} and len(rows) == 2
+                    else None
+                )
 
             rows = wait_until(settled, PATIENCE_S, "two members, one with a partition")
         assert {row.client_id for row in rows.values()} == {"first", "second"}
         assert {key[1:] for key in rows} == {(name, 0), (None, None)}
-        assert {row.group_id for row in lags(group_id, topics=(name,)).values() if row.topic is None} == set()
+        assert {
+            row.group_id for row in lags(group_id, topics=(name,)).values() if row.topic is None
+        } == set()
     (left,) = lags(group_id).values()
     assert (left.topic, left.partition, left.member_id, left.lag) == (None, None, None, None)
     assert left.group_state == "Empty"
@@ -184,23 +254,41 @@ def test_a_member_without_a_partition_and_a_group_without_anything(
 
 
 def test_a_share_group_with_accepted_rejected_and_released_records(
-    bootstrap_servers: str, lags: Lags, topic: str, group_id: str, capsys: pytest.CaptureFixture[str]
+    bootstrap_servers: str,
+    lags: Lags,
+    topic: str,
+    group_id: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     share_from_earliest(bootstrap_servers, group_id)
 
     async def work() -> dict[tuple[str, str | None, int | None], LagRow]:
-        async with ShareConsumer(bootstrap_servers, group_id, [topic], client_id="packer") as source:
+        async with ShareConsumer(
+            bootstrap_servers, group_id, [topic], client_id="packer"
+        ) as source:
             assert await source.wait_for_assignment(int(PATIENCE_S * 1000))
             held = 0
             while held < 10:
-                held += sum(one.count for one in (await source.acquire(max_records=10, max_wait_ms=500)).ranges)
-            for first, last, kind in ((6, 6, "REJECT"), (0, 3, "ACCEPT"), (8, 9, "ACCEPT"), (4, 4, "RELEASE")):
-                await source.acknowledge([Acknowledgement(topic, 0, first, last, AcknowledgeType[kind])])
+                held += sum(
+                    one.count
+                    for one in (await source.acquire(max_records=10, max_wait_ms=500)).ranges
+                )
+            for first, last, kind in (
+                (6, 6, "REJECT"),
+                (0, 3, "ACCEPT"),
+                (8, 9, "ACCEPT"),
+                (4, 4, "RELEASE"),
+            ):
+                await source.acknowledge(
+                    [Acknowledgement(topic, 0, first, last, AcknowledgeType[kind])]
+                )
             return await asyncio.to_thread(lags, group_id)
 
     rows = asyncio.run(work())
     row, untouched = rows[group_id, topic, 0], rows[group_id, topic, 1]
-    told = {one["partition"]: one for one in tool(bootstrap_servers, capsys, "share-groups", group_id)}
+    told = {
+        one["partition"]: one for one in tool(bootstrap_servers, capsys, "share-groups", group_id)
+    }
     assert (row.group_type, row.group_state, row.client_id) == ("share", "Stable", "packer")
     assert (row.lag, row.end_offset, row.committed_offset) == (3, 10, None)
     assert (row.start_offset, row.lag) == (told[0]["start_offset"], told[0]["lag"])
@@ -210,7 +298,9 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
     assert untouched.end_offset == 0
 
 
-def test_a_share_group_whose_offsets_were_set(bootstrap_servers: str, lags: Lags, topic: str, group_id: str) -> None:
+def test_a_share_group_whose_offsets_were_set(
+    bootstrap_servers: str, lags: Lags, topic: str, group_id: str
+) -> None:
     starts = [TopicPartition(topic, 0, 7), TopicPartition(topic, 1, 3)]
     for future in lags.admin.alter_share_group_offsets(group_id, starts).values():
         future.result(PATIENCE_S)
@@ -221,7 +311,9 @@ def test_a_share_group_whose_offsets_were_set(bootstrap_servers: str, lags: Lags
     assert (beyond.start_offset, beyond.lag, beyond.end_offset) == (3, 0, 0)
 
 
-def test_nobody_is_ahead_of_the_end_while_all_go_on(bootstrap_servers: str, lags: Lags, group_id: str) -> None:
+def test_nobody_is_ahead_of_the_end_while_all_go_on(
+    bootstrap_servers: str, lags: Lags, group_id: str
+) -> None:
     name = create_topic(bootstrap_servers, unique("topic"))
     stop = threading.Event()
 
@@ -246,12 +338,18 @@ def test_nobody_is_ahead_of_the_end_while_all_go_on(bootstrap_servers: str, lags
         thread.join()
     assert rows[-1].end_offset != rows[0].end_offset
     for row in rows:
-        assert row.committed_offset is not None and row.end_offset is not None and row.last_stable_offset is not None
+        assert (
+            row.committed_offset is not None
+            and row.end_offset is not None
+            and row.last_stable_offset is not None
+        )
         assert row.committed_offset <= row.last_stable_offset <= row.end_offset
         assert row.lag == row.end_offset - row.committed_offset
 
 
-def test_the_numbers_of_a_share_group_agree_while_it_works(bootstrap_servers: str, lags: Lags, group_id: str) -> None:
+def test_the_numbers_of_a_share_group_agree_while_it_works(
+    bootstrap_servers: str, lags: Lags, group_id: str
+) -> None:
     name = create_topic(bootstrap_servers, unique("topic"))
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, name, [b"x"] * 300)
@@ -279,7 +377,11 @@ def test_the_numbers_of_a_share_group_agree_while_it_works(bootstrap_servers: st
     assert len(rows) >= 2 and (rows[-1].lag, rows[-1].time_lag_ms) == (0, 0)
     for row in rows:
         if row.start_offset is not None:
-            assert row.end_offset == 300 and row.delivery_complete_count is not None and row.lag is not None
+            assert (
+                row.end_offset == 300
+                and row.delivery_complete_count is not None
+                and row.lag is not None
+            )
             assert row.lag == 300 - row.start_offset - row.delivery_complete_count >= 0
     told = [row.lag for row in rows if row.lag is not None]
     assert told == sorted(told, reverse=True)
@@ -297,7 +399,12 @@ def test_an_open_transaction_holds_back_the_lag_of_readers_of_committed_records(
     assert producer.flush(PATIENCE_S) == 0
     committed = lags(group_id, read_committed=True)[group_id, topic, 0]
     uncommitted = lags(group_id)[group_id, topic, 0]
-    assert (committed.lag, committed.end_offset, committed.last_stable_offset, hours(committed)) == (2, 15, 10, 2)
+    assert (
+        committed.lag,
+        committed.end_offset,
+        committed.last_stable_offset,
+        hours(committed),
+    ) == (2, 15, 10, 2)
     assert (uncommitted.lag, hours(uncommitted)) == (7, 2)
 
     lags.commit(group_id, topic, {0: 12})  # by one who reads all
@@ -306,7 +413,11 @@ def test_an_open_transaction_holds_back_the_lag_of_readers_of_committed_records(
     producer.abort_transaction(PATIENCE_S)
     fill(bootstrap_servers, topic, [0])
     committed = wait_until(
-        lambda: (row := lags(group_id, read_committed=True)[group_id, topic, 0]).last_stable_offset == 17 and row,
+        lambda: (
+            (row := lags(group_id, read_committed=True)[group_id, topic, 0]).last_stable_offset
+            == 17
+            and row
+        ),
         PATIENCE_S,
         "the end of the transaction",
     )
@@ -320,7 +431,9 @@ def test_time_lag_in_the_middle_of_batches_of_any_codec(
     bootstrap_servers: str, lags: Lags, group_id: str, codec: str
 ) -> None:
     name = create_topic(bootstrap_servers, unique("topic"))
-    fill(bootstrap_servers, name, range(300, 0, -1), **{"compression.type": codec, "linger.ms": 200})
+    fill(
+        bootstrap_servers, name, range(300, 0, -1), **{"compression.type": codec, "linger.ms": 200}
+    )
     others = [unique("group") for _ in range(3)]
     for group, offset in zip([group_id, *others], (0, 123, 123, 299), strict=True):
         lags.commit(group, name, {0: offset})
@@ -336,21 +449,31 @@ def test_time_lag_by_the_brokers_clock(bootstrap_servers: str, lags: Lags, group
     assert row.lag == 5 and row.time_lag_ms is not None and row.time_lag_ms < HOUR_MS
 
 
-def test_records_that_were_deleted_are_not_waited_for(lags: Lags, topic: str, group_id: str) -> None:
+def test_records_that_were_deleted_are_not_waited_for(
+    lags: Lags, topic: str, group_id: str
+) -> None:
     lags.commit(group_id, topic, {0: 2})
-    lags.admin.delete_records([TopicPartition(topic, 0, 7)])[TopicPartition(topic, 0)].result(PATIENCE_S)
+    lags.admin.delete_records([TopicPartition(topic, 0, 7)])[TopicPartition(topic, 0)].result(
+        PATIENCE_S
+    )
     row = lags(group_id)[group_id, topic, 0]
     assert (row.lag, hours(row)) == (8, 3)
 
 
-def test_a_topic_that_was_deleted(bootstrap_servers: str, lags: Lags, topic: str, group_id: str) -> None:
+def test_a_topic_that_was_deleted(
+    bootstrap_servers: str, lags: Lags, topic: str, group_id: str
+) -> None:
     lags.commit(group_id, topic, {0: 2})
     with consumer(bootstrap_servers, group_id) as source:
         source.subscribe([topic])
         take(source, 1)
         wait_until(lambda: len(source.assignment()) == 2, PATIENCE_S, "an assignment")
         lags.admin.delete_topics([topic])[topic].result(PATIENCE_S)
-        wait_until(lambda: topic not in lags.admin.list_topics(timeout=PATIENCE_S).topics, PATIENCE_S, "the deletion")
+        wait_until(
+            lambda: topic not in lags.admin.list_topics(timeout=PATIENCE_S).topics,
+            PATIENCE_S,
+            "the deletion",
+        )
         rows = lags(group_id)
         assert {row.end_offset for row in rows.values()} == {None}
         assert {row.lag for row in rows.values()} == {None}
@@ -368,11 +491,21 @@ def test_which_groups_and_topics(bootstrap_servers: str, lags: Lags, topic: str)
     def seen(**query: Any) -> set[tuple[str | None, ...]]:
         return {(group.removeprefix(prefix), name) for group, name, _ in lags(**query)}
 
-    assert seen(groups_pattern=pattern) == {("-a", topic), ("-a", second), ("-b", topic), ("-b", second)}
+    assert seen(groups_pattern=pattern) == {
+        ("-a", topic),
+        ("-a", second),
+        ("-b", topic),
+        ("-b", second),
+    }
     assert seen(groups_pattern=f"{prefix}-a", topics=(second,)) == {("-a", second)}
-    assert seen(groups_pattern=pattern, topics_pattern=f"{second[:-1]}.") == {("-a", second), ("-b", second)}
+    assert seen(groups_pattern=pattern, topics_pattern=f"{second[:-1]}.") == {
+        ("-a", second),
+        ("-b", second),
+    }
     assert seen(groups_pattern=pattern, group_types=("share",)) == set()
-    assert {f"{prefix}-a", f"{prefix}-b"} <= {group for group, _, _ in lags(group_types=("classic",))}
+    assert {f"{prefix}-a", f"{prefix}-b"} <= {
+        group for group, _, _ in lags(group_types=("classic",))
+    }
 
 
 def test_groups_that_vanish_or_are_forbidden_leave_the_others_alone(
@@ -408,18 +541,24 @@ def test_a_partition_without_a_leader_and_a_broker_that_is_away(
     async def half_blind(self: Cluster, *arguments: Any) -> Any:
         found = await metadata(self, *arguments)
         return {
-            name: TopicMetadata(one.name, one.topic_id, {0: 4711, 1: -1}) if isinstance(one, TopicMetadata) else one
+            name: TopicMetadata(one.name, one.topic_id, {0: 4711, 1: -1})
+            if isinstance(one, TopicMetadata)
+            else one
             for name, one in found.items()
         }
 
     monkeypatch.setattr(Cluster, "metadata", half_blind)
     rows = lags(group_id)
     assert {row.committed_offset for row in rows.values()} == {0, 1}
-    assert {(row.end_offset, row.lag, row.time_lag_ms) for row in rows.values()} == {(None, None, None)}
+    assert {(row.end_offset, row.lag, row.time_lag_ms) for row in rows.values()} == {
+        (None, None, None)
+    }
     assert lags.warnings == ["broker 4711 is not known (any more)"]
 
 
-def test_many_groups_cost_few_requests(lags: Lags, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_groups_cost_few_requests(
+    lags: Lags, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     groups = [unique("group") for _ in range(40)]
     for number, group in enumerate(groups):
         lags.commit(group, topic, {0: number % 10, 1: 0})
@@ -432,11 +571,18 @@ def test_many_groups_cost_few_requests(lags: Lags, topic: str, group_id: str, mo
 
     monkeypatch.setattr(Connection, "request", counted)
     rows = lags(*groups)
-    assert [hours(rows[group, topic, 0]) for group in groups] == [10 - number % 10 for number in range(40)]
+    assert [hours(rows[group, topic, 0]) for group in groups] == [
+        10 - number % 10 for number in range(40)
+    ]
     monkeypatch.undo()
     assert sorted(one for one in sent if one not in ("ApiVersions", "Metadata")) == [
-        "DescribeGroups", "Fetch", "ListGroups", "ListOffsets", "ListOffsets", "OffsetFetch",
-    ]  # fmt: skip
+        "DescribeGroups",
+        "Fetch",
+        "ListGroups",
+        "ListOffsets",
+        "ListOffsets",
+        "OffsetFetch",
+    ]
 
 
 def test_a_cluster_that_is_not_there() -> None:

@@ -1,4 +1,6 @@
-"""OrderedConsumer: several topics in the order of their timestamps, by the rule of max.task.idle.ms (KIP-695)."""
+"""OrderedConsumer: several topics in the order of their timestamps, by the rule of max.task.idle.ms
+(KIP-695).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def topics(bootstrap_servers: str) -> list[str]:
 
 @pytest.fixture
 def conf(bootstrap_servers: str) -> dict[str, object]:
-    return {"bootstrap.servers": bootstrap_servers, "session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "session.timeout.ms": 10_000,
+        "heartbeat.interval.ms": 500,
+    }
 
 
 def what(record) -> tuple[str, int, int]:
@@ -60,11 +66,15 @@ def take(consumer: OrderedConsumer, count: int) -> list[tuple[str, int, int]]:
 
 def nothing(consumer: OrderedConsumer, seconds: float = 0.7) -> bool:
     """That no record comes, though the consumer is listening: it has its tasks, and waits."""
-    wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), PATIENCE_S, "an assignment")
+    wait_until(
+        lambda: consumer.poll(0.1) is not None or consumer.assignment(), PATIENCE_S, "an assignment"
+    )
     return consumer.poll(seconds) is None
 
 
-def expected_order(topics: Sequence[str], partition: int, logs: Sequence[Sequence[int]]) -> list[tuple[str, int, int]]:
+def expected_order(
+    topics: Sequence[str], partition: int, logs: Sequence[Sequence[int]]
+) -> list[tuple[str, int, int]]:
     return [(topics[index], partition, offset) for index, offset in brute_force(logs)]
 
 
@@ -89,21 +99,30 @@ def test_the_order_is_that_of_brute_force(bootstrap_servers, conf, group_id):
     chance = random.Random(SEED)
     for _ in range(3):
         partitions = chance.randrange(1, 4)
-        names = [create_topic(bootstrap_servers, unique("in"), partitions) for _ in range(chance.randrange(1, 4))]
+        names = [
+            create_topic(bootstrap_servers, unique("in"), partitions)
+            for _ in range(chance.randrange(1, 4))
+        ]
         logs = {(name, index): random_log(chance) for name in names for index in range(partitions)}
         for (name, index), log in logs.items():
             write(bootstrap_servers, name, index, log)
         group, total, taken = unique(group_id), sum(map(len, logs.values())), []
         buffered = chance.choice([1, 10, 10_000])
         while len(taken) < total:
-            with OrderedConsumer(names, group, conf=conf, max_buffered_records=buffered) as consumer:
+            with OrderedConsumer(
+                names, group, conf=conf, max_buffered_records=buffered
+            ) as consumer:
                 taken += take(consumer, min(total - len(taken), chance.randrange(1, 400)))
         found = by_partition(taken)
         for index in range(partitions):
-            assert found.get(index, []) == expected_order(names, index, [logs[name, index] for name in names])
+            assert found.get(index, []) == expected_order(
+                names, index, [logs[name, index] for name in names]
+            )
 
 
-def test_idle_0_takes_what_the_broker_has_and_waits_for_nothing_else(bootstrap_servers, conf, topics, group_id):
+def test_idle_0_takes_what_the_broker_has_and_waits_for_nothing_else(
+    bootstrap_servers, conf, topics, group_id
+):
     left, right = topics
     write(bootstrap_servers, left, 0, [10, 30])
     with OrderedConsumer(topics, group_id, conf=conf) as consumer:
@@ -113,13 +132,19 @@ def test_idle_0_takes_what_the_broker_has_and_waits_for_nothing_else(bootstrap_s
         write(bootstrap_servers, right, 0, [20])
         assert take(consumer, 1) == [(right, 0, 0)]
         metrics = consumer.metrics()[0]
-        assert (metrics.late_records_total, metrics.record_lateness_max_ms, metrics.stream_time_ms) == (1, 10, 30)
+        assert (
+            metrics.late_records_total,
+            metrics.record_lateness_max_ms,
+            metrics.stream_time_ms,
+        ) == (1, 10, 30)
         assert metrics.record_lateness_avg_ms == pytest.approx(10 / 3)
         assert consumer.poll(0.2) is None
         assert consumer.metrics()[0].time_current_idling_started_ms is not None
 
 
-def test_idle_waits_for_producers_no_longer_than_its_time(bootstrap_servers, conf, topics, group_id):
+def test_idle_waits_for_producers_no_longer_than_its_time(
+    bootstrap_servers, conf, topics, group_id
+):
     left, right = topics
     write(bootstrap_servers, left, 0, [10, 30])
     with OrderedConsumer(topics, group_id, max_task_idle_ms=3_600_000, conf=conf) as consumer:
@@ -144,7 +169,8 @@ def test_idling_disabled_gives_what_is_at_hand(bootstrap_servers, conf, topics, 
 
 
 def test_caught_up_is_known_after_a_restart_too(bootstrap_servers, conf, topics, group_id):
-    """Nothing can be fetched of one input, and that is all there is to prove that it is at its end."""
+    """Nothing can be fetched of one input, and that is all there is to prove that it is at its
+    end."""
     left, right = topics
     write(bootstrap_servers, right, 0, [5, 6])
     write(bootstrap_servers, left, 0, [1])
@@ -156,13 +182,17 @@ def test_caught_up_is_known_after_a_restart_too(bootstrap_servers, conf, topics,
 
 
 def transactional(bootstrap_servers: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("tx"), "linger.ms": 1})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": unique("tx"), "linger.ms": 1}
+    )
     producer.init_transactions(PATIENCE_S)
     return producer
 
 
 def test_read_committed_waits_behind_no_open_transaction(bootstrap_servers, conf, topics, group_id):
-    """An open transaction is not to be read: caught up. An aborted one neither; a committed one has its records."""
+    """An open transaction is not to be read: caught up. An aborted one neither; a committed one has
+    its records.
+    """
     left, right = topics
     aborted, open_one = transactional(bootstrap_servers), transactional(bootstrap_servers)
     for producer, timestamp in ((aborted, 11), (open_one, 12)):
@@ -171,7 +201,9 @@ def test_read_committed_waits_behind_no_open_transaction(bootstrap_servers, conf
         assert producer.flush(PATIENCE_S) == 0
     aborted.abort_transaction(PATIENCE_S)
     write(bootstrap_servers, left, 0, [20, 30])
-    with OrderedConsumer(topics, group_id, conf={**conf, "isolation.level": "read_committed"}) as consumer:
+    with OrderedConsumer(
+        topics, group_id, conf={**conf, "isolation.level": "read_committed"}
+    ) as consumer:
         assert take(consumer, 2) == [(left, 0, 0), (left, 0, 1)]
         assert consumer.metrics()[0].enforced_processing_total == 2
         write(bootstrap_servers, left, 0, [40])
@@ -181,11 +213,15 @@ def test_read_committed_waits_behind_no_open_transaction(bootstrap_servers, conf
         # Markers count as read: the group has no lag left.
         consumer.commit()
         wait_until(
-            lambda: consumer.poll(0.05) is None and consumer.current_lag(TopicPartition(right, 0)) == 0,
+            lambda: (
+                consumer.poll(0.05) is None and consumer.current_lag(TopicPartition(right, 0)) == 0
+            ),
             PATIENCE_S,
             "the end",
         )
-    with OrderedConsumer(topics, group_id, conf={**conf, "isolation.level": "read_uncommitted"}) as consumer:
+    with OrderedConsumer(
+        topics, group_id, conf={**conf, "isolation.level": "read_uncommitted"}
+    ) as consumer:
         assert nothing(consumer)
         committed = consumer._consumer.committed([TopicPartition(right, 0)], timeout=PATIENCE_S)
         assert [p.offset for p in committed] == [4]
@@ -208,7 +244,9 @@ def test_what_is_buffered_is_not_committed(bootstrap_servers, conf, topics, grou
 
 
 @pytest.mark.parametrize("bad", [1, 2])
-def test_the_record_in_hand_when_work_fails_comes_again(bootstrap_servers, conf, topics, group_id, bad):
+def test_the_record_in_hand_when_work_fails_comes_again(
+    bootstrap_servers, conf, topics, group_id, bad
+):
     write(bootstrap_servers, topics[0], 0, [1, 2, 3])
 
     def work() -> None:
@@ -278,14 +316,18 @@ def test_members_share_the_tasks_and_lose_nothing(bootstrap_servers, conf, group
     with Member(names, group_id, {**conf, **protocol}) as first:
         wait_until(lambda: all_read(first), PATIENCE_S, "the first member to read all")
         with Member(names, group_id, {**conf, **protocol}) as second:
-            wait_until(lambda: len(first.tasks) == len(second.tasks) == 2, PATIENCE_S, "two tasks for each")
+            wait_until(
+                lambda: len(first.tasks) == len(second.tasks) == 2, PATIENCE_S, "two tasks for each"
+            )
             assert first.tasks | second.tasks == {0, 1, 2, 3}
             write_round(1)
             wait_until(lambda: all_read(first, second), PATIENCE_S, "both to read the rest")
         wait_until(lambda: len(first.tasks) == 4, PATIENCE_S, "the first to have all tasks again")
         write_round(2)
         wait_until(lambda: all_read(first, second), PATIENCE_S, "the first to read the rest")
-    assert not [r for r, times in Counter(first.taken + second.taken).items() if times > 1], "read twice"
+    assert not [r for r, times in Counter(first.taken + second.taken).items() if times > 1], (
+        "read twice"
+    )
     assert {r[1] for r in second.taken} == {1, 0} or {r[1] for r in second.taken} == {2, 3}
     for member in (first, second):
         for name, index in itertools.product(names, range(4)):
@@ -309,27 +351,38 @@ def test_a_task_goes_over_with_all_that_was_processed(bootstrap_servers, conf, g
                 taken.append(what(record))
             wait_until(lambda: len(taken) + len(second.taken) >= 30_000, PATIENCE_S, "all records")
     assert second.taken
-    assert Counter(taken + second.taken) == Counter(itertools.product(names[:1], range(2), range(15_000)))
+    assert Counter(taken + second.taken) == Counter(
+        itertools.product(names[:1], range(2), range(15_000))
+    )
 
 
-def test_buffers_are_bounded_and_nothing_is_lost_by_pausing(bootstrap_servers, conf, topics, group_id):
+def test_buffers_are_bounded_and_nothing_is_lost_by_pausing(
+    bootstrap_servers, conf, topics, group_id
+):
     left, right = topics
     write(bootstrap_servers, left, 0, range(1, 5_001))
     write(bootstrap_servers, right, 0, range(1, 5_001, 500))
     with OrderedConsumer(topics, group_id, conf=conf, max_buffered_records=100) as consumer:
-        assert take(consumer, 5_010) == expected_order(topics, 0, [range(1, 5_001), range(1, 5_001, 500)])
+        assert take(consumer, 5_010) == expected_order(
+            topics, 0, [range(1, 5_001), range(1, 5_001, 500)]
+        )
 
 
 def test_topics_that_do_not_fit_together(bootstrap_servers, conf, topics, group_id):
     wide = create_topic(bootstrap_servers, unique("wide"), 3)
-    with pytest.raises(InvalidTopics, match=rf"not co-partitioned: of partitions, '{topics[0]}' has 1, '{wide}' has 3"):
+    with pytest.raises(
+        InvalidTopics,
+        match=rf"not co-partitioned: of partitions, '{topics[0]}' has 1, '{wide}' has 3",
+    ):
         OrderedConsumer([topics[0], wide], group_id, conf=conf)
 
 
 def test_a_missing_topic_is_an_error_and_is_not_created(bootstrap_servers, conf, topics, group_id):
     missing = unique("missing")
     for _ in range(2):
-        with pytest.raises(InvalidTopics, match=f"topic '{missing}' cannot be read: .*[Uu]nknown topic"):
+        with pytest.raises(
+            InvalidTopics, match=f"topic '{missing}' cannot be read: .*[Uu]nknown topic"
+        ):
             OrderedConsumer([topics[0], missing], group_id, conf=conf)
 
 
@@ -338,7 +391,9 @@ def test_members_with_other_topics_do_not_fit_in(bootstrap_servers, conf, group_
     with Member(names[:1], group_id, conf) as other:
         wait_until(lambda: len(other.tasks) == 2, PATIENCE_S, "the other member's tasks")
         with (
-            pytest.raises(InvalidTopics, match=r"was not given .* all members must subscribe to exactly"),
+            pytest.raises(
+                InvalidTopics, match=r"was not given .* all members must subscribe to exactly"
+            ),
             OrderedConsumer(names, group_id, conf=conf) as consumer,
         ):
             consumer.poll(PATIENCE_S)
@@ -352,12 +407,22 @@ def test_members_with_other_topics_do_not_fit_in(bootstrap_servers, conf, group_
         ({"topics": ["a", "a"]}, "different names"),
         ({"topics": []}, "one or more"),
         ({"max_buffered_records": 0}, "max_buffered_records is 0"),
-        ({"conf": {"partition.assignment.strategy": "roundrobin"}}, "is 'roundrobin': it must be 'range'"),
+        (
+            {"conf": {"partition.assignment.strategy": "roundrobin"}},
+            "is 'roundrobin': it must be 'range'",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, says):
     with pytest.raises(ValueError, match=says):
-        OrderedConsumer(**{"topics": ["a"], "group_id": "g", "conf": {"bootstrap.servers": "127.0.0.1:1"}, **arguments})
+        OrderedConsumer(
+            **{
+                "topics": ["a"],
+                "group_id": "g",
+                "conf": {"bootstrap.servers": "127.0.0.1:1"},
+                **arguments,
+            }
+        )
 
 
 def test_a_broker_that_is_not_there(monkeypatch):
@@ -377,7 +442,9 @@ def test_ctrl_c_ends_it_while_it_waits(bootstrap_servers, topics, group_id):
             "    for record in consumer: pass",
         )
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"waiting\n"
         process.send_signal(signal.SIGINT)
@@ -389,7 +456,9 @@ def test_ctrl_c_ends_it_while_it_waits(bootstrap_servers, topics, group_id):
 
 def test_current_lag_of_what_is_not_assigned(conf, topics, group_id):
     with OrderedConsumer(topics, group_id, conf=conf) as consumer:
-        with pytest.raises(KafkaException, match=f"No current assignment for partition {topics[0]}-7"):
+        with pytest.raises(
+            KafkaException, match=f"No current assignment for partition {topics[0]}-7"
+        ):
             consumer.current_lag(TopicPartition(topics[0], 7))
         assert consumer.poll(0) is None
     with pytest.raises(RuntimeError, match="closed"):
@@ -399,8 +468,12 @@ def test_current_lag_of_what_is_not_assigned(conf, topics, group_id):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_compacted_inputs_are_read_to_their_ends(bootstrap_servers, conf, group_id, isolation_level):
-    """Offsets are missing, batches are empty, and the last offsets of one input are aborted records and markers."""
+def test_compacted_inputs_are_read_to_their_ends(
+    bootstrap_servers, conf, group_id, isolation_level
+):
+    """Offsets are missing, batches are empty, and the last offsets of one input are aborted records
+    and markers.
+    """
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     inputs = [CompactedTopic(bootstrap_servers, unique("compacted"), chance) for _ in range(2)]
@@ -422,10 +495,20 @@ def test_compacted_inputs_are_read_to_their_ends(bootstrap_servers, conf, group_
             offsets = [offset for topic, _, offset in taken if topic == name]
             assert offsets[: len(left)] == [offset for offset, _, _ in left]
         at_end = lambda: [consumer.current_lag(TopicPartition(name, 0)) for name in names] == [0, 0]  # noqa: E731
-        wait_until(lambda: consumer.poll(0.05) is None and at_end(), PATIENCE_S, "both inputs to be caught up")
+        wait_until(
+            lambda: consumer.poll(0.05) is None and at_end(),
+            PATIENCE_S,
+            "both inputs to be caught up",
+        )
         inputs[0]._send(inputs[0].producers[0], 1)
-        assert take(consumer, 1)[0][0] == names[0], "the other input is caught up: nothing holds this record"
+        assert take(consumer, 1)[0][0] == names[0], (
+            "the other input is caught up: nothing holds this record"
+        )
         consumer.commit()
     with OrderedConsumer(names, group_id, conf=conf) as consumer:
         assert nothing(consumer)
-        wait_until(lambda: consumer.poll(0.05) is None and at_end(), PATIENCE_S, "no lag is left for the group")
+        wait_until(
+            lambda: consumer.poll(0.05) is None and at_end(),
+            PATIENCE_S,
+            "no lag is left for the group",
+        )

@@ -1,4 +1,6 @@
-"""OrderedConsumer when topics or records go, or change, beneath it: it goes on, or says what is wrong on each call."""
+"""OrderedConsumer when topics or records go, or change, beneath it: it goes on, or says what is
+wrong on each call.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,22 @@ class Inputs:
 
     def __init__(self, bootstrap_servers: str, partitions: int = 1) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.names = [create_topic(bootstrap_servers, unique(name), partitions) for name in ("left", "right")]
-        self.conf = {"bootstrap.servers": bootstrap_servers, "topic.metadata.refresh.interval.ms": 200, "log_level": 2}
+        self.names = [
+            create_topic(bootstrap_servers, unique(name), partitions) for name in ("left", "right")
+        ]
+        self.conf = {
+            "bootstrap.servers": bootstrap_servers,
+            "topic.metadata.refresh.interval.ms": 200,
+            "log_level": 2,
+        }
 
     def write(self, topic: int, timestamps: list[int]) -> None:
         write(self.bootstrap_servers, self.names[topic], 0, timestamps)
 
     def drop(self, topic: int) -> None:
-        admin(self.bootstrap_servers).delete_topics([self.names[topic]])[self.names[topic]].result(PATIENCE_S)
+        admin(self.bootstrap_servers).delete_topics([self.names[topic]])[self.names[topic]].result(
+            PATIENCE_S
+        )
 
     def drop_records(self, topic: int, before: int) -> None:
         place = TopicPartition(self.names[topic], 0, before)
@@ -44,13 +54,18 @@ class Inputs:
         wait_until(created, PATIENCE_S, "the topic to be made again")
 
     def commit(self, group_id: str, *offsets: int) -> None:
-        places = [TopicPartition(name, 0, offset) for name, offset in zip(self.names, offsets, strict=True)]
+        places = [
+            TopicPartition(name, 0, offset)
+            for name, offset in zip(self.names, offsets, strict=True)
+        ]
         with consumer(self.bootstrap_servers, group_id) as anyone:
             anyone.commit(offsets=places, asynchronous=False)
 
     def committed(self, group_id: str) -> list[int]:
         with consumer(self.bootstrap_servers, group_id) as anyone:
-            found = anyone.committed([TopicPartition(name, 0) for name in self.names], timeout=PATIENCE_S)
+            found = anyone.committed(
+                [TopicPartition(name, 0) for name in self.names], timeout=PATIENCE_S
+            )
         return [place.offset for place in found]
 
 
@@ -72,7 +87,9 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_topic_is_deleted(inputs: Inputs, group_id: str, protocol: dict[str, str]) -> None:
-    """The other topic alone would be another order: nothing of it is taken from then on, silently least of all."""
+    """The other topic alone would be another order: nothing of it is taken from then on, silently
+    least of all.
+    """
     inputs.write(0, [10, 30])
     inputs.write(1, [20])
     with OrderedConsumer(inputs.names, group_id, conf={**inputs.conf, **protocol}) as source:
@@ -83,11 +100,19 @@ def test_a_topic_is_deleted(inputs: Inputs, group_id: str, protocol: dict[str, s
     assert inputs.committed(group_id)[0] == 2
 
 
-def test_one_topic_gets_more_partitions(inputs: Inputs, group_id: str, protocol: dict[str, str]) -> None:
+def test_one_topic_gets_more_partitions(
+    inputs: Inputs, group_id: str, protocol: dict[str, str]
+) -> None:
     left, right = inputs.names
     with OrderedConsumer(inputs.names, group_id, conf={**inputs.conf, **protocol}) as source:
-        wait_until(lambda: source.poll(0.1) is None and len(source.assignment()) == 2, PATIENCE_S, "an assignment")
-        for widened in admin(inputs.bootstrap_servers).create_partitions([NewPartitions(right, 2)]).values():
+        wait_until(
+            lambda: source.poll(0.1) is None and len(source.assignment()) == 2,
+            PATIENCE_S,
+            "an assignment",
+        )
+        for widened in (
+            admin(inputs.bootstrap_servers).create_partitions([NewPartitions(right, 2)]).values()
+        ):
             widened.result(PATIENCE_S)
         says = f"not co-partitioned: of partitions, '{left}' has 1, '{right}' has 2"
         fails_each_time(source, InvalidTopics, says)
@@ -115,13 +140,22 @@ def test_records_go_beneath_its_position(inputs: Inputs, group_id: str) -> None:
 
 
 @pytest.mark.parametrize("position", [1, 1000])
-def test_an_offset_out_of_range_without_a_reset(inputs: Inputs, group_id: str, position: int) -> None:
-    """It says so on each call, because the partition would be waited for without an end; nothing is committed."""
+def test_an_offset_out_of_range_without_a_reset(
+    inputs: Inputs, group_id: str, position: int
+) -> None:
+    """It says so on each call, because the partition would be waited for without an end; nothing is
+    committed.
+    """
     inputs.write(0, [10, 20, 30, 40])
     inputs.write(1, [15, 35])
     inputs.commit(group_id, position, 0)
     inputs.drop_records(0, 3)
-    with OrderedConsumer(inputs.names, group_id, conf={**inputs.conf, "auto.offset.reset": "error"}) as source:
-        says = f"{inputs.names[0]}-0 cannot be read from its position: .*reset the group's offsets, or set auto.offset"
+    with OrderedConsumer(
+        inputs.names, group_id, conf={**inputs.conf, "auto.offset.reset": "error"}
+    ) as source:
+        says = (
+            f"{inputs.names[0]}-0 cannot be read from its position: .*reset the group's "
+            f"offsets, or set auto.offset"
+        )
         fails_each_time(source, KafkaException, says)
     assert inputs.committed(group_id) == [position, 0]

@@ -41,9 +41,11 @@ class Member(threading.Thread):
 class KafkaPython(Member):
     def run(self) -> None:
         source = KafkaConsumer(
-            bootstrap_servers=self.where, group_id=self.group_id, heartbeat_interval_ms=300,
+            bootstrap_servers=self.where,
+            group_id=self.group_id,
+            heartbeat_interval_ms=300,
             partition_assignment_strategy=[RoundRobinPartitionAssignor],
-        )  # fmt: skip
+        )
         source.subscribe([self.topic])
         while not self._leave.is_set():
             source.poll(timeout_ms=100)
@@ -57,7 +59,10 @@ class AioKafka(Member):
 
     async def _work(self) -> None:
         source = AIOKafkaConsumer(
-            self.topic, bootstrap_servers=self.where, group_id=self.group_id, heartbeat_interval_ms=300
+            self.topic,
+            bootstrap_servers=self.where,
+            group_id=self.group_id,
+            heartbeat_interval_ms=300,
         )
         async with source:
             while not self._leave.is_set():
@@ -91,7 +96,16 @@ class Java(Member):
 
     def run(self) -> None:
         program = str(PROGRAMS / "GroupMember.java")
-        command = ["java", "-Xmx128m", "-cp", f"{self.libs}/*", program, self.where, self.topic, self.group_id]
+        command = [
+            "java",
+            "-Xmx128m",
+            "-cp",
+            f"{self.libs}/*",
+            program,
+            self.where,
+            self.topic,
+            self.group_id,
+        ]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with subprocess.Popen([*command, self.protocol], text=True, **pipes) as process:
             threading.Thread(target=self._end, args=(process,), daemon=True).start()
@@ -125,7 +139,10 @@ def test_clients_of_three_kinds_rebalance_among_each_other(
     bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
     create_topic(bootstrap_servers, topic_name, partitions=PARTITIONS)
-    one, two, three = (kind(bootstrap_servers, topic_name, group_id) for kind in (KafkaPython, AioKafka, Librdkafka))
+    one, two, three = (
+        kind(bootstrap_servers, topic_name, group_id)
+        for kind in (KafkaPython, AioKafka, Librdkafka)
+    )
     try:
         one.start()
         share(one)
@@ -147,10 +164,20 @@ def test_clients_of_three_kinds_rebalance_among_each_other(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(KafkaPython, Java), (AioKafka, NewLibrdkafka), (Librdkafka, Java), (ClassicJava, NewLibrdkafka)],
+    [
+        (KafkaPython, Java),
+        (AioKafka, NewLibrdkafka),
+        (Librdkafka, Java),
+        (ClassicJava, NewLibrdkafka),
+    ],
 )
 def test_a_group_changes_its_protocol_and_back_with_any_client(
-    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str, old: type[Member], new: type[Member]
+    kafka_libs: Path,
+    bootstrap_servers: str,
+    topic_name: str,
+    group_id: str,
+    old: type[Member],
+    new: type[Member],
 ) -> None:
     """Clients that know the classic protocol only, beside one of the consumer protocol."""
     Java.libs = kafka_libs
@@ -158,14 +185,18 @@ def test_a_group_changes_its_protocol_and_back_with_any_client(
 
     def group_type() -> str:
         with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
-            (found,) = (one for one in admin.list_all_groups().result().valid if one.group_id == group_id)
+            (found,) = (
+                one for one in admin.list_all_groups().result().valid if one.group_id == group_id
+            )
         return found.type
 
     members = [kind(bootstrap_servers, topic_name, group_id) for kind in (old, old, new, old)]
     first, second, newcomer, last = members
     try:
         first.start()
-        share(first)  # or kafka-python's may have to assign what it has not heard of yet, and leave it at that
+        share(
+            first
+        )  # or kafka-python's may have to assign what it has not heard of yet, and leave it at that
         second.start()
         share(first, second)
         newcomer.start()

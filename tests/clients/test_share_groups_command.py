@@ -31,7 +31,9 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns the lines it printed, asserts its status and that it complained if that is not 0."""
+    """Run the command; returns the lines it printed, asserts its status and that it complained if
+    that is not 0.
+    """
 
     def call(*arguments: str, status: int = 0) -> list[str]:
         capsys.readouterr()
@@ -54,7 +56,9 @@ def objects(lines: list[str]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def topic(bootstrap_servers: str) -> str:
-    """A topic with ten records in partition 0, one for each hour of a day, and an empty partition 1."""
+    """A topic with ten records in partition 0, one for each hour of a day, and an empty partition
+    1.
+    """
     name = create_topic(bootstrap_servers, unique("topic"), partitions=2)
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for hour in range(10):
@@ -107,7 +111,9 @@ def test_groups_are_listed_with_and_without_states(run: Run, group: str) -> None
     assert {"group": group, "state": "Empty"} in objects(run("list", "--json"))
 
 
-def test_offsets_and_lag_are_described(run: Run, bootstrap_servers: str, topic: str, group: str) -> None:
+def test_offsets_and_lag_are_described(
+    run: Run, bootstrap_servers: str, topic: str, group: str
+) -> None:
     produce(bootstrap_servers, topic, [b"y"] * 3, partition=0)
     empty, header, first, second = run("describe", group)
     assert empty == ""
@@ -120,11 +126,19 @@ def test_offsets_and_lag_are_described(run: Run, bootstrap_servers: str, topic: 
     assert run("describe", group, "--verbose")[1].split()[3] == "LEADER-EPOCH"
 
 
-def test_members_and_states_are_described(run: Run, bootstrap_servers: str, topic: str, busy: str) -> None:
+def test_members_and_states_are_described(
+    run: Run, bootstrap_servers: str, topic: str, busy: str
+) -> None:
     _, header, row = run("describe", busy, "--members", "--verbose")
     assert header.split() == [
-        "GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "MEMBER-EPOCH", "ASSIGNMENT",
-    ]  # fmt: skip
+        "GROUP",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+        "#PARTITIONS",
+        "MEMBER-EPOCH",
+        "ASSIGNMENT",
+    ]
     assert row.split()[2:5] + row.split()[6:] == ["/127.0.0.1", "packer-7", "2", f"{topic}:0,1"]
     (member,) = objects(run("describe", busy, "--members", "--json"))
     assert (member["client_id"], member["assignment"]) == ("packer-7", {topic: [0, 1]})
@@ -136,7 +150,10 @@ def test_members_and_states_are_described(run: Run, bootstrap_servers: str, topi
 
 
 def test_a_group_without_members_says_so(run: Run, group: str) -> None:
-    assert run("describe", group, "--members") == ["", f"Share group '{group}' has no active members."]
+    assert run("describe", group, "--members") == [
+        "",
+        f"Share group '{group}' has no active members.",
+    ]
     assert run("describe", group, "--state")[2].split()[-2:] == ["Empty", "0"]
 
 
@@ -160,8 +177,20 @@ def test_a_dry_run_of_a_reset_changes_nothing(run: Run, topic: str, group: str) 
 
 def test_times_are_found_as_offsets(run: Run, topic: str, group: str) -> None:
     def target(when: str) -> list[int]:
-        lines = run("reset-offsets", group, "--topic", f"{topic}:0", "--to-datetime", when, "--dry-run", "--json")
-        return [one["new_offset"] for one in objects([line for line in lines if not line.startswith("Warn")])]
+        lines = run(
+            "reset-offsets",
+            group,
+            "--topic",
+            f"{topic}:0",
+            "--to-datetime",
+            when,
+            "--dry-run",
+            "--json",
+        )
+        return [
+            one["new_offset"]
+            for one in objects([line for line in lines if not line.startswith("Warn")])
+        ]
 
     assert target("2026-06-01T04:00:00.000") == [4]
     assert target("2026-06-01T04:00:00.000+02:00") == [2]
@@ -171,9 +200,18 @@ def test_times_are_found_as_offsets(run: Run, topic: str, group: str) -> None:
 
 def test_a_reset_is_done(run: Run, topic: str, group: str) -> None:
     def standing() -> list[tuple[int, int]]:
-        return [(one["start_offset"], one["lag"]) for one in objects(run("describe", group, "--json"))]
+        return [
+            (one["start_offset"], one["lag"]) for one in objects(run("describe", group, "--json"))
+        ]
 
-    run("reset-offsets", group, "--all-topics", "--to-datetime", "2026-06-01T07:00:00.000", "--execute")
+    run(
+        "reset-offsets",
+        group,
+        "--all-topics",
+        "--to-datetime",
+        "2026-06-01T07:00:00.000",
+        "--execute",
+    )
     assert standing() == [(7, 3), (0, 0)]
     run("reset-offsets", group, "--topic", f"{topic}:0", "--to-earliest", "--execute")
     assert standing() == [(0, 10), (0, 0)]
@@ -194,25 +232,32 @@ def test_what_cannot_be_reset_is_said(run: Run, topic: str, group: str) -> None:
         (missing, f"Topic '{missing}' does not exist."),
         (f"{topic}:7,0", f'The partitions "{topic}-7" do not exist'),
     ):
-        (complaint,) = run("reset-offsets", group, "--topic", scope, "--to-latest", "--dry-run", status=1)
+        (complaint,) = run(
+            "reset-offsets", group, "--topic", scope, "--to-latest", "--dry-run", status=1
+        )
         assert complaint == f"headrace share-groups: {reason}"
 
 
 def test_a_group_with_members_is_left_alone(run: Run, topic: str, busy: str) -> None:
-    (complaint,) = run("reset-offsets", busy, "--topic", topic, "--to-latest", "--execute", status=1)
+    (complaint,) = run(
+        "reset-offsets", busy, "--topic", topic, "--to-latest", "--execute", status=1
+    )
     assert complaint == f"headrace share-groups: Share group '{busy}' is not empty."
     lines = run("delete-offsets", busy, "--topic", topic, status=1)
     assert lines[2].split(maxsplit=1) == [topic, "Error: The group is not empty."]
     (complaint,) = run("delete", busy, status=1)
     assert complaint == (
-        f"headrace share-groups: Group '{busy}' could not be deleted: Share group '{busy}' is not empty."
+        f"headrace share-groups: Group '{busy}' could not be deleted: Share group '{busy}' "
+        f"is not empty."
     )
     assert busy in run("list")
 
 
 def test_offsets_are_deleted(run: Run, topic: str, group: str) -> None:
     missing = unique("zz")
-    _, header, first, second, complaint = run("delete-offsets", group, "--topic", topic, "--topic", missing, status=1)
+    _, header, first, second, complaint = run(
+        "delete-offsets", group, "--topic", topic, "--topic", missing, status=1
+    )
     assert header.split() == ["TOPIC", "STATUS"]
     assert first.split() == [topic, "Successful"]
     assert second.split(maxsplit=1)[1] == "Error: This server does not host this topic-partition."
@@ -230,7 +275,9 @@ def test_groups_are_deleted(run: Run, group: str) -> None:
 
 
 def test_deleting_says_what_was_deleted(run: Run, group: str) -> None:
-    assert run("delete", group) == [f"Deletion of requested share groups ('{group}') was successful."]
+    assert run("delete", group) == [
+        f"Deletion of requested share groups ('{group}') was successful."
+    ]
 
 
 @pytest.mark.java
@@ -241,8 +288,11 @@ def test_it_prints_what_kafkas_tool_prints(
     def kafkas(*arguments: str) -> list[str]:
         done = subprocess.run(
             [SCRIPT, "run", SHARE_GROUPS, "--bootstrap-server", bootstrap_servers, *arguments],
-            capture_output=True, text=True, timeout=120, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
         return done.stdout.splitlines()
 
     def compare(*arguments: str) -> None:

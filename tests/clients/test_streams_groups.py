@@ -1,4 +1,6 @@
-"""Groups of Kafka Streams' own protocol (KIP-1071), which only Apache Kafka coordinates: what our tools say of them."""
+"""Groups of Kafka Streams' own protocol (KIP-1071), which only Apache Kafka coordinates: what our
+tools say of them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A word count that runs as the streams group `group_id`, with two threads, and what it reads."""
+    """A word count that runs as the streams group `group_id`, with two threads, and what it
+    reads."""
 
     app: App
     group_id: str
@@ -55,14 +58,31 @@ class Count:
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
-        return {(topic, number) for topic in (self.source, self.repartition) for number in range(PARTITIONS)}
+        return {
+            (topic, number)
+            for topic in (self.source, self.repartition)
+            for number in range(PARTITIONS)
+        }
 
 
 @pytest.fixture(scope="module")
-def count(bootstrap_servers: str, kafka_libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Count]:
-    source, counted = (create_topic(bootstrap_servers, unique(kind), PARTITIONS) for kind in ("lines", "counts"))
+def count(
+    bootstrap_servers: str, kafka_libs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Count]:
+    source, counted = (
+        create_topic(bootstrap_servers, unique(kind), PARTITIONS) for kind in ("lines", "counts")
+    )
     group_id, state = unique("streams"), tmp_path_factory.mktemp("state")
-    app = App(kafka_libs, bootstrap_servers, source, counted, group_id, str(state), "at_least_once", "streams")
+    app = App(
+        kafka_libs,
+        bootstrap_servers,
+        source,
+        counted,
+        group_id,
+        str(state),
+        "at_least_once",
+        "streams",
+    )
     try:
         for number in range(PARTITIONS):
             produce(bootstrap_servers, source, [b"one dog and one more"] * LINES, number)
@@ -104,23 +124,50 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
         if not any(one["group"] == count.group_id for one in tools.objects("groups", "list")):
             return None
         rows = tools.objects("lag", "show", count.group_id)
-        done = {(row["topic"], row["partition"]) for row in rows if row["lag"] == 0 and row["member_id"]}
-        told = sum(row["committed_offset"] for row in rows if row["topic"] == count.source and row["committed_offset"])
+        done = {
+            (row["topic"], row["partition"]) for row in rows if row["lag"] == 0 and row["member_id"]
+        }
+        told = sum(
+            row["committed_offset"]
+            for row in rows
+            if row["topic"] == count.source and row["committed_offset"]
+        )
         return rows if done == count.partitions and told == PARTITIONS * LINES else None
 
     rows = wait_until(at_work, 120, "all to be counted", 0.5)
     assert {(row["topic"], row["partition"]) for row in rows} == count.partitions
     assert {(row["group_type"], row["group_state"]) for row in rows} == {("streams", "Stable")}
-    assert all(row["client_id"].startswith(count.group_id) and row["host"].startswith("/") for row in rows)
+    assert all(
+        row["client_id"].startswith(count.group_id) and row["host"].startswith("/") for row in rows
+    )
     assert len({row["member_id"] for row in rows}) == 2
-    (listed,) = (one for one in tools.objects("groups", "list", "--streams") if one["group"] == count.group_id)
-    assert listed == {"group": count.group_id, "type": "Streams", "protocol": "streams", "state": "Stable"}
+    (listed,) = (
+        one
+        for one in tools.objects("groups", "list", "--streams")
+        if one["group"] == count.group_id
+    )
+    assert listed == {
+        "group": count.group_id,
+        "type": "Streams",
+        "protocol": "streams",
+        "state": "Stable",
+    }
     table, _ = tools("lag", "show", "--groups-pattern", count.group_id, "--type", "streams")
     header, *lines, total = table.splitlines()
     expected = []
     for topic in sorted((count.source, count.repartition)):
         members = [row["member_id"] for row in rows if row["topic"] == topic]
-        expected.append([count.group_id, "streams", "Stable", topic, str(len(members)), str(len({*members})), "0"])
+        expected.append(
+            [
+                count.group_id,
+                "streams",
+                "Stable",
+                topic,
+                str(len(members)),
+                str(len({*members})),
+                "0",
+            ]
+        )
     assert [line.split()[:7] for line in lines] == expected
     assert total.split()[:2] == ["1", "group"] and header.startswith("GROUP")
 
@@ -130,7 +177,10 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
     [
         (("consumer-groups", "describe"), "is not a consumer group"),
         (("consumer-groups", "delete"), "is not a consumer group"),
-        (("consumer-groups", "reset-offsets", "--all-topics", "--to-earliest", "--dry-run"), "is not a consumer group"),
+        (
+            ("consumer-groups", "reset-offsets", "--all-topics", "--to-earliest", "--dry-run"),
+            "is not a consumer group",
+        ),
         (("consumer-groups", "delete-offsets", "--topic", "any"), "is not a consumer group"),
         (("share-groups", "describe"), "is not a share group"),
     ],
@@ -143,14 +193,26 @@ def test_tools_for_other_groups_say_what_it_is(
     assert complaint in said and count.group_id in said and count.group_id not in out
 
 
-def test_only_the_list_of_all_groups_has_it(tools: Tools, count: Count, bootstrap_servers: str) -> None:
+def test_only_the_list_of_all_groups_has_it(
+    tools: Tools, count: Count, bootstrap_servers: str
+) -> None:
     for command in ("consumer-groups", "share-groups"):
         assert count.group_id not in {one["group"] for one in tools.objects(command, "list")}
     with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2}) as admin:
-        listed = {one.group_id: one for one in admin.list_all_groups(types=["streams"]).result(PATIENCE_S).valid}
-        assert (listed[count.group_id].type, listed[count.group_id].protocol) == ("streams", "streams")
-        committed = admin.list_consumer_group_offsets([count.group_id])[count.group_id].result(PATIENCE_S)
-        assert {(one.topic, one.partition) for one in committed.topic_partitions} <= count.partitions
+        listed = {
+            one.group_id: one
+            for one in admin.list_all_groups(types=["streams"]).result(PATIENCE_S).valid
+        }
+        assert (listed[count.group_id].type, listed[count.group_id].protocol) == (
+            "streams",
+            "streams",
+        )
+        committed = admin.list_consumer_group_offsets([count.group_id])[count.group_id].result(
+            PATIENCE_S
+        )
+        assert {
+            (one.topic, one.partition) for one in committed.topic_partitions
+        } <= count.partitions
         with pytest.raises(KafkaException, match="is not a consumer group") as refused:
             admin.describe_consumer_groups([count.group_id])[count.group_id].result(PATIENCE_S)
         assert refused.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
@@ -170,10 +232,15 @@ def test_spark_queries_leave_it_alone(count: Count, bootstrap_servers: str) -> N
         asyncio.run(on_cluster(lambda cluster: check_group(cluster, count.group_id, 30_000)))
 
 
-def test_its_history_and_what_is_left_of_it(tools: Tools, count: Count, bootstrap_servers: str) -> None:
+def test_its_history_and_what_is_left_of_it(
+    tools: Tools, count: Count, bootstrap_servers: str
+) -> None:
     count.app.close()
     produce(bootstrap_servers, count.source, [b"later"] * 3, 0)
-    rows = {(row["topic"], row["partition"]): row for row in tools.objects("lag", "show", count.group_id)}
+    rows = {
+        (row["topic"], row["partition"]): row
+        for row in tools.objects("lag", "show", count.group_id)
+    }
     assert rows.keys() == count.partitions
     assert {row["member_id"] for row in rows.values()} == {None}
     assert {row["group_state"] for row in rows.values()} == {"Empty"}
@@ -183,9 +250,16 @@ def test_its_history_and_what_is_left_of_it(tools: Tools, count: Count, bootstra
     assert {row["group_type"] for row in happened if row["event"] != COMMIT} == {"streams"}
     epochs = [row["epoch"] for row in happened if row["event"] == GROUP]
     assert epochs == sorted(epochs) and epochs[-1] >= 2
-    joined, left = ({row["member_id"] for row in happened if row["event"] == event} for event in (MEMBER, MEMBER_LEFT))
+    joined, left = (
+        {row["member_id"] for row in happened if row["event"] == event}
+        for event in (MEMBER, MEMBER_LEFT)
+    )
     assert joined == left and len(joined) == 2
-    last = {(row["topic"], row["partition"]): row["offset"] for row in happened if row["event"] == COMMIT}
+    last = {
+        (row["topic"], row["partition"]): row["offset"]
+        for row in happened
+        if row["event"] == COMMIT
+    }
     assert last == {key: row["committed_offset"] for key, row in rows.items()}
 
 
@@ -200,7 +274,9 @@ def history(bootstrap_servers: str) -> list[dict[str, Any]]:
             numbers = np.arange(len(messages), dtype=np.int64)
             keys = pa.array([one.key() for one in messages], pa.binary())
             values = pa.array([one.value() for one in messages], pa.binary())
-            found += events(Records(numbers, numbers, numbers, keys, values), OFFSETS_TOPIC, number).to_pylist()
+            found += events(
+                Records(numbers, numbers, numbers, keys, values), OFFSETS_TOPIC, number
+            ).to_pylist()
     assert UNREADABLE not in {row["event"] for row in found}
     return found
 

@@ -1,7 +1,9 @@
-"""One conversation with two brokers: each request goes to both, each answer of one is held against the other's.
+"""One conversation with two brokers: each request goes to both, each answer of one is held against
+the other's.
 
-What a broker makes up (member ids, topic ids) has a name here that is the same for both: requests are written with the
-names, and answers are read with them. An answer that waits is compared when it comes; the two have to come together.
+What a broker makes up (member ids, topic ids) has a name here that is the same for both: requests
+are written with the names, and answers are read with them. An answer that waits is compared when it
+comes; the two have to come together.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from tests.conformance.world import World
 from tests.raw import Connection, fields_of
 
 QUIET_S, PATIENCE_S = 0.02, 3.0
-"""How long nothing must come until all is said, and how long one broker may be later than the other."""
+"""How long nothing must come until all is said, and how long one broker may be later than the
+other.
+"""
 
 CLOSED = "the connection was closed"
 UNSEEN = "an id that was not told yet"
@@ -65,7 +69,11 @@ def fitted(message_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     for name in fields.keys() & values.keys():
         nested, value = fields[name][0], values[name]
         if nested is not None and value is not None:
-            value = fitted(nested, value) if isinstance(value, Mapping) else [fitted(nested, one) for one in value]
+            value = (
+                fitted(nested, value)
+                if isinstance(value, Mapping)
+                else [fitted(nested, one) for one in value]
+            )
         fit[name] = value
     return fit
 
@@ -80,7 +88,10 @@ class Both:
     """
 
     def __init__(
-        self, worlds: Sequence[World], prefix: str, excuse: Callable[[Asked, Any, Any], bool] = _never
+        self,
+        worlds: Sequence[World],
+        prefix: str,
+        excuse: Callable[[Asked, Any, Any], bool] = _never,
     ) -> None:
         self.worlds, self.prefix, self._excuse = worlds, prefix, excuse
         self.said: list[str] = []
@@ -101,23 +112,37 @@ class Both:
 
     # --- asking ---
 
-    def ask(self, key: int, version: int, then: Callable[[Any], None] = _no_more, /, **fields: Any) -> None:
-        """Send a request to both. What is answered comes with :meth:`settle`, and goes to `then` if it is the same."""
+    def ask(
+        self, key: int, version: int, then: Callable[[Any], None] = _no_more, /, **fields: Any
+    ) -> None:
+        """Send a request to both. What is answered comes with :meth:`settle`, and goes to `then` if
+        it is the same.
+        """
         request_class = load_request_schema(key, version)
         lines = self._free.pop() if self._free else [world.connect() for world in self.worlds]
         fit = fitted(request_class, fields)
-        sent = [line.send_message(key, version, **self._outward(n, fit)) for n, line in enumerate(lines)]
+        sent = [
+            line.send_message(key, version, **self._outward(n, fit)) for n, line in enumerate(lines)
+        ]
         what = f"{request_class.__name__} v{version} {_compact(fit)}"
         self.said.append(what)
         self.waiting.append(Asked(what, key, fit, lines, sent, then, [None, None]))
 
-    def settle(self, may_wait: Callable[[Asked], bool] = lambda asked: asked.key in (11, 14)) -> None:
-        """Take in and compare all answers, until nothing more comes; Differ if they are not the same."""
+    def settle(
+        self, may_wait: Callable[[Asked], bool] = lambda asked: asked.key in (11, 14)
+    ) -> None:
+        """Take in and compare all answers, until nothing more comes; Differ if they are not the
+        same.
+        """
         until = time.monotonic() + PATIENCE_S
         while True:
             came = self._receive()
-            uneven = [one for one in self.waiting if None in one.answers and one.answers != [None, None]]
-            owed = [one for one in self.waiting if one.answers == [None, None] and not may_wait(one)]
+            uneven = [
+                one for one in self.waiting if None in one.answers and one.answers != [None, None]
+            ]
+            owed = [
+                one for one in self.waiting if one.answers == [None, None] and not may_wait(one)
+            ]
             if not came and not uneven and not owed:
                 break
             if time.monotonic() > until and uneven:
@@ -142,7 +167,10 @@ class Both:
     def _receive(self) -> bool:
         """Whether anything came before it was quiet."""
         pending = {
-            one.lines[side].socket: (one, side) for one in self.waiting for side in (0, 1) if one.answers[side] is None
+            one.lines[side].socket: (one, side)
+            for one in self.waiting
+            for side in (0, 1)
+            if one.answers[side] is None
         }
         ready, _, _ = select.select(list(pending), [], [], QUIET_S if pending else 0)
         for socket in ready:
@@ -180,16 +208,24 @@ class Both:
         return self._real[side].get(value, value) if isinstance(value, str) else value
 
     def inward(self, side: int, value: Any) -> Any:
-        """An answer as plain values, by our names. Lists have no order, as far as brokers promise one."""
+        """An answer as plain values, by our names. Lists have no order, as far as brokers promise
+        one.
+        """
         if dataclasses.is_dataclass(value):
             return {
-                field.name: ErrorCode(int(one)).name if field.name == "error_code" else self.inward(side, one)
+                field.name: ErrorCode(int(one)).name
+                if field.name == "error_code"
+                else self.inward(side, one)
                 for field in dataclasses.fields(value)
                 if field.name not in NOT_COMPARED
                 for one in [getattr(value, field.name)]
             }
         if isinstance(value, tuple):
-            ours = [one for one in value if getattr(one, "group_id", self.prefix).startswith(self.prefix)]
+            ours = [
+                one
+                for one in value
+                if getattr(one, "group_id", self.prefix).startswith(self.prefix)
+            ]
             return sorted((self.inward(side, one) for one in ours), key=repr)
         if isinstance(value, (str, UUID)):
             known = self._names[side].get(value)
@@ -199,13 +235,27 @@ class Both:
 
 def _parting(where: str, kafka: Any, headrace: Any) -> list[str]:
     """Where two answers part ways, as deep down as possible."""
-    if isinstance(kafka, Mapping) and isinstance(headrace, Mapping) and kafka.keys() == headrace.keys():
+    if (
+        isinstance(kafka, Mapping)
+        and isinstance(headrace, Mapping)
+        and kafka.keys() == headrace.keys()
+    ):
         names = [name for name in kafka if kafka[name] != headrace[name]]
-        return [line for name in names for line in _parting(f"{where}.{name}", kafka[name], headrace[name])]
+        return [
+            line
+            for name in names
+            for line in _parting(f"{where}.{name}", kafka[name], headrace[name])
+        ]
     if isinstance(kafka, list) and isinstance(headrace, list):
         if len(kafka) == len(headrace):
-            pairs = [(n, *pair) for n, pair in enumerate(zip(kafka, headrace, strict=True)) if pair[0] != pair[1]]
-            return [line for n, one, other in pairs for line in _parting(f"{where}[{n}]", one, other)]
+            pairs = [
+                (n, *pair)
+                for n, pair in enumerate(zip(kafka, headrace, strict=True))
+                if pair[0] != pair[1]
+            ]
+            return [
+                line for n, one, other in pairs for line in _parting(f"{where}[{n}]", one, other)
+            ]
         both = [one for one in kafka if one in headrace]
         kafka, headrace = ([one for one in side if one not in both] for side in (kafka, headrace))
     return [f"  {where}\n    Kafka:    {_compact(kafka)}\n    headrace: {_compact(headrace)}"]

@@ -1,7 +1,8 @@
-"""Two brokers that are asked the same: requests in any version by the names of their fields, answers as plain values.
+"""Two brokers that are asked the same: requests in any version by the names of their fields,
+answers as plain values.
 
-What differs from broker to broker is named by the order in which it came (producer ids, topic ids) or left out (times,
-the text of errors), so that two answers can be compared with ``==``.
+What differs from broker to broker is named by the order in which it came (producer ids, topic ids)
+or left out (times, the text of errors), so that two answers can be compared with ``==``.
 """
 
 from __future__ import annotations
@@ -26,9 +27,16 @@ STRANGER = 987_654_321
 """A producer id that nobody has."""
 NOT_YET = frozenset({14, 15, 16, 51})
 """Error codes to ask again after: a coordinator is coming, or a transaction is being ended."""
-VOLATILE = frozenset({
-    "throttle_time", "error_message", "batch_index_error_message", "last_timestamp", "node_endpoints", "session_id",
-})  # fmt: skip
+VOLATILE = frozenset(
+    {
+        "throttle_time",
+        "error_message",
+        "batch_index_error_message",
+        "last_timestamp",
+        "node_endpoints",
+        "session_id",
+    }
+)
 
 
 class Side:
@@ -52,8 +60,14 @@ class Side:
         return self.topics[name].id if name in self.topics else uuid5(NAMESPACE_OID, name)
 
     def producer_id(self, number: int) -> int:
-        """The producer id that came as the so-manyeth; below 0 none, above those that came a stranger's."""
-        return number if number < 0 else (*self._producer_ids, STRANGER)[min(number, len(self._producer_ids))]
+        """The producer id that came as the so-manyeth; below 0 none, above those that came a
+        stranger's.
+        """
+        return (
+            number
+            if number < 0
+            else (*self._producer_ids, STRANGER)[min(number, len(self._producer_ids))]
+        )
 
     def number(self, producer_id: int) -> int:
         """The inverse of :meth:`producer_id`."""
@@ -64,7 +78,9 @@ class Side:
         return self._producer_ids.index(producer_id)
 
     def ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        """The answer to what this version knows of these fields; asked again while it says "not yet"."""
+        """The answer to what this version knows of these fields; asked again while it says "not
+        yet".
+        """
         deadline = time.monotonic() + PATIENCE_S
         while True:
             answer = self.plain(self.answer(api_key, version, **fields))
@@ -129,7 +145,9 @@ class Side:
         """The whole batches in what was fetched, as "4-5 p0 e1 s0 transactional"."""
         while len(data) >= 61 and len(data) >= 12 + int.from_bytes(data[8:12], "big"):
             base, length = struct.unpack_from(">qi", data)
-            attributes, delta, producer_id, epoch, sequence = struct.unpack_from(">hi16xqhi", data, 21)
+            attributes, delta, producer_id, epoch, sequence = struct.unpack_from(
+                ">hi16xqhi", data, 21
+            )
             text = f"{base}-{base + delta} p{self.number(producer_id)} e{epoch} s{sequence}"
             if attributes & CONTROL:
                 text += " commit" if data[69] else " abort"
@@ -168,9 +186,13 @@ class BothBrokers:
         self.said.append(what)
         right, ours = (do(side) for side in self.sides)
         self.said[-1] += f": {right}"
-        assert ours == right, told(self.seed, [*self.said, f"Kafka:    {right}", f"headrace: {ours}"])
+        assert ours == right, told(
+            self.seed, [*self.said, f"Kafka:    {right}", f"headrace: {ours}"]
+        )
         return right
 
     def ask(self, what: str, api_key: int, version: int, **fields: Any) -> Any:
         """Ask both sides the same."""
-        return self.both(f"{what} [{api_key} v{version}]", lambda side: side.ask(api_key, version, **fields))
+        return self.both(
+            f"{what} [{api_key} v{version}]", lambda side: side.ask(api_key, version, **fields)
+        )

@@ -26,8 +26,12 @@ Partition = tuple[int, int, str, str]
 """Offset, leader epoch, metadata, error."""
 
 
-def subscription(*topics: str, version: int = 1, owned: Mapping[str, Sequence[int]] | None = None) -> bytes:
-    """What a consumer says of itself in its JoinGroup: Kafka's ConsumerProtocol, of version 1 with what it owns."""
+def subscription(
+    *topics: str, version: int = 1, owned: Mapping[str, Sequence[int]] | None = None
+) -> bytes:
+    """What a consumer says of itself in its JoinGroup: Kafka's ConsumerProtocol, of version 1 with
+    what it owns.
+    """
     data = struct.pack(">hi", version, len(topics))
     for topic in topics:
         data += struct.pack(">h", len(topic)) + topic.encode()
@@ -74,7 +78,10 @@ class ClassicGroup:
             | ({"committed_leader_epoch": leader_epoch} if version >= 6 else {})
             for index, offset in offsets.items()
         ]
-        named = {"topic_id" if version >= 10 else "name": _reference(topic, version), "partitions": partitions}
+        named = {
+            "topic_id" if version >= 10 else "name": _reference(topic, version),
+            "partitions": partitions,
+        }
 
         def answered() -> dict[int, str] | None:
             response = self.world.connection.ask(8, version, topics=[named], **fields)
@@ -94,18 +101,29 @@ class ClassicGroup:
         member_epoch: int = -1,
         stable: bool = False,
     ) -> dict[Any, dict[int, Partition]] | str:
-        """OffsetFetch of this group, or its error: topic name or id → partition → offset, epoch, metadata, error."""
-        return fetch(self.world, version, {self.id: asked}, member_id, member_epoch, stable=stable)[self.id]
+        """OffsetFetch of this group, or its error: topic name or id → partition → offset, epoch,
+        metadata, error.
+        """
+        return fetch(self.world, version, {self.id: asked}, member_id, member_epoch, stable=stable)[
+            self.id
+        ]
 
     @property
     def committed(self) -> dict[str, dict[int, int]]:
         """All offsets that the group has (KIP-88)."""
         found = self.fetch(None)
         assert not isinstance(found, str), found
-        return {topic: {index: one[0] for index, one in partitions.items()} for topic, partitions in found.items()}
+        return {
+            topic: {index: one[0] for index, one in partitions.items()}
+            for topic, partitions in found.items()
+        }
 
-    def delete_offsets(self, asked: Mapping[str, Sequence[int]]) -> list[tuple[str, int, str]] | str:
-        """OffsetDelete: (topic, partition, error) in the order of the answer, or the error of the whole."""
+    def delete_offsets(
+        self, asked: Mapping[str, Sequence[int]]
+    ) -> list[tuple[str, int, str]] | str:
+        """OffsetDelete: (topic, partition, error) in the order of the answer, or the error of the
+        whole.
+        """
         topics = [
             {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
             for name, indexes in asked.items()
@@ -145,7 +163,9 @@ class ClassicGroup:
 
     def member(self, *protocols: tuple[str, bytes], **fields: Any) -> ClassicMember:
         """A member that has not joined, on a connection of its own."""
-        return ClassicMember(self, self.world.connect(), protocols or (("range", subscription()),), **fields)
+        return ClassicMember(
+            self, self.world.connect(), protocols or (("range", subscription()),), **fields
+        )
 
     def join(self, *metadata: bytes, **fields: Any) -> ClassicMember:
         """The only member of a stable group."""
@@ -160,7 +180,8 @@ class ClassicGroup:
 class ClassicMember:
     """A member of the classic protocol.
 
-    :ivar answer: its last JoinGroup's, which has the generation, the leader and, for the leader, the members
+    :ivar answer: its last JoinGroup's, which has the generation, the leader and, for the leader,
+        the members
     """
 
     group: ClassicGroup
@@ -185,9 +206,14 @@ class ClassicMember:
 
     def send_join(self, version: int = 9) -> None:
         """JoinGroup without waiting for the others; :meth:`joined` has the answer."""
-        fields: dict[str, Any] = {"group_id": self.group.id, "session_timeout": self.session_timeout_ms}
+        fields: dict[str, Any] = {
+            "group_id": self.group.id,
+            "session_timeout": self.session_timeout_ms,
+        }
         fields |= {"member_id": self.id, "protocol_type": self.protocol_type}
-        fields["protocols"] = [{"name": name, "metadata": metadata} for name, metadata in self.protocols]
+        fields["protocols"] = [
+            {"name": name, "metadata": metadata} for name, metadata in self.protocols
+        ]
         if version >= 1:
             fields["rebalance_timeout"] = self.rebalance_timeout_ms
         if version >= 5:
@@ -205,7 +231,9 @@ class ClassicMember:
         return outcome(self.answer.error_code)
 
     def introduce(self, version: int = 9) -> None:
-        """Join as far as it takes to wait for the others: with the member id that the coordinator wants (KIP-394)."""
+        """Join as far as it takes to wait for the others: with the member id that the coordinator
+        wants (KIP-394).
+        """
         self.send_join(version)
         if version >= 4 and not self.id and self.instance_id is None:
             error = self.joined()
@@ -229,14 +257,23 @@ class ClassicMember:
         """Whether its JoinGroup or SyncGroup is still not answered."""
         return not self.connection.has_response(within_s)
 
-    def send_sync(self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None) -> None:
+    def send_sync(
+        self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None
+    ) -> None:
         """SyncGroup without waiting for the leader."""
         self._sent = self.connection.send_message(
-            14, 5, group_id=self.group.id, generation_id=self.generation if generation is None else generation,
-            member_id=self.id, group_instance_id=self.instance_id, protocol_type=self.protocol_type,
+            14,
+            5,
+            group_id=self.group.id,
+            generation_id=self.generation if generation is None else generation,
+            member_id=self.id,
+            group_instance_id=self.instance_id,
+            protocol_type=self.protocol_type,
             protocol_name=self.answer.protocol_name,
-            assignments=[{"member_id": one, "assignment": data} for one, data in (assignments or {}).items()],
-        )  # fmt: skip
+            assignments=[
+                {"member_id": one, "assignment": data} for one, data in (assignments or {}).items()
+            ],
+        )
 
     def synced(self) -> str:
         """Wait for the answer to :meth:`send_sync`: its error."""
@@ -245,16 +282,22 @@ class ClassicMember:
         self.assignment = answer.assignment
         return outcome(answer.error_code)
 
-    def sync(self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None) -> str:
+    def sync(
+        self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None
+    ) -> str:
         """SyncGroup up to its answer: the error."""
         self.send_sync(assignments, generation)
         return self.synced()
 
     def heartbeat(self, generation: int | None = None) -> str:
         answer = self.connection.ask(
-            12, 4, group_id=self.group.id, generation_id=self.generation if generation is None else generation,
-            member_id=self.id, group_instance_id=self.instance_id,
-        )  # fmt: skip
+            12,
+            4,
+            group_id=self.group.id,
+            generation_id=self.generation if generation is None else generation,
+            member_id=self.id,
+            group_instance_id=self.instance_id,
+        )
         return outcome(answer.error_code)
 
     def leave(self) -> str:
@@ -263,10 +306,14 @@ class ClassicMember:
         assert answer.error_code == 0
         return outcome(answer.members[0].error_code)
 
-    def commit(self, topic: Topic | str, offsets: Mapping[int, int], version: int = 9, **fields: Any) -> dict[int, str]:
+    def commit(
+        self, topic: Topic | str, offsets: Mapping[int, int], version: int = 9, **fields: Any
+    ) -> dict[int, str]:
         """OffsetCommit as this member."""
         fields.setdefault("generation", self.generation)
-        return self.group.commit(topic, offsets, version, member_id=self.id, instance_id=self.instance_id, **fields)
+        return self.group.commit(
+            topic, offsets, version, member_id=self.id, instance_id=self.instance_id, **fields
+        )
 
 
 def fetch(
@@ -284,11 +331,16 @@ def fetch(
     def answered() -> Any:
         if version < 8:
             ((group_id, topics),) = asked.items()
-            response = world.connection.ask(9, version, group_id=group_id, topics=_topics(topics, version), **extra)
+            response = world.connection.ask(
+                9, version, group_id=group_id, topics=_topics(topics, version), **extra
+            )
             pairs = [(group_id, response)]
         else:
             who = {"member_id": member_id, "member_epoch": member_epoch} if version >= 9 else {}
-            groups = [{"group_id": one, "topics": _topics(of, version), **who} for one, of in asked.items()]
+            groups = [
+                {"group_id": one, "topics": _topics(of, version), **who}
+                for one, of in asked.items()
+            ]
             response = world.connection.ask(9, version, groups=groups, **extra)
             pairs = [(one.group_id, one) for one in response.groups]
         codes = [getattr(one, "error_code", 0) for _, one in pairs]
@@ -308,7 +360,10 @@ def _topics(asked: Mapping[Any, Iterable[int]] | None, version: int) -> list[dic
     field = "topic_id" if version >= 10 else "name"
     if asked is None:
         return None
-    return [{field: _reference(topic, version), "partition_indexes": list(of)} for topic, of in asked.items()]
+    return [
+        {field: _reference(topic, version), "partition_indexes": list(of)}
+        for topic, of in asked.items()
+    ]
 
 
 def _offsets(group: Any, version: int) -> dict[Any, dict[int, Partition]] | str:

@@ -1,4 +1,6 @@
-"""Clients that come and go in classic groups, as both brokers of a random conversation see them: joining to leaving."""
+"""Clients that come and go in classic groups, as both brokers of a random conversation see them:
+joining to leaving.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Members:
     :param hasty: how long rebalances and sessions may last in ms, where that is to be short
     """
 
-    def __init__(self, worlds: list[World], seed: int, hasty: tuple[list[int], list[int]] | None = None) -> None:
+    def __init__(
+        self, worlds: list[World], seed: int, hasty: tuple[list[int], list[int]] | None = None
+    ) -> None:
         self.rng = random.Random(seed)
         self.prefix = unique("talk")
         self.both = Both(worlds, self.prefix, self._other_leader)
@@ -48,7 +52,9 @@ class Members:
         self.grown = 4
         self.numbers = iter(range(10**6))
         self.topics = [self._topic(self.rng.randint(1, 3)) for _ in range(3)]
-        self.others = [f"{self.prefix}-{name}" for name in ("simple", "share", "consumer", "left", "nobody")]
+        self.others = [
+            f"{self.prefix}-{name}" for name in ("simple", "share", "consumer", "left", "nobody")
+        ]
         self.groups: list[str] = []
         self.people: list[Who] = []
         self.kinds: dict[str, str] = {}
@@ -76,10 +82,19 @@ class Members:
 
     def _consumer(self, group: str, epoch: int) -> None:
         self.both.ask(
-            68, 1, group_id=group, member_id=f"of-{group}", member_epoch=epoch, instance_id=None, rack_id=None,
-            rebalance_timeout=MINUTE_MS, subscribed_topic_names=[self.topics[0]], subscribed_topic_regex=None,
-            server_assignor=None, topic_partitions=[],
-        )  # fmt: skip
+            68,
+            1,
+            group_id=group,
+            member_id=f"of-{group}",
+            member_epoch=epoch,
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout=MINUTE_MS,
+            subscribed_topic_names=[self.topics[0]],
+            subscribed_topic_regex=None,
+            server_assignor=None,
+            topic_partitions=[],
+        )
         self.both.settle(lambda _: False)
 
     def _begin_group(self) -> None:
@@ -96,8 +111,14 @@ class Members:
             self._found(group)
 
     def _found(self, group: str) -> None:
-        """Somebody was in the group: of one in which nobody ever was, Kafka keeps more than headrace."""
-        asked = {"session_timeout": MINUTE_MS, "rebalance_timeout": MINUTE_MS, "protocol_type": "consumer"}
+        """Somebody was in the group: of one in which nobody ever was, Kafka keeps more than
+        headrace.
+        """
+        asked = {
+            "session_timeout": MINUTE_MS,
+            "rebalance_timeout": MINUTE_MS,
+            "protocol_type": "consumer",
+        }
         protocols = [{"name": "range", "metadata": subscription()}]
 
         def go(answer: Any) -> None:
@@ -112,22 +133,36 @@ class Members:
         """Whether two answers differ because the leader has gone."""
         group = asked.fields.get("group_id", "")
         before = self.leaders.get(group)
-        gone = asked.key == 11 and "NONE" == kafka["error_code"] == headrace["error_code"] and (
-            before not in (None, kafka["leader"], headrace["leader"]) and kafka["leader"] != headrace["leader"]
-        )  # fmt: skip
+        gone = (
+            asked.key == 11
+            and "NONE" == kafka["error_code"] == headrace["error_code"]
+            and (
+                before not in (None, kafka["leader"], headrace["leader"])
+                and kafka["leader"] != headrace["leader"]
+            )
+        )
         if gone:
             self.lost.add(group)
         return gone
 
     def _choose_protocols(self, who: Who) -> None:
         names = [name for name in PROTOCOLS if self.rng.random() < 0.7] or ["sticky"]
-        if self.kinds[who.group] == "connect":  # all in one order, so that one protocol has most votes
+        if (
+            self.kinds[who.group] == "connect"
+        ):  # all in one order, so that one protocol has most votes
             names.reverse()
         topics = self.rng.sample(self.topics, self.rng.randint(0, 2))
-        metadata = [subscription(*topics), subscription(*topics, version=0), subscription(self.topics[0])]
+        metadata = [
+            subscription(*topics),
+            subscription(*topics, version=0),
+            subscription(self.topics[0]),
+        ]
         strange = self.rng.choice([b"", b"\0"])
         who.protocols = [
-            {"name": name, "metadata": strange if self.rng.random() < 0.04 else self.rng.choice(metadata)}
+            {
+                "name": name,
+                "metadata": strange if self.rng.random() < 0.04 else self.rng.choice(metadata),
+            }
             for name in names
         ]
 
@@ -137,24 +172,46 @@ class Members:
         if self.rng.random() < 0.2:
             self._choose_protocols(who)
         fields: dict[str, Any] = {
-            "group_id": who.group, "member_id": who.id, "group_instance_id": who.instance,
-            "protocol_type": self.kinds[who.group], "protocols": who.protocols, "reason": None,
-            "session_timeout": self.rng.choice(self.sessions), "rebalance_timeout": self.rng.choice(self.rebalances),
-        }  # fmt: skip
+            "group_id": who.group,
+            "member_id": who.id,
+            "group_instance_id": who.instance,
+            "protocol_type": self.kinds[who.group],
+            "protocols": who.protocols,
+            "reason": None,
+            "session_timeout": self.rng.choice(self.sessions),
+            "rebalance_timeout": self.rng.choice(self.rebalances),
+        }
         known = any(one.generation > 0 for one in self.people if one.group == who.group)
         strange: list[dict[str, Any]] = [
-            {"member_id": "nobody"}, {"member_id": self._somebody()}, {"group_id": ""}, {"session_timeout": 1},
-            {"session_timeout": 10**9}, {"protocols": [{"name": "unheard", "metadata": b""}]}, {"member_id": ""},
-            {"group_instance_id": f"i{self.rng.randrange(5)}"}, {"group_instance_id": None}, {"reason": "because"},
-            {"rebalance_timeout": -1}, {"group_instance_id": ""}, {"group_instance_id": "i/1"},
+            {"member_id": "nobody"},
+            {"member_id": self._somebody()},
+            {"group_id": ""},
+            {"session_timeout": 1},
+            {"session_timeout": 10**9},
+            {"protocols": [{"name": "unheard", "metadata": b""}]},
+            {"member_id": ""},
+            {"group_instance_id": f"i{self.rng.randrange(5)}"},
+            {"group_instance_id": None},
+            {"reason": "because"},
+            {"rebalance_timeout": -1},
+            {"group_instance_id": ""},
+            {"group_instance_id": "i/1"},
             *({"group_id": self.others[n]} for n in ([1] if self.hasty else [0, 1, 3])),
-            *([{"protocol_type": "other"}, {"protocol_type": ""}, {"protocols": []}] if known else []),
-        ]  # fmt: skip
+            *(
+                [{"protocol_type": "other"}, {"protocol_type": ""}, {"protocols": []}]
+                if known
+                else []
+            ),
+        ]
         fields |= self._odd(strange)
         version = self.rng.randint(0, 9)
-        if fields["group_id"] == self.others[3]:  # Kafka forgets an empty consumer group that a stranger wants to join
+        if (
+            fields["group_id"] == self.others[3]
+        ):  # Kafka forgets an empty consumer group that a stranger wants to join
             fields["member_id"] = ""
-        if fields["member_id"] in self.pending:  # Kafka fails when such a member comes back with an instance id
+        if (
+            fields["member_id"] in self.pending
+        ):  # Kafka fails when such a member comes back with an instance id
             fields["group_instance_id"] = None
         if self._has_request_waiting(fields["member_id"]):
             return
@@ -175,19 +232,32 @@ class Members:
         self.both.ask(11, version, then, **fields)
 
     def sync(self, who: Who) -> None:
-        told = who.everybody if self.rng.random() < 0.9 else (*who.everybody, "nobody", self._somebody())
+        told = (
+            who.everybody
+            if self.rng.random() < 0.9
+            else (*who.everybody, "nobody", self._somebody())
+        )
         protocol = next((one["name"] for one in who.protocols), "")
         fields: dict[str, Any] = {
-            **self._as(who), "protocol_type": self.kinds[who.group], "protocol_name": protocol,
+            **self._as(who),
+            "protocol_type": self.kinds[who.group],
+            "protocol_name": protocol,
             "assignments": [
                 {"member_id": one, "assignment": f"for {one} {next(self.numbers)}".encode()}
-                for one in (*told, *(told[:1] if self.rng.random() < 0.1 else ())) if self.rng.random() < 0.95
+                for one in (*told, *(told[:1] if self.rng.random() < 0.1 else ()))
+                if self.rng.random() < 0.95
             ],
-        }  # fmt: skip
-        fields |= self._odd([
-            {"protocol_type": None}, {"protocol_name": None}, {"protocol_type": "other"}, {"protocol_name": "unheard"},
-            {"protocol_type": None, "protocol_name": None}, *self._not_quite(),
-        ])  # fmt: skip
+        }
+        fields |= self._odd(
+            [
+                {"protocol_type": None},
+                {"protocol_name": None},
+                {"protocol_type": "other"},
+                {"protocol_name": "unheard"},
+                {"protocol_type": None, "protocol_name": None},
+                *self._not_quite(),
+            ]
+        )
 
         if self._has_request_waiting(fields["member_id"]):
             return
@@ -207,38 +277,62 @@ class Members:
 
     def leave(self, who: Who) -> None:
         leavers = [who, *self.rng.sample(self.people, self.rng.choice([0, 0, 0, 1, 2]))]
-        strange = [{"member_id": ""}, {"group_instance_id": None}, {"member_id": "nobody"}, {"group_instance_id": "i9"}]
+        strange = [
+            {"member_id": ""},
+            {"group_instance_id": None},
+            {"member_id": "nobody"},
+            {"group_instance_id": "i9"},
+        ]
         members = [
-            self._odd(strange, {"member_id": one.id, "group_instance_id": one.instance, "reason": None}, 0.2)
+            self._odd(
+                strange,
+                {"member_id": one.id, "group_instance_id": one.instance, "reason": None},
+                0.2,
+            )
             for one in leavers
         ]
-        group = self._odd([{"group_id": one} for one in (*self.others, "")], {"group_id": who.group})
+        group = self._odd(
+            [{"group_id": one} for one in (*self.others, "")], {"group_id": who.group}
+        )
         waiting = {one.fields["member_id"] for one in self.both.waiting if one.key == 14}
         static = {one.instance for one in self.people if one.instance and one.id in waiting}
         members = [  # Kafka never answers the SyncGroup of a member that leaves
-            one for one in members if one["member_id"] not in waiting and one["group_instance_id"] not in static
+            one
+            for one in members
+            if one["member_id"] not in waiting and one["group_instance_id"] not in static
         ]
         who_id = "" if who.id in waiting else who.id
-        if group["group_id"] not in self.founded and self.pending & {who_id, *(one["member_id"] for one in members)}:
+        if group["group_id"] not in self.founded and self.pending & {
+            who_id,
+            *(one["member_id"] for one in members),
+        }:
             return
         members = members if self.rng.random() < 0.97 else []
         self.both.ask(13, self.rng.randint(0, 5), member_id=who_id, members=members, **group)
 
     def _as(self, who: Who) -> dict[str, Any]:
         return {
-            "group_id": who.group, "member_id": who.id, "group_instance_id": who.instance,
+            "group_id": who.group,
+            "member_id": who.id,
+            "group_instance_id": who.instance,
             "generation_id": who.generation,
-        }  # fmt: skip
+        }
 
     def _not_quite(self) -> list[dict[str, Any]]:
         """What may be wrong with the request of a member."""
         return [
-            *({"group_id": one} for one in (*self.others, "")), {"member_id": "nobody"}, {"member_id": ""},
-            *({"generation_id": self.rng.randint(-1, 5)} for _ in range(3)), {"member_id": self._somebody()},
-            {"group_instance_id": f"i{self.rng.randrange(5)}"}, {"group_instance_id": None},
-        ]  # fmt: skip
+            *({"group_id": one} for one in (*self.others, "")),
+            {"member_id": "nobody"},
+            {"member_id": ""},
+            *({"generation_id": self.rng.randint(-1, 5)} for _ in range(3)),
+            {"member_id": self._somebody()},
+            {"group_instance_id": f"i{self.rng.randrange(5)}"},
+            {"group_instance_id": None},
+        ]
 
-    def _odd(self, strange: list[dict[str, Any]], usual: Any = None, chance: float = 0.12) -> dict[str, Any]:
+    def _odd(
+        self, strange: list[dict[str, Any]], usual: Any = None, chance: float = 0.12
+    ) -> dict[str, Any]:
         return {**(usual or {}), **(self.rng.choice(strange) if self.rng.random() < chance else {})}
 
     def _somebody(self) -> str:
@@ -246,7 +340,10 @@ class Members:
 
     def _has_request_waiting(self, member_id: str) -> bool:
         """Kafka never answers a request that waits when the same member sends another."""
-        return any(one.key in (11, 14) and one.fields["member_id"] == member_id != "" for one in self.both.waiting)
+        return any(
+            one.key in (11, 14) and one.fields["member_id"] == member_id != ""
+            for one in self.both.waiting
+        )
 
     def _note(self, who: Who, error: str) -> None:
         if error in GONE and self.rng.random() < 0.7:

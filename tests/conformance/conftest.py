@@ -78,7 +78,9 @@ def small_server(
 
 @pytest.fixture
 def small_world(small_server: HeadraceProcess | KafkaPeer, target: str) -> Iterator[World]:
-    """A broker with small limits (`SMALL_CONFIGS`). Each case leaves its group and closes its sessions."""
+    """A broker with small limits (`SMALL_CONFIGS`). Each case leaves its group and closes its
+    sessions.
+    """
     world = World(small_server.bootstrap_servers, target)
     yield world
     world.close()
@@ -86,15 +88,19 @@ def small_world(small_server: HeadraceProcess | KafkaPeer, target: str) -> Itera
 
 @pytest.fixture(scope="session")
 def differs(target: str) -> Callable[..., Any]:
-    """What is expected where the targets differ on purpose: `differs("a waiting ShareFetch", kafka=…, headrace=…)`.
+    """What is expected where the targets differ on purpose: `differs("a waiting ShareFetch",
+    kafka=…, headrace=…)`.
 
-    The first argument begins a row of docs/differences.md: a difference that is not listed there is a mistake.
+    The first argument begins a row of docs/differences.md: a difference that is not listed there is
+    a mistake.
     """
     lines = (ROOT / "docs/differences.md").read_text().splitlines()
     listed = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
 
     def expected(where: str, *, kafka: Any, headrace: Any) -> Any:
-        assert any(row.startswith(where) for row in listed), f"docs/differences.md does not list: {where}"
+        assert any(row.startswith(where) for row in listed), (
+            f"docs/differences.md does not list: {where}"
+        )
         return {"kafka": kafka, "headrace": headrace}[target]
 
     return expected
@@ -102,7 +108,9 @@ def differs(target: str) -> Callable[..., Any]:
 
 @pytest.fixture
 def group(world: World) -> ClassicGroup:
-    """A group that nothing was committed for yet; modules about groups of another kind have their own."""
+    """A group that nothing was committed for yet; modules about groups of another kind have their
+    own.
+    """
     return ClassicGroup(world)
 
 

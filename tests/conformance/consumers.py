@@ -29,7 +29,9 @@ class Beat:
 class ConsumerMember:
     """One member. It counts its epoch, and reports what it holds, as a client does."""
 
-    def __init__(self, world: World, group_id: str, member_id: str = "", instance_id: str | None = None) -> None:
+    def __init__(
+        self, world: World, group_id: str, member_id: str = "", instance_id: str | None = None
+    ) -> None:
         self.world, self.group_id, self.id = world, group_id, member_id or unique("member")
         self.instance_id = instance_id
         self.epoch = 0
@@ -51,19 +53,34 @@ class ConsumerMember:
         owned = {} if joins and owned is None else owned
         held = None
         if owned is not None:
-            held = [{"topic_id": self.topics[name].id, "partitions": list(numbers)} for name, numbers in owned.items()]
+            held = [
+                {"topic_id": self.topics[name].id, "partitions": list(numbers)}
+                for name, numbers in owned.items()
+            ]
         asked = {
-            "group_id": self.group_id, "member_id": self.id, "member_epoch": epoch, "instance_id": self.instance_id,
-            "rack_id": None, "rebalance_timeout": 30_000 if joins else -1, "server_assignor": None,
+            "group_id": self.group_id,
+            "member_id": self.id,
+            "member_epoch": epoch,
+            "instance_id": self.instance_id,
+            "rack_id": None,
+            "rebalance_timeout": 30_000 if joins else -1,
+            "server_assignor": None,
             "subscribed_topic_names": [topic.name for topic in topics] if topics else None,
-            "subscribed_topic_regex": regex, "topic_partitions": held, **fields,
-        }  # fmt: skip
+            "subscribed_topic_regex": regex,
+            "topic_partitions": held,
+            **fields,
+        }
         response = self.world.ask(68, 1, **asked)
         told = None
         if response.assignment is not None:
             names = {topic.id: topic.name for topic in self.topics.values()}
-            told = {names[one.topic_id]: sorted(one.partitions) for one in response.assignment.topic_partitions}
-        beat = Beat(outcome(response.error_code, response.error_message), response.member_epoch, told)
+            told = {
+                names[one.topic_id]: sorted(one.partitions)
+                for one in response.assignment.topic_partitions
+            }
+        beat = Beat(
+            outcome(response.error_code, response.error_message), response.member_epoch, told
+        )
         if beat.error == OK:
             self.epoch = beat.epoch
             self.assignment = self.assignment if told is None else told
@@ -75,7 +92,9 @@ class ConsumerMember:
             self.topics[topic.name] = topic
         beat = self.heartbeat(*topics, epoch=0, regex=regex, **fields)
         assert beat.error == OK, beat
-        wait_until(lambda: self.follow().assignment, PATIENCE_S, "partitions", interval_s=ASK_AGAIN_S)
+        wait_until(
+            lambda: self.follow().assignment, PATIENCE_S, "partitions", interval_s=ASK_AGAIN_S
+        )
         return self
 
     def follow(self) -> ConsumerMember:
@@ -86,24 +105,39 @@ class ConsumerMember:
     def leave(self, epoch: int = -1) -> Beat:
         return self.heartbeat(epoch=epoch)
 
-    def commit(self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None, **fields: int) -> str:
+    def commit(
+        self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None, **fields: int
+    ) -> str:
         """OffsetCommit of offset 1 in partition 0 or another: the error."""
-        return commit(self.world, self.group_id, topic, self.id if member_id is None else member_id,
-                      self.epoch if epoch is None else epoch, **fields)  # fmt: skip
+        return commit(
+            self.world,
+            self.group_id,
+            topic,
+            self.id if member_id is None else member_id,
+            self.epoch if epoch is None else epoch,
+            **fields,
+        )
 
     def fetch(self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None) -> str:
         """OffsetFetch 9 of partition 0 as this member: the error of the group."""
         asked = {
-            "group_id": self.group_id, "member_id": self.id if member_id is None else member_id,
+            "group_id": self.group_id,
+            "member_id": self.id if member_id is None else member_id,
             "member_epoch": self.epoch if epoch is None else epoch,
             "topics": [{"name": topic.name, "partition_indexes": [0]}],
-        }  # fmt: skip
+        }
         (group,) = self.world.ask(9, 9, groups=[asked], require_stable=False).groups
         return outcome(group.error_code)
 
 
 def commit(
-    world: World, group_id: str, topic: Topic, member_id: str, epoch: int, version: int = 9, partition: int = 0
+    world: World,
+    group_id: str,
+    topic: Topic,
+    member_id: str,
+    epoch: int,
+    version: int = 9,
+    partition: int = 0,
 ) -> str:
     """OffsetCommit of offset 1 in one partition: the error."""
     offset = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}
@@ -111,9 +145,14 @@ def commit(
 
     def answered() -> str | None:
         (answer,) = world.connection.ask(
-            8, version, group_id=group_id, generation_id_or_member_epoch=epoch, member_id=member_id,
-            group_instance_id=None, topics=[asked],
-        ).topics  # fmt: skip
+            8,
+            version,
+            group_id=group_id,
+            generation_id_or_member_epoch=epoch,
+            member_id=member_id,
+            group_instance_id=None,
+            topics=[asked],
+        ).topics
         (one,) = answer.partitions
         return None if one.error_code in COORDINATOR_IS_COMING else outcome(one.error_code)
 
@@ -128,7 +167,9 @@ def describe(world: World, group_id: str) -> Any:
 
 def assigned(member: Any) -> list[int]:
     """The partitions of a described member, of its only topic."""
-    return sorted(number for topic in member.assignment.topic_partitions for number in topic.partitions)
+    return sorted(
+        number for topic in member.assignment.topic_partitions for number in topic.partitions
+    )
 
 
 def _string(text: str) -> bytes:
@@ -144,7 +185,9 @@ class ClassicConsumer:
         self.owned: dict[str, tuple[int, ...]] = {}
 
     def _subscription(self) -> bytes:
-        names = struct.pack(">hi", 1, len(self.topics)) + b"".join(_string(topic.name) for topic in self.topics)
+        names = struct.pack(">hi", 1, len(self.topics)) + b"".join(
+            _string(topic.name) for topic in self.topics
+        )
         held = b"".join(
             _string(name) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
             for name, numbers in self.owned.items()
@@ -154,11 +197,16 @@ class ClassicConsumer:
     def ask_to_join(self, protocol: str = "range", **fields: Any) -> Any:
         """JoinGroup."""
         asked = {
-            "group_id": self.group_id, "session_timeout": 10_000,
-            "rebalance_timeout": 20_000, "member_id": self.id, "group_instance_id": None,
-            "protocol_type": "consumer", "protocols": [{"name": protocol, "metadata": self._subscription()}],
-            "reason": None, **fields,
-        }  # fmt: skip
+            "group_id": self.group_id,
+            "session_timeout": 10_000,
+            "rebalance_timeout": 20_000,
+            "member_id": self.id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": protocol, "metadata": self._subscription()}],
+            "reason": None,
+            **fields,
+        }
         return self.world.ask(11, 9, **asked)
 
     def join(self, protocol: str = "range", **fields: Any) -> str:
@@ -175,16 +223,27 @@ class ClassicConsumer:
     def sync(self, *given: tuple[str, bytes]) -> str:
         """SyncGroup: the error; `owned` is what it brings."""
         response = self.world.ask(
-            14, 5, group_id=self.group_id, generation_id=self.generation_id, member_id=self.id, group_instance_id=None,
-            protocol_type="consumer", protocol_name="range",
+            14,
+            5,
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.id,
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocol_name="range",
             assignments=[{"member_id": member_id, "assignment": data} for member_id, data in given],
-        )  # fmt: skip
+        )
         if response.error_code == 0:
             self.owned = read_assignment(bytes(response.assignment))
         return outcome(response.error_code)
 
     def heartbeat(self) -> str:
         response = self.world.ask(
-            12, 4, group_id=self.group_id, generation_id=self.generation_id, member_id=self.id, group_instance_id=None
+            12,
+            4,
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.id,
+            group_instance_id=None,
         )
         return outcome(response.error_code)

@@ -19,8 +19,9 @@ MIB = 1 << 20
 class Answer:
     """The answer to a Fetch.
 
-    :param told: of each partition "0-4 of 5" (first and last offset of what was read, high watermark), "of 5" without
-        records, with ", from 2" when the log does not start at 0; or its error
+    :param told: of each partition "0-4 of 5" (first and last offset of what was read, high
+        watermark), "of 5" without records, with ", from 2" when the log does not start at 0; or its
+        error
     """
 
     error: str
@@ -29,7 +30,9 @@ class Answer:
 
 
 class Fetcher:
-    """A client. It names its session and counts its epoch, but asks only for what it is told to ask for."""
+    """A client. It names its session and counts its epoch, but asks only for what it is told to ask
+    for.
+    """
 
     def __init__(self, world: World, version: int = LATEST_VERSION) -> None:
         self.world, self.version = world, version
@@ -56,7 +59,9 @@ class Fetcher:
 
     def partition(self, topic: Topic, offset: int, **how: Any) -> Any:
         """Fetch from partition 0 outside of a session: all that is said of it."""
-        response = self.world.connection.receive_message(self.send({(topic, 0): offset}, epoch=-1, **how))
+        response = self.world.connection.receive_message(
+            self.send({(topic, 0): offset}, epoch=-1, **how)
+        )
         ((one,),) = (found.partitions for found in response.responses)
         return one
 
@@ -80,10 +85,15 @@ class Fetcher:
         for (topic, partition), offset in offsets.items():
             more = {"current_leader_epoch": -1} if self.version >= 9 else {}
             more |= {"last_fetched_epoch": last_fetched_epoch} if self.version >= 12 else {}
-            asked.setdefault(topic, []).append({
-                "partition": partition, "fetch_offset": offset, "log_start_offset": -1,
-                "partition_max_bytes": partition_max_bytes, **more,
-            })  # fmt: skip
+            asked.setdefault(topic, []).append(
+                {
+                    "partition": partition,
+                    "fetch_offset": offset,
+                    "log_start_offset": -1,
+                    "partition_max_bytes": partition_max_bytes,
+                    **more,
+                }
+            )
         forgotten: dict[Topic, list[int]] = {}
         for topic, partition in forget:
             forgotten.setdefault(topic, []).append(partition)
@@ -91,14 +101,24 @@ class Fetcher:
         fields |= {"rack_id": ""} if self.version >= 11 else {}
         self.epoch = self.epoch if epoch is None else epoch
         return (connection or self.world.connection).send_message(
-            1, self.version, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes,
-            isolation_level=int(committed), session_id=self.session_id if session_id is None else session_id,
+            1,
+            self.version,
+            max_wait=max_wait,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=int(committed),
+            session_id=self.session_id if session_id is None else session_id,
             session_epoch=self.epoch,
-            topics=[{**self._name(topic), "partitions": partitions} for topic, partitions in asked.items()],
+            topics=[
+                {**self._name(topic), "partitions": partitions}
+                for topic, partitions in asked.items()
+            ],
             forgotten_topics_data=[
-                {**self._name(topic), "partitions": partitions} for topic, partitions in forgotten.items()
-            ], **fields,
-        )  # fmt: skip
+                {**self._name(topic), "partitions": partitions}
+                for topic, partitions in forgotten.items()
+            ],
+            **fields,
+        )
 
     def receive(self, sent: Any, connection: Any = None) -> Answer:
         """The answer to what was sent."""
@@ -114,7 +134,9 @@ class Fetcher:
         return answer
 
     def _name(self, topic: Topic) -> dict[str, Any]:
-        field, value = ("topic_id", topic.id) if self.version >= FIRST_WITH_IDS else ("topic", topic.name)
+        field, value = (
+            ("topic_id", topic.id) if self.version >= FIRST_WITH_IDS else ("topic", topic.name)
+        )
         self.topics[value] = topic
         return {field: value}
 

@@ -1,4 +1,5 @@
-"""A member of a share group: its heartbeats, its share session, what it acquires and acknowledges."""
+"""A member of a share group: its heartbeats, its share session, what it acquires and
+acknowledges."""
 
 from __future__ import annotations
 
@@ -65,13 +66,21 @@ class Acknowledged:
 
 
 def batches(text: str) -> list[dict[str, Any]]:
-    """Acknowledgement batches: "0-2 accept; 3 release", "1-3 accept,release,reject", "7-9 5" (types may be numbers)."""
+    """Acknowledgement batches: "0-2 accept; 3 release", "1-3 accept,release,reject", "7-9 5" (types
+    may be numbers).
+    """
     made = []
     for one in filter(None, (part.strip() for part in text.split(";"))):
         offsets, _, types = one.partition(" ")
         first, _, last = offsets.partition("-")
         codes = [TYPES[t] if t in TYPES else int(t) for t in filter(None, types.split(","))]
-        made.append({"first_offset": int(first), "last_offset": int(last or first), "acknowledge_types": codes})
+        made.append(
+            {
+                "first_offset": int(first),
+                "last_offset": int(last or first),
+                "acknowledge_types": codes,
+            }
+        )
     return made
 
 
@@ -87,7 +96,9 @@ class Member:
         """The last one that a heartbeat told."""
         self.session_epoch = 0
         self.topics: list[Topic] = []
-        """What it has joined; where nothing else is said, requests are about partition 0 of the first."""
+        """What it has joined; where nothing else is said, requests are about partition 0 of the
+        first.
+        """
 
     # --- the group ---
 
@@ -103,14 +114,20 @@ class Member:
 
         def answered() -> Any:
             response = self.world.connection.ask(
-                76, 1, group_id=self.group.id, member_id=self.id, rack_id=rack_id,
+                76,
+                1,
+                group_id=self.group.id,
+                member_id=self.id,
+                rack_id=rack_id,
                 member_epoch=self.epoch if epoch is None else epoch,
                 subscribed_topic_names=named if named or no_topics else None,
-            )  # fmt: skip
+            )
             return None if response.error_code in COORDINATOR_IS_COMING else response
 
         response = wait_until(answered, PATIENCE_S, "the group coordinator", interval_s=0.05)
-        known = {one.id: one.name for one in [*self.topics, *(t for t in topics if isinstance(t, Topic))]}
+        known = {
+            one.id: one.name for one in [*self.topics, *(t for t in topics if isinstance(t, Topic))]
+        }
         assignment = response.assignment and {
             known.get(one.topic_id, str(one.topic_id)): sorted(one.partitions)
             for one in response.assignment.topic_partitions
@@ -119,9 +136,16 @@ class Member:
             self.epoch = response.member_epoch
             if assignment is not None:
                 self.assignment = assignment
-            self.topics += [one for one in topics if isinstance(one, Topic) and one not in self.topics]
+            self.topics += [
+                one for one in topics if isinstance(one, Topic) and one not in self.topics
+            ]
         interval_ms = round(response.heartbeat_interval.total_seconds() * 1000)
-        return Beat(outcome(response.error_code, response.error_message), self.epoch, interval_ms, assignment)
+        return Beat(
+            outcome(response.error_code, response.error_message),
+            self.epoch,
+            interval_ms,
+            assignment,
+        )
 
     def join(self, *topics: Topic) -> Member:
         """Send heartbeats from epoch 0 on until there are partitions."""
@@ -165,8 +189,8 @@ class Member:
     ) -> Any:
         """Send a ShareFetch without waiting for the answer, which `finish_fetch` gives.
 
-        At epoch 0 it names the assigned partitions, later those with acknowledgements only; `partitions` and `topic`
-        say otherwise.
+        At epoch 0 it names the assigned partitions, later those with acknowledgements only;
+        `partitions` and `topic` say otherwise.
         """
         epoch = self.session_epoch if epoch is None else epoch
         acks = {0: ack} if isinstance(ack, str) and ack else dict(ack) if ack else {}
@@ -189,16 +213,24 @@ class Member:
                 {
                     "topic_id": topic_id,
                     "partitions": [
-                        {"partition_index": one, "acknowledgement_batches": batches(acks.get(one, ""))}
+                        {
+                            "partition_index": one,
+                            "acknowledgement_batches": batches(acks.get(one, "")),
+                        }
                         for one in indexes
                     ],
                 }
                 for topic_id, indexes in wanted.items()
             ],
-            "forgotten_topics_data": [{"topic_id": self._id(topic), "partitions": forget}] if forget else [],
+            "forgotten_topics_data": [{"topic_id": self._id(topic), "partitions": forget}]
+            if forget
+            else [],
         }
         if version >= 2:
-            fields |= {"share_acquire_mode": int(record_limit) if mode is None else mode, "is_renew_ack": renew}
+            fields |= {
+                "share_acquire_mode": int(record_limit) if mode is None else mode,
+                "is_renew_ack": renew,
+            }
         return epoch, self.connection.send_message(78, version, **fields)
 
     def has_answer(self, within_s: float) -> bool:
@@ -219,7 +251,8 @@ class Member:
                     outcome(one.error_code, one.error_message),
                     outcome(one.acknowledge_error_code, one.acknowledge_error_message),
                     ", ".join(
-                        f"{run.first_offset}-{run.last_offset} c{run.delivery_count}" for run in one.acquired_records
+                        f"{run.first_offset}-{run.last_offset} c{run.delivery_count}"
+                        for run in one.acquired_records
                     ),
                     _offsets(bytes(one.records or b"")),
                 )
@@ -239,7 +272,9 @@ class Member:
         found = [one for (_, index), one in fetched.partitions.items() if index == partition]
         for one in found:
             assert (one.error, one.ack_error) == (OK, OK)
-            assert one.offsets >= acquired_offsets(one.acquired), "a record was acquired, and did not come"
+            assert one.offsets >= acquired_offsets(one.acquired), (
+                "a record was acquired, and did not come"
+            )
         return ", ".join(one.acquired for one in found if one.acquired)
 
     def fetch_nothing(self, **options: Any) -> bool:
@@ -258,17 +293,24 @@ class Member:
         renew: bool = False,
         version: int = 2,
     ) -> Acknowledged:
-        """ShareAcknowledge: the whole answer. Acknowledgements are those of partition 0, or given by partition."""
+        """ShareAcknowledge: the whole answer. Acknowledgements are those of partition 0, or given
+        by partition.
+        """
         epoch = self.session_epoch if epoch is None else epoch
         by_partition = {0: acks} if isinstance(acks, str) and acks else dict(acks) if acks else {}
         partitions = [
-            {"partition_index": index, "acknowledgement_batches": batches(text)} for index, text in by_partition.items()
+            {"partition_index": index, "acknowledgement_batches": batches(text)}
+            for index, text in by_partition.items()
         ]
         response = self.connection.ask(
-            79, version, group_id=self.group.id, member_id=self.id, share_session_epoch=epoch,
+            79,
+            version,
+            group_id=self.group.id,
+            member_id=self.id,
+            share_session_epoch=epoch,
             topics=[{"topic_id": self._id(topic), "partitions": partitions}] if partitions else [],
             **({"is_renew_ack": renew} if version >= 2 else {}),
-        )  # fmt: skip
+        )
         self._count(epoch, response.error_code)
         assert response.error_message is None
         lock = getattr(response, "acquisition_lock_timeout", None)
@@ -283,7 +325,9 @@ class Member:
         )
 
     def ack(self, text: str, *, partition: int = 0, **options: Any) -> str:
-        """ShareAcknowledge that is understood: what became of the acknowledgements of one partition."""
+        """ShareAcknowledge that is understood: what became of the acknowledgements of one
+        partition.
+        """
         answer = self.share_acknowledge({partition: text}, **options)
         assert answer.error == OK, answer
         assert list(answer.partitions) == [partition]
@@ -313,7 +357,9 @@ class Member:
 def _offsets(data: bytes) -> frozenset[int]:
     """The offsets that the batches of `data` span."""
     return frozenset(
-        offset for _, header in log_batch.headers(data) for offset in range(header.base_offset, header.last_offset + 1)
+        offset
+        for _, header in log_batch.headers(data)
+        for offset in range(header.base_offset, header.last_offset + 1)
     )
 
 

@@ -1,8 +1,9 @@
-"""A group with members of both protocols, held by two brokers at once: who is in it, and what each says and is told.
+"""A group with members of both protocols, held by two brokers at once: who is in it, and what each
+says and is told.
 
-Members go by names of ours ("m1", "c2"): what a broker calls them is told apart by `Seat`. Answers come as plain values
-in which both brokers can be compared: names of ours for ids, and how many partitions of each topic for which ones, as
-assignors may choose.
+Members go by names of ours ("m1", "c2"): what a broker calls them is told apart by `Seat`. Answers
+come as plain values in which both brokers can be compared: names of ours for ids, and how many
+partitions of each topic for which ones, as assignors may choose.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from tests.support import wait_until
 
 Partitions = dict[str, tuple[int, ...]]
 COORDINATORS_HEAR_S = 0.3
-"""Kafka's group coordinators hear of a deleted topic this much later than its other parts, at most."""
+"""Kafka's group coordinators hear of a deleted topic this much later than its other parts, at most.
+"""
 MADE_ID = re.compile(r"(?<= )[\w-]{22}(?= )")
 """A member id that a coordinator has made."""
 NOWHERE = UUID(int=0xDEAD_BEEF)
@@ -96,7 +98,9 @@ class Side:
 
     def _sees(self, name: str, partition: int, error: str) -> None:
         probe = Group(self.world, f"probe-{name}")
-        wait_until(lambda: str(probe.alter(name, {partition: 0})).find(error) >= 0, PATIENCE_S, "the topic")
+        wait_until(
+            lambda: str(probe.alter(name, {partition: 0})).find(error) >= 0, PATIENCE_S, "the topic"
+        )
         probe.delete()
 
     def grow_topic(self, name: str, partitions: int) -> None:
@@ -113,24 +117,36 @@ class Side:
 
     def by_name(self, assignment: Any) -> Partitions:
         """Topic ids and partitions by topic name."""
-        return {self.labels[one.topic_id]: tuple(sorted(one.partitions)) for one in assignment.topic_partitions}
+        return {
+            self.labels[one.topic_id]: tuple(sorted(one.partitions))
+            for one in assignment.topic_partitions
+        }
 
     def by_id(self, held: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
         ids = {name: topic_id for topic_id, name in self.labels.items()}
         return [
-            {"topic_id": ids.get(name, NOWHERE), "partitions": list(numbers)} for name, numbers in sorted(held.items())
+            {"topic_id": ids.get(name, NOWHERE), "partitions": list(numbers)}
+            for name, numbers in sorted(held.items())
         ]
 
     # --- the consumer protocol ---
 
-    def beat(self, who: str, epoch: int, owned: Partitions | None, version: int = 1, **fields: Any) -> Any:
+    def beat(
+        self, who: str, epoch: int, owned: Partitions | None, version: int = 1, **fields: Any
+    ) -> Any:
         """ConsumerGroupHeartbeat."""
         seat = self.seat(who)
         asked = {
-            "group_id": self.group_id, "member_id": seat.id, "member_epoch": epoch, "instance_id": None,
-            "rack_id": None, "rebalance_timeout": -1, "server_assignor": None, "subscribed_topic_names": None,
+            "group_id": self.group_id,
+            "member_id": seat.id,
+            "member_epoch": epoch,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": -1,
+            "server_assignor": None,
+            "subscribed_topic_names": None,
             "topic_partitions": None if owned is None else self.by_id(owned),
-        } | fields  # fmt: skip
+        } | fields
         if version >= 1:
             asked.setdefault("subscribed_topic_regex", None)
 
@@ -146,21 +162,35 @@ class Side:
             if told is not None:
                 seat.takes(told)
         error = outcome(answer.error_code, self.plain(answer.error_message))
-        return error, answer.member_epoch, None if told is None else counts(told), self.name_of(answer.member_id or "")
+        return (
+            error,
+            answer.member_epoch,
+            None if told is None else counts(told),
+            self.name_of(answer.member_id or ""),
+        )
 
     # --- the classic protocol ---
 
     def send_join(
-        self, who: str, topics: Sequence[str], protocols: Sequence[str], instance_id: str | None, version: int,
-        metadata_version: int, **fields: Any,
-    ) -> None:  # fmt: skip
+        self,
+        who: str,
+        topics: Sequence[str],
+        protocols: Sequence[str],
+        instance_id: str | None,
+        version: int,
+        metadata_version: int,
+        **fields: Any,
+    ) -> None:
         """JoinGroup; :meth:`received` has the answer once it is there."""
         seat = self.seat(who)
         said = subscription(*topics, version=metadata_version, owned=seat.held)
         asked: dict[str, Any] = {
-            "group_id": self.group_id, "session_timeout": 10_000, "member_id": seat.id, "protocol_type": "consumer",
+            "group_id": self.group_id,
+            "session_timeout": 10_000,
+            "member_id": seat.id,
+            "protocol_type": "consumer",
             "protocols": [{"name": one, "metadata": said} for one in protocols],
-        }  # fmt: skip
+        }
         if version >= 1:
             asked["rebalance_timeout"] = 60_000
         if version >= 5:
@@ -170,27 +200,42 @@ class Side:
         fields = {name: value for name, value in fields.items() if name in asked}
         seat.sent = "join", seat.connection.send_message(11, version, **asked | fields)
 
-    def send_sync(self, who: str, generation: int, instance_id: str | None, version: int, **fields: Any) -> None:
+    def send_sync(
+        self, who: str, generation: int, instance_id: str | None, version: int, **fields: Any
+    ) -> None:
         """SyncGroup: a leader divides all partitions among the members that it was told."""
         seat = self.seat(who)
         asked: dict[str, Any] = {
-            "group_id": self.group_id, "generation_id": generation, "member_id": seat.id,
+            "group_id": self.group_id,
+            "generation_id": generation,
+            "member_id": seat.id,
             "assignments": self._divided(seat),
-        }  # fmt: skip
+        }
         if version >= 3:
             asked["group_instance_id"] = instance_id
         if version >= 5:
             asked |= {"protocol_type": fields.get("protocol_type", "consumer")}
-            asked |= {"protocol_name": fields.get("protocol_name", getattr(seat.answer, "protocol_name", None))}
+            asked |= {
+                "protocol_name": fields.get(
+                    "protocol_name", getattr(seat.answer, "protocol_name", None)
+                )
+            }
         seat.sent = "sync", seat.connection.send_message(14, version, **asked)
 
     def _divided(self, seat: Seat) -> list[dict[str, Any]]:
-        members = sorted((self.name_of(one.member_id), one.member_id) for one in getattr(seat.answer, "members", ()))
+        members = sorted(
+            (self.name_of(one.member_id), one.member_id)
+            for one in getattr(seat.answer, "members", ())
+        )
         return [
             {
                 "member_id": member_id,
                 "assignment": write_assignment(
-                    1, {name: range(place, size, len(members)) for name, size in sorted(self.sizes.items())}
+                    1,
+                    {
+                        name: range(place, size, len(members))
+                        for name, size in sorted(self.sizes.items())
+                    },
                 ),
             }
             for place, (_, member_id) in enumerate(members)
@@ -214,10 +259,15 @@ class Side:
             seat.answer = answer
             seat.reaches(answer.generation_id)
         members = sorted(
-            (self.name_of(one.member_id), getattr(one, "group_instance_id", None)) for one in answer.members
+            (self.name_of(one.member_id), getattr(one, "group_instance_id", None))
+            for one in answer.members
         )
         told = answer.generation_id, getattr(answer, "protocol_type", None), answer.protocol_name
-        names = self.name_of(answer.leader), self.name_of(answer.member_id), getattr(answer, "skip_assignment", None)
+        names = (
+            self.name_of(answer.leader),
+            self.name_of(answer.member_id),
+            getattr(answer, "skip_assignment", None),
+        )
         return kind, error, told, names, members
 
     def classic_beat(self, who: str, generation: int, instance_id: str | None, version: int) -> str:
@@ -229,22 +279,38 @@ class Side:
         return outcome(self.world.ask(12, version, **asked).error_code)
 
     def classic_leave(self, leavers: Sequence[tuple[str, str | None]], version: int) -> Any:
-        """LeaveGroup of members by name and instance id; a name that is not known is a member id."""
-        ids = [(self.seats[who].id if who in self.seats else who, instance_id) for who, instance_id in leavers]
+        """LeaveGroup of members by name and instance id; a name that is not known is a member
+        id."""
+        ids = [
+            (self.seats[who].id if who in self.seats else who, instance_id)
+            for who, instance_id in leavers
+        ]
         if version < 3:
-            return outcome(self.world.ask(13, version, group_id=self.group_id, member_id=ids[0][0]).error_code)
+            return outcome(
+                self.world.ask(13, version, group_id=self.group_id, member_id=ids[0][0]).error_code
+            )
         extra = {"reason": None} if version >= 5 else {}
-        members = [{"member_id": one, "group_instance_id": instance_id, **extra} for one, instance_id in ids]
+        members = [
+            {"member_id": one, "group_instance_id": instance_id, **extra}
+            for one, instance_id in ids
+        ]
         answer = self.world.ask(13, version, group_id=self.group_id, members=members)
-        each = [(self.name_of(one.member_id), one.group_instance_id, outcome(one.error_code)) for one in answer.members]
+        each = [
+            (self.name_of(one.member_id), one.group_instance_id, outcome(one.error_code))
+            for one in answer.members
+        ]
         return outcome(answer.error_code), each
 
     # --- offsets ---
 
     def commit(
-        self, member_id: str, epoch: int, offsets: Mapping[str, Mapping[int, int]], instance_id: str | None,
+        self,
+        member_id: str,
+        epoch: int,
+        offsets: Mapping[str, Mapping[int, int]],
+        instance_id: str | None,
         version: int,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """OffsetCommit: topic, error of each partition."""
         topics = []
         for name, of in offsets.items():
@@ -254,7 +320,12 @@ class Side:
                 for number, offset in of.items()
             ]
             topic_id = self.topics[name].id if name in self.topics else NOWHERE
-            topics.append({**({"topic_id": topic_id} if version >= 10 else {"name": name}), "partitions": partitions})
+            topics.append(
+                {
+                    **({"topic_id": topic_id} if version >= 10 else {"name": name}),
+                    "partitions": partitions,
+                }
+            )
         fields: dict[str, Any] = {"group_id": self.group_id, "member_id": member_id}
         fields["generation_id_or_member_epoch"] = epoch
         if version >= 7:
@@ -264,7 +335,13 @@ class Side:
         answer = self.world.ask(8, version, topics=topics, **fields)
         return [[outcome(one.error_code) for one in topic.partitions] for topic in answer.topics]
 
-    def fetch(self, member_id: str | None, epoch: int, asked: Mapping[str, Sequence[int]] | None, version: int) -> Any:
+    def fetch(
+        self,
+        member_id: str | None,
+        epoch: int,
+        asked: Mapping[str, Sequence[int]] | None,
+        version: int,
+    ) -> Any:
         """OffsetFetch 8-10: the group's error, and the offsets by topic."""
         topics = None
         if asked is not None:
@@ -287,7 +364,8 @@ class Side:
             (
                 self.labels.get(one.topic_id, "none") if version >= 10 else one.name,
                 sorted(
-                    (p.partition_index, p.committed_offset, p.metadata, outcome(p.error_code)) for p in one.partitions
+                    (p.partition_index, p.committed_offset, p.metadata, outcome(p.error_code))
+                    for p in one.partitions
                 ),
             )
             for one in found.topics
@@ -295,38 +373,60 @@ class Side:
         return outcome(found.error_code), each
 
     def delete_offsets(self, asked: Mapping[str, Sequence[int]]) -> Any:
-        topics = [{"name": n, "partitions": [{"partition_index": p} for p in of]} for n, of in asked.items()]
+        topics = [
+            {"name": n, "partitions": [{"partition_index": p} for p in of]}
+            for n, of in asked.items()
+        ]
         answer = self.world.ask(47, 0, group_id=self.group_id, topics=topics)
-        each = sorted((t.name, p.partition_index, outcome(p.error_code)) for t in answer.topics for p in t.partitions)
+        each = sorted(
+            (t.name, p.partition_index, outcome(p.error_code))
+            for t in answer.topics
+            for p in t.partitions
+        )
         return outcome(answer.error_code), each
 
     # --- what an administrator sees ---
 
     def described(self, version: int = 1) -> dict[str, Any]:
         """ConsumerGroupDescribe, member by member."""
-        (group,) = self.world.ask(69, version, group_ids=[self.group_id], include_authorized_operations=False).groups
-        self.targets = {self.name_of(one.member_id): self.by_name(one.target_assignment) for one in group.members}
+        (group,) = self.world.ask(
+            69, version, group_ids=[self.group_id], include_authorized_operations=False
+        ).groups
+        self.targets = {
+            self.name_of(one.member_id): self.by_name(one.target_assignment)
+            for one in group.members
+        }
         members = {
             self.name_of(one.member_id): {
-                "instance": one.instance_id, "rack": one.rack_id, "epoch": one.member_epoch,
-                "topics": sorted(one.subscribed_topic_names), "regex": one.subscribed_topic_regex,
-                "has": counts(self.by_name(one.assignment)), "target": counts(self.by_name(one.target_assignment)),
+                "instance": one.instance_id,
+                "rack": one.rack_id,
+                "epoch": one.member_epoch,
+                "topics": sorted(one.subscribed_topic_names),
+                "regex": one.subscribed_topic_regex,
+                "has": counts(self.by_name(one.assignment)),
+                "target": counts(self.by_name(one.target_assignment)),
                 "type": getattr(one, "member_type", None),
             }
             for one in group.members
-        }  # fmt: skip
+        }
         return {
-            "error": outcome(group.error_code, self.plain(group.error_message) or None), "state": group.group_state,
-            "epochs": (group.group_epoch, group.assignment_epoch), "assignor": group.assignor_name,
+            "error": outcome(group.error_code, self.plain(group.error_message) or None),
+            "state": group.group_state,
+            "epochs": (group.group_epoch, group.assignment_epoch),
+            "assignor": group.assignor_name,
             "members": dict(sorted(members.items())),
-        }  # fmt: skip
+        }
 
     def classic_described(self, version: int) -> Any:
         """DescribeGroups."""
         extra = {"include_authorized_operations": False} if version >= 3 else {}
         (group,) = self.world.ask(15, version, groups=[self.group_id], **extra).groups
         members = sorted(
-            (self.name_of(one.member_id), getattr(one, "group_instance_id", None), bool(one.member_assignment))
+            (
+                self.name_of(one.member_id),
+                getattr(one, "group_instance_id", None),
+                bool(one.member_assignment),
+            )
             for one in group.members
         )
         error = outcome(group.error_code, self.plain(getattr(group, "error_message", None)))

@@ -1,7 +1,7 @@
 """A transactional id under test, and what a case does with it in raw requests.
 
-Producer ids differ from run to run, so cases name them by the order in which they were given: `p0 e1` is the first
-producer id with epoch 1.
+Producer ids differ from run to run, so cases name them by the order in which they were given: `p0
+e1` is the first producer id with epoch 1.
 
     producer = Transactional(world)
     assert producer.init() == "p0 e0"
@@ -65,7 +65,9 @@ class Transactional:
 
     # --- who may write ---
 
-    def init(self, expected: Who = NO_ONE, *, version: int = 4, timeout_ms: int = 60_000, **more: Any) -> str:
+    def init(
+        self, expected: Who = NO_ONE, *, version: int = 4, timeout_ms: int = 60_000, **more: Any
+    ) -> str:
         """InitProducerId: who writes from now on, or the error."""
         if version >= 3:
             more |= {"producer_id": expected[0], "producer_epoch": expected[1]}
@@ -73,7 +75,9 @@ class Transactional:
             more = {"enable2_pc": False, "keep_prepared_txn": False} | more
 
         def ask() -> str:
-            made = self.world.ask(22, version, transactional_id=self.id, transaction_timeout=timeout_ms, **more)
+            made = self.world.ask(
+                22, version, transactional_id=self.id, transaction_timeout=timeout_ms, **more
+            )
             if made.error_code:
                 return outcome(made.error_code)
             self.who = made.producer_id, made.producer_epoch
@@ -84,7 +88,11 @@ class Transactional:
     # --- what takes part ---
 
     def add(
-        self, *topics: Topic | tuple[str, Sequence[int]], who: Who | None = None, version: int = 3, verify: bool = False
+        self,
+        *topics: Topic | tuple[str, Sequence[int]],
+        who: Who | None = None,
+        version: int = 3,
+        verify: bool = False,
     ) -> str:
         """AddPartitionsToTxn: the error, or one for each partition where they differ."""
         who = who or self.who
@@ -96,15 +104,22 @@ class Transactional:
         def ask() -> str:
             if version <= 3:
                 answer = self.world.ask(
-                    24, version, v3_and_below_transactional_id=self.id, v3_and_below_producer_id=who[0],
-                    v3_and_below_producer_epoch=who[1], v3_and_below_topics=asked,
-                )  # fmt: skip
+                    24,
+                    version,
+                    v3_and_below_transactional_id=self.id,
+                    v3_and_below_producer_id=who[0],
+                    v3_and_below_producer_epoch=who[1],
+                    v3_and_below_topics=asked,
+                )
                 results = answer.results_by_topic_v3_and_below
             else:
                 transaction = {
-                    "transactional_id": self.id, "producer_id": who[0], "producer_epoch": who[1],
-                    "verify_only": verify, "topics": asked,
-                }  # fmt: skip
+                    "transactional_id": self.id,
+                    "producer_id": who[0],
+                    "producer_epoch": who[1],
+                    "verify_only": verify,
+                    "topics": asked,
+                }
                 answer = self.world.ask(24, version, transactions=[transaction])
                 if answer.error_code:
                     return "all: " + outcome(answer.error_code)
@@ -125,29 +140,51 @@ class Transactional:
 
         def ask() -> str:
             answer = self.world.ask(
-                25, version, transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, group_id=group_id
+                25,
+                version,
+                transactional_id=self.id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                group_id=group_id,
             )
             return outcome(answer.error_code)
 
         return self._settled(ask)
 
     def write(
-        self, topic: Topic, records: int = 1, *, who: Who | None = None, version: int = 11, sequence: int | None = None,
-        transactional: bool = True, transactional_id: str | None = "",
-    ) -> str:  # fmt: skip
+        self,
+        topic: Topic,
+        records: int = 1,
+        *,
+        who: Who | None = None,
+        version: int = 11,
+        sequence: int | None = None,
+        transactional: bool = True,
+        transactional_id: str | None = "",
+    ) -> str:
         """Produce one batch: the error. Its sequence goes on from what was written so far."""
         who = who or self.who
         base = self.sequences.get((who, topic.name), 0) if sequence is None else sequence
         data = batch(
-            [b"v"] * records, producer_id=who[0], producer_epoch=who[1], base_sequence=base,
-            transactional=transactional, timestamp_ms=time.time_ns() // 1_000_000,
-        )  # fmt: skip
+            [b"v"] * records,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            base_sequence=base,
+            transactional=transactional,
+            timestamp_ms=time.time_ns() // 1_000_000,
+        )
 
         def ask() -> str:
             answer = self.world.ask(
-                0, version, transactional_id=self.id if transactional_id == "" else transactional_id, acks=-1,
-                timeout=30_000, topic_data=[{"name": topic.name, "partition_data": [{"index": 0, "records": data}]}],
-            )  # fmt: skip
+                0,
+                version,
+                transactional_id=self.id if transactional_id == "" else transactional_id,
+                acks=-1,
+                timeout=30_000,
+                topic_data=[
+                    {"name": topic.name, "partition_data": [{"index": 0, "records": data}]}
+                ],
+            )
             return outcome(answer.responses[0].partition_responses[0].error_code)
 
         told = self._settled(ask)
@@ -156,28 +193,52 @@ class Transactional:
         return told
 
     def commit_offset(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int], *, who: Who | None = None, version: int = 3,
-        generation_id: int = -1, member_id: str = "", metadata: str | None = "", instance_id: str | None = None,
-    ) -> str:  # fmt: skip
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], int],
+        *,
+        who: Who | None = None,
+        version: int = 3,
+        generation_id: int = -1,
+        member_id: str = "",
+        metadata: str | None = "",
+        instance_id: str | None = None,
+    ) -> str:
         """TxnOffsetCommit: the error, or one for each partition where they differ."""
         producer_id, epoch = who or self.who
         topics: dict[str, list[dict[str, Any]]] = {}
         for (name, index), offset in offsets.items():
-            topics.setdefault(name, []).append({
-                "partition_index": index, "committed_offset": offset, "committed_metadata": metadata,
-                **({"committed_leader_epoch": -1} if version >= 2 else {}),
-            })  # fmt: skip
+            topics.setdefault(name, []).append(
+                {
+                    "partition_index": index,
+                    "committed_offset": offset,
+                    "committed_metadata": metadata,
+                    **({"committed_leader_epoch": -1} if version >= 2 else {}),
+                }
+            )
         more: dict[str, Any] = {}
         if version >= 3:
-            more = {"generation_id": generation_id, "member_id": member_id, "group_instance_id": instance_id}
+            more = {
+                "generation_id": generation_id,
+                "member_id": member_id,
+                "group_instance_id": instance_id,
+            }
 
         def ask() -> str:
             answer = self.world.ask(
-                28, version, transactional_id=self.id, group_id=group_id, producer_id=producer_id, producer_epoch=epoch,
-                topics=[{"name": name, "partitions": parts} for name, parts in topics.items()], **more,
-            )  # fmt: skip
+                28,
+                version,
+                transactional_id=self.id,
+                group_id=group_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                topics=[{"name": name, "partitions": parts} for name, parts in topics.items()],
+                **more,
+            )
             codes = {
-                (t.name, one.partition_index): outcome(one.error_code) for t in answer.topics for one in t.partitions
+                (t.name, one.partition_index): outcome(one.error_code)
+                for t in answer.topics
+                for one in t.partitions
             }
             told = [codes[one] for one in offsets]
             return told[0] if len(set(told)) == 1 else ", ".join(told)
@@ -192,7 +253,12 @@ class Transactional:
 
         def ask() -> str:
             answer = self.world.ask(
-                26, version, transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+                26,
+                version,
+                transactional_id=self.id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                committed=commit,
             )
             if version < 5 or answer.error_code:
                 return outcome(answer.error_code)
@@ -241,9 +307,15 @@ class Described:
             return found
 
         one = cls(
-            reader.i16(), reader.string(), reader.string(), reader.i32(), reader.i64(), reader.i64(), reader.i16(),
+            reader.i16(),
+            reader.string(),
+            reader.string(),
+            reader.i32(),
+            reader.i64(),
+            reader.i64(),
+            reader.i16(),
             dict(reader.array(topic)),
-        )  # fmt: skip
+        )
         reader.tags()
         return one
 
@@ -261,7 +333,10 @@ def describe_transactions(world: World, *transactional_ids: str) -> list[Describ
         reader.tags()
         reader.i32()
         told = reader.array(Described.read)
-        coming = any(one.state.startswith("Prepare") or one.error_code in COORDINATOR_IS_COMING for one in told)
+        coming = any(
+            one.state.startswith("Prepare") or one.error_code in COORDINATOR_IS_COMING
+            for one in told
+        )
         return None if coming else told
 
     return wait_until(answered, PATIENCE_S, "transactions to end")
@@ -274,9 +349,13 @@ def _compact(text: str) -> bytes:
 
 
 def list_transactions(
-    world: World, version: int = 2, states: Sequence[str] = (), producer_ids: Sequence[int] = (), duration_ms: int = -1,
+    world: World,
+    version: int = 2,
+    states: Sequence[str] = (),
+    producer_ids: Sequence[int] = (),
+    duration_ms: int = -1,
     pattern: str | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """ListTransactions: the response."""
     more: dict[str, Any] = {}
     if version >= 1:
@@ -294,24 +373,38 @@ def describe_producers(topic: Topic, partition: int = 0) -> Any:
 
 
 def fetch(
-    topic: Topic, offset: int = 0, *, committed: bool = True, version: int = 12, partition_max_bytes: int = 1 << 20
+    topic: Topic,
+    offset: int = 0,
+    *,
+    committed: bool = True,
+    version: int = 12,
+    partition_max_bytes: int = 1 << 20,
 ) -> Any:
     """Fetch without waiting: what is said of the partition."""
     partition = {
-        "partition": 0, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes,
+        "partition": 0,
+        "fetch_offset": offset,
+        "partition_max_bytes": partition_max_bytes,
         **({"current_leader_epoch": -1} if version >= 9 else {}),
         **({"log_start_offset": -1} if version >= 5 else {}),
         **({"last_fetched_epoch": -1} if version >= 12 else {}),
-    }  # fmt: skip
+    }
     more: dict[str, Any] = {"rack_id": ""} if version >= 11 else {}
     if version >= 7:
         more |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
     if version >= 12:
         more["cluster_id"] = None
     response = topic.world.ask(
-        1, version, replica_id=-1, max_wait=0, min_bytes=0, max_bytes=1 << 25, isolation_level=int(committed),
-        topics=[{"topic": topic.name, "partitions": [partition]}], **more,
-    )  # fmt: skip
+        1,
+        version,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=1 << 25,
+        isolation_level=int(committed),
+        topics=[{"topic": topic.name, "partitions": [partition]}],
+        **more,
+    )
     ((one,),) = (found.partitions for found in response.responses)
     assert one.error_code == 0, one
     return one

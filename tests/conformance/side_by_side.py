@@ -1,7 +1,7 @@
 """What the random conversations share that are held with Kafka and with headrace at once.
 
-What is known to differ is kept out of them (docs/differences.md). A failure prints the conversation and its seed; run
-it again with HEADRACE_TEST_SEED.
+What is known to differ is kept out of them (docs/differences.md). A failure prints the conversation
+and its seed; run it again with HEADRACE_TEST_SEED.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Acknowledgements: what each kind does, and what is refused, whole partition by whole partition."""
+"""Acknowledgements: what each kind does, and what is refused, whole partition by whole
+partition."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def test_a_record_is_acknowledged_once_per_request(member: Member) -> None:  # c
 
 def test_records_that_were_not_acquired_yet(member: Member) -> None:  # case 35
     before = f"{REQUEST}: Batch record not found. The"
-    assert member.ack("20-21 accept") == f"{before} first offset in request is past acquired records."
+    assert (
+        member.ack("20-21 accept") == f"{before} first offset in request is past acquired records."
+    )
     assert member.ack("9-12 accept") == f"{before} last offset in request is past acquired records."
 
 
@@ -84,7 +87,11 @@ def test_acknowledgements_of_a_partition_succeed_or_fail_together(world: World) 
     member = world.earliest_group().join(topic)
     held: dict[int, str] = {}
     while len(held) < 2:
-        held |= {index: one.acquired for (_, index), one in member.share_fetch().partitions.items() if one.acquired}
+        held |= {
+            index: one.acquired
+            for (_, index), one in member.share_fetch().partitions.items()
+            if one.acquired
+        }
     assert held == {0: "0-4 c1", 1: "0-4 c1"}
     answer = member.share_acknowledge({0: "0 accept; 1 accept; 9 accept", 1: "0 accept"})
     assert answer.partitions[0].startswith(REQUEST)
@@ -96,9 +103,14 @@ def test_acknowledgements_of_a_partition_succeed_or_fail_together(world: World) 
 def test_a_renewal_goes_alone(member: Member) -> None:  # case 39
     assert member.ack("0-9 renew", renew=True) == OK
     epoch = member.session_epoch
-    assert member.share_fetch("0-9 renew", renew=True, wait_ms=0, min_bytes=0, max_records=0).error == REQUEST
+    assert (
+        member.share_fetch("0-9 renew", renew=True, wait_ms=0, min_bytes=0, max_records=0).error
+        == REQUEST
+    )
     assert member.session_epoch == epoch
-    renewed = member.share_fetch("0-9 renew", renew=True, wait_ms=0, min_bytes=0, max_bytes=0, max_records=0)
+    renewed = member.share_fetch(
+        "0-9 renew", renew=True, wait_ms=0, min_bytes=0, max_bytes=0, max_records=0
+    )
     assert (renewed.error, renewed[0].error, renewed[0].ack_error) == (OK, OK, OK)
     assert (renewed[0].acquired, renewed[0].offsets) == ("", frozenset())
     assert member.ack("0-9 accept") == OK

@@ -1,4 +1,6 @@
-"""The classic group protocol: who is let in, who leads, who is waited for, what becomes of those who do not come."""
+"""The classic group protocol: who is let in, who leads, who is waited for, what becomes of those
+who do not come.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from tests.conformance.world import OK, PATIENCE_S, World
 from tests.support import wait_until
 
 NO_COMMON_PROTOCOL, REBALANCE, STRANGER = (
-    "INCONSISTENT_GROUP_PROTOCOL", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID",
-)  # fmt: skip
+    "INCONSISTENT_GROUP_PROTOCOL",
+    "REBALANCE_IN_PROGRESS",
+    "UNKNOWN_MEMBER_ID",
+)
 
 
 def prepare(group: ClassicGroup) -> None:
@@ -47,8 +51,15 @@ def test_the_leader_assigns_and_the_others_wait(group: ClassicGroup) -> None:
     assert second.sync() == OK  # an answer that was lost
     assert second.assignment == b"two"
     described = group.described()
-    assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
-    assert {one.member_id: one.member_assignment for one in described.members} == {first.id: b"one", second.id: b"two"}
+    assert (described.group_state, described.protocol_type, described.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    assert {one.member_id: one.member_assignment for one in described.members} == {
+        first.id: b"one",
+        second.id: b"two",
+    }
     assert (first.heartbeat(), second.heartbeat()) == (OK, OK)
 
 
@@ -93,14 +104,20 @@ def test_who_is_not_let_in(world: World, group: ClassicGroup, differs: Callable[
     none.protocols = ()
     assert none.join_at_once() == NO_COMMON_PROTOCOL
     left_behind = ("Empty", "", "classic")
-    assert group.listed == differs("a JoinGroup without protocols", kafka=left_behind, headrace=None)
+    assert group.listed == differs(
+        "a JoinGroup without protocols", kafka=left_behind, headrace=None
+    )
 
 
 def test_strangers_and_old_generations(group: ClassicGroup) -> None:
     member = group.join(subscription("t"))
     stranger = group.member(id="who")
     stranger.answer = member.answer
-    assert (stranger.heartbeat(), stranger.sync(), stranger.leave()) == (STRANGER, STRANGER, STRANGER)
+    assert (stranger.heartbeat(), stranger.sync(), stranger.leave()) == (
+        STRANGER,
+        STRANGER,
+        STRANGER,
+    )
     for generation in (0, 2):
         assert member.heartbeat(generation) == "ILLEGAL_GENERATION"
         assert member.sync(generation=generation) == "ILLEGAL_GENERATION"
@@ -173,7 +190,12 @@ def test_a_static_member_comes_back_without_a_rebalance(group: ClassicGroup) -> 
     assert new.sync() == OK
     assert new.assignment == b"everything"
     fenced = "FENCED_INSTANCE_ID"
-    assert (old.heartbeat(), old.sync(), old.join(), old.leave()) == (fenced, fenced, fenced, fenced)
+    assert (old.heartbeat(), old.sync(), old.join(), old.leave()) == (
+        fenced,
+        fenced,
+        fenced,
+        fenced,
+    )
     ((one,), state) = (group.described().members, group.state)
     assert (one.member_id, one.group_instance_id, state) == (new.id, "one", "Stable")
     new.id = ""
@@ -190,12 +212,25 @@ def test_groups_that_are_described(world: World, group: ClassicGroup) -> None:
     assert member.sync({member.id: b"all"}) == OK
     for version in range(7):
         stable = group.described(version)
-        assert (stable.error_code, stable.group_state, stable.protocol_data) == (0, "Stable", "range")
+        assert (stable.error_code, stable.group_state, stable.protocol_data) == (
+            0,
+            "Stable",
+            "range",
+        )
         (one,) = stable.members
-        assert (one.member_id, one.member_metadata, one.member_assignment) == (member.id, subscription("t"), b"all")
+        assert (one.member_id, one.member_metadata, one.member_assignment) == (
+            member.id,
+            subscription("t"),
+            b"all",
+        )
     assert member.leave() == OK
     empty = group.described()
-    assert (empty.group_state, empty.protocol_type, empty.protocol_data, empty.members) == ("Empty", "consumer", "", ())
+    assert (empty.group_state, empty.protocol_type, empty.protocol_data, empty.members) == (
+        "Empty",
+        "consumer",
+        "",
+        (),
+    )
 
 
 def test_assignments_are_shown_until_there_are_others(group: ClassicGroup) -> None:
@@ -243,7 +278,9 @@ def test_a_full_group(small_world: World) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_members(group: ClassicGroup) -> None:
-    members = [group.member(session_timeout_ms=60_000, rebalance_timeout_ms=60_000) for _ in range(1_000)]
+    members = [
+        group.member(session_timeout_ms=60_000, rebalance_timeout_ms=60_000) for _ in range(1_000)
+    ]
     for member in members:
         assert member.join_at_once() == "MEMBER_ID_REQUIRED"
     first, *others = members

@@ -1,4 +1,5 @@
-"""A consumer that commits again and again on one connection: the same request but for the offsets."""
+"""A consumer that commits again and again on one connection: the same request but for the
+offsets."""
 
 from __future__ import annotations
 
@@ -18,10 +19,14 @@ def key(topic: Topic, version: int) -> object:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("metadata", ["", None])
-def test_each_commit_counts(group: ClassicGroup, topic: Topic, version: int, metadata: str | None) -> None:
+def test_each_commit_counts(
+    group: ClassicGroup, topic: Topic, version: int, metadata: str | None
+) -> None:
     for offset in (5, 7, 2**40, 0, 7):
         offsets = {0: offset, 2: offset + 1, 1: 3}
-        assert group.commit(topic, offsets, version, metadata=metadata) == dict.fromkeys(offsets, OK)
+        assert group.commit(topic, offsets, version, metadata=metadata) == dict.fromkeys(
+            offsets, OK
+        )
         assert group.committed == {topic.name: offsets}
     assert group.commit(topic, {1: 4}, version, metadata=metadata) == {1: OK}
     assert group.committed == {topic.name: {0: 7, 2: 8, 1: 4}}
@@ -30,7 +35,9 @@ def test_each_commit_counts(group: ClassicGroup, topic: Topic, version: int, met
 @pytest.mark.parametrize("version", [9, 10])
 def test_what_comes_with_an_offset_is_kept(group: ClassicGroup, topic: Topic, version: int) -> None:
     for epoch, metadata in ((-1, ""), (0, ""), (-1, "m"), (0, "n"), (-1, "")):
-        assert group.commit(topic, {0: 9}, version, leader_epoch=epoch, metadata=metadata) == {0: OK}
+        assert group.commit(topic, {0: 9}, version, leader_epoch=epoch, metadata=metadata) == {
+            0: OK
+        }
         assert group.fetch(None, version) == {key(topic, version): {0: (9, epoch, metadata, OK)}}
 
 
@@ -63,9 +70,15 @@ def test_partitions_that_are_not_there(group: ClassicGroup, topic: Topic) -> Non
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_a_topic_that_is_deleted(world: World, group: ClassicGroup, topic: Topic, version: int) -> None:
+def test_a_topic_that_is_deleted(
+    world: World, group: ClassicGroup, topic: Topic, version: int
+) -> None:
     for offset in range(3):
         assert group.commit(topic, {0: offset}, version) == {0: OK}
     topic.delete()
-    wait_until(lambda: group.commit(topic, {0: 4}, version) == {0: GONE[version]}, PATIENCE_S, "the topic's end")
+    wait_until(
+        lambda: group.commit(topic, {0: 4}, version) == {0: GONE[version]},
+        PATIENCE_S,
+        "the topic's end",
+    )
     assert group.commit(topic, {0: 5}, version) == {0: GONE[version]}

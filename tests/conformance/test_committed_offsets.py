@@ -1,4 +1,6 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: what is committed, found again, and forgotten (KIP-88, KIP-211, KIP-496)."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: what is committed, found again, and forgotten (KIP-88,
+KIP-211, KIP-496).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,15 @@ UNKNOWN_PARTITION, SUBSCRIBED = "UNKNOWN_TOPIC_OR_PARTITION", "GROUP_SUBSCRIBED_
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_all_offsets_of_a_group_in_one_call(group: ClassicGroup, topic: Topic, version: int) -> None:  # case 57
+def test_all_offsets_of_a_group_in_one_call(
+    group: ClassicGroup, topic: Topic, version: int
+) -> None:  # case 57
     key = topic.id if version >= 10 else topic.name
-    assert group.commit(topic, {0: 10, 1: 11, 2: 12}, version, metadata="m") == {0: OK, 1: OK, 2: OK}
+    assert group.commit(topic, {0: 10, 1: 11, 2: 12}, version, metadata="m") == {
+        0: OK,
+        1: OK,
+        2: OK,
+    }
     expected = {index: (10 + index, -1, "m", OK) for index in range(3)}
     assert group.fetch(None, version) == {key: expected}
     assert group.fetch({}, version) == {}
@@ -40,7 +48,9 @@ def test_version_1_asks_for_what_it_names(group: ClassicGroup, topic: Topic) -> 
     assert group.fetch({}, 1) == {}
 
 
-def test_a_group_that_its_members_have_left_still_has_its_offsets(group: ClassicGroup, topic: Topic) -> None:
+def test_a_group_that_its_members_have_left_still_has_its_offsets(
+    group: ClassicGroup, topic: Topic
+) -> None:
     member = group.join(subscription(topic.name))
     assert member.commit(topic, {1: 7}) == {1: OK}
     assert member.leave() == OK
@@ -55,7 +65,11 @@ def test_several_groups_in_one_request(world: World, topic: Topic) -> None:  # c
     assert one.commit(topic, {0: 1}) == {0: OK}
     assert two.commit(topic, {0: 2, 1: 3}) == {0: OK, 1: OK}
     for version in (8, 9):
-        found = fetch(world, version, {one.id: None, nobody: None, share.id: None, two.id: {topic.name: [0, 2]}})
+        found = fetch(
+            world,
+            version,
+            {one.id: None, nobody: None, share.id: None, two.id: {topic.name: [0, 2]}},
+        )
         assert found == {
             one.id: {topic.name: {0: (1, -1, "", OK)}},
             nobody: {},
@@ -77,7 +91,9 @@ def test_topic_ids_that_nobody_knows(group: ClassicGroup, topic: Topic) -> None:
     }
 
 
-def test_a_topic_that_was_made_again_has_no_offsets(world: World, group: ClassicGroup, topic: Topic) -> None:
+def test_a_topic_that_was_made_again_has_no_offsets(
+    world: World, group: ClassicGroup, topic: Topic
+) -> None:
     assert group.commit(topic, {0: 1}, 10) == {0: OK}
     topic.delete()
     wait_until(lambda: group.committed == {}, PATIENCE_S, "the tombstones")
@@ -86,7 +102,9 @@ def test_a_topic_that_was_made_again_has_no_offsets(world: World, group: Classic
     assert group.fetch({again.name: [0]}) == {again.name: {0: MISSING}}
 
 
-def test_generations_of_a_group_that_is_not_there(group: ClassicGroup, topic: Topic) -> None:  # case 60
+def test_generations_of_a_group_that_is_not_there(
+    group: ClassicGroup, topic: Topic
+) -> None:  # case 60
     for version in range(2, 9):
         assert group.commit(topic, {0: 1}, version, generation=3) == {0: "ILLEGAL_GENERATION"}
     assert group.commit(topic, {0: 1}, 9, generation=3) == {0: "GROUP_ID_NOT_FOUND"}
@@ -94,7 +112,9 @@ def test_generations_of_a_group_that_is_not_there(group: ClassicGroup, topic: To
     assert group.listed is None
 
 
-def test_metadata_and_offsets_that_clients_may_choose(group: ClassicGroup, topic: Topic) -> None:  # case 60
+def test_metadata_and_offsets_that_clients_may_choose(
+    group: ClassicGroup, topic: Topic
+) -> None:  # case 60
     assert group.commit(topic, {0: 1}, metadata="x" * 4097) == {0: "OFFSET_METADATA_TOO_LARGE"}
     assert group.commit(topic, {0: 1}, metadata="ü" * 4096) == {0: OK}
     assert group.commit(topic, {1: -5}, metadata=None) == {1: OK}
@@ -104,24 +124,50 @@ def test_metadata_and_offsets_that_clients_may_choose(group: ClassicGroup, topic
     }
 
 
-def test_partitions_that_are_not_there_are_refused_for_themselves(group: ClassicGroup, topic: Topic) -> None:
-    assert group.commit(topic, {9: 1, 0: 1, -1: 1}) == {9: UNKNOWN_PARTITION, 0: OK, -1: UNKNOWN_PARTITION}
+def test_partitions_that_are_not_there_are_refused_for_themselves(
+    group: ClassicGroup, topic: Topic
+) -> None:
+    assert group.commit(topic, {9: 1, 0: 1, -1: 1}) == {
+        9: UNKNOWN_PARTITION,
+        0: OK,
+        -1: UNKNOWN_PARTITION,
+    }
     assert group.commit("nope", {0: 1}) == {0: UNKNOWN_PARTITION}
     # The group is not asked when no partition is left.
     assert group.commit("nope", {0: 1}, generation=3) == {0: UNKNOWN_PARTITION}
 
 
-def test_topics_of_which_no_partition_is_named(world: World, group: ClassicGroup, topic: Topic) -> None:
-    member = {"group_id": group.id, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    one = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
-    named = [{"name": name, "partitions": of} for name, of in ((topic.name, []), ("nope", []), (topic.name, [one]))]
+def test_topics_of_which_no_partition_is_named(
+    world: World, group: ClassicGroup, topic: Topic
+) -> None:
+    member = {
+        "group_id": group.id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+    }
+    one = {
+        "partition_index": 0,
+        "committed_offset": 1,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    named = [
+        {"name": name, "partitions": of}
+        for name, of in ((topic.name, []), ("nope", []), (topic.name, [one]))
+    ]
     for _ in range(2):  # the second time is like one before
         answer = world.connection.ask(8, 9, topics=named, **member)
-        assert sorted((found.name, len(found.partitions)) for found in answer.topics) == [("nope", 0), (topic.name, 1)]
+        assert sorted((found.name, len(found.partitions)) for found in answer.topics) == [
+            ("nope", 0),
+            (topic.name, 1),
+        ]
         assert world.connection.ask(8, 9, topics=named[:1], **member).topics == ()
     named = [{"name": name, "partitions": []} for name in (topic.name, "nope")]
     nobody = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0, "group_id": group.id}
-    assert [found.name for found in world.connection.ask(28, 2, topics=named, **nobody).topics] == ["nope"]
+    assert [found.name for found in world.connection.ask(28, 2, topics=named, **nobody).topics] == [
+        "nope"
+    ]
     answer = world.connection.ask(47, 0, group_id=group.id, topics=named)
     assert [(found.name, found.partitions) for found in answer.topics] == [("nope", ())]
 
@@ -138,13 +184,17 @@ def test_who_may_commit(group: ClassicGroup, topic: Topic) -> None:
     member = group.join(subscription(topic.name))
     for version in (8, 9, 10):
         assert group.commit(topic, {0: 1}, version) == {0: "UNKNOWN_MEMBER_ID"}
-        assert group.commit(topic, {0: 1}, version, member_id="who", generation=1) == {0: "UNKNOWN_MEMBER_ID"}
+        assert group.commit(topic, {0: 1}, version, member_id="who", generation=1) == {
+            0: "UNKNOWN_MEMBER_ID"
+        }
         assert member.commit(topic, {0: 1}, version, generation=2) == {0: "ILLEGAL_GENERATION"}
         assert member.commit(topic, {0: 1}, version, generation=0) == {0: "ILLEGAL_GENERATION"}
         assert member.commit(topic, {0: version}, version) == {0: OK}
     assert group.committed == {topic.name: {0: 10}}
     # Fetching asks nobody who it is.
-    assert group.fetch(None, member_id="who", member_epoch=77) == {topic.name: {0: (10, -1, "", OK)}}
+    assert group.fetch(None, member_id="who", member_epoch=77) == {
+        topic.name: {0: (10, -1, "", OK)}
+    }
     assert member.leave() == OK
     assert member.commit(topic, {0: 1}) == {0: "UNKNOWN_MEMBER_ID"}
     assert group.commit(topic, {0: 1}, member_id="anybody") == {0: OK}
@@ -191,12 +241,18 @@ def test_deleting_offsets_of_a_simple_group(group: ClassicGroup, topic: Topic) -
     assert group.commit(topic, {0: 1, 1: 2}) == {0: OK, 1: OK}
     for _ in range(2):
         deleted = group.delete_offsets({topic.name: [0, 9], "nope": [0]})
-        assert deleted == [(topic.name, 9, UNKNOWN_PARTITION), (topic.name, 0, OK), ("nope", 0, UNKNOWN_PARTITION)]
+        assert deleted == [
+            (topic.name, 9, UNKNOWN_PARTITION),
+            (topic.name, 0, OK),
+            ("nope", 0, UNKNOWN_PARTITION),
+        ]
     assert group.delete_offsets({}) == []
     assert group.committed == {topic.name: {1: 2}}
 
 
-def test_subscribed_topics_keep_their_offsets(world: World, group: ClassicGroup, topic: Topic) -> None:  # case 62
+def test_subscribed_topics_keep_their_offsets(
+    world: World, group: ClassicGroup, topic: Topic
+) -> None:  # case 62
     other = world.topic()
     member = group.join(subscription(topic.name))
     assert member.commit(topic, {0: 1, 1: 2}) == {0: OK, 1: OK}
@@ -204,14 +260,20 @@ def test_subscribed_topics_keep_their_offsets(world: World, group: ClassicGroup,
     deleted = group.delete_offsets({topic.name: [0, 1, 2], other.name: [0], "nope": [0]})
     assert isinstance(deleted, list)
     assert sorted(deleted) == sorted(
-        [*((topic.name, index, SUBSCRIBED) for index in range(3)), (other.name, 0, OK), ("nope", 0, UNKNOWN_PARTITION)]
+        [
+            *((topic.name, index, SUBSCRIBED) for index in range(3)),
+            (other.name, 0, OK),
+            ("nope", 0, UNKNOWN_PARTITION),
+        ]
     )
     assert group.committed == {topic.name: {0: 1, 1: 2}}
     assert member.leave() == OK
     assert group.delete_offsets({topic.name: [0]}) == [(topic.name, 0, OK)]
 
 
-def test_subscriptions_are_those_of_the_last_generation(world: World, group: ClassicGroup, topic: Topic) -> None:
+def test_subscriptions_are_those_of_the_last_generation(
+    world: World, group: ClassicGroup, topic: Topic
+) -> None:
     other = world.topic()
     first = group.join(subscription(topic.name))
     second = group.member(("protocol-0", subscription(other.name)))
@@ -227,7 +289,9 @@ def test_subscriptions_are_those_of_the_last_generation(world: World, group: Cla
 
 
 @pytest.mark.parametrize("metadata", [b"", b"range", subscription("t", version=0)[:-1]])
-def test_members_that_nobody_understands(group: ClassicGroup, topic: Topic, metadata: bytes) -> None:
+def test_members_that_nobody_understands(
+    group: ClassicGroup, topic: Topic, metadata: bytes
+) -> None:
     group.join(metadata)
     assert group.delete_offsets({topic.name: [0]}) == [(topic.name, 0, SUBSCRIBED)]
 
@@ -266,7 +330,9 @@ def test_a_group_outlives_its_offsets(group: ClassicGroup, topic: Topic) -> None
     assert group.listed == ("Empty", "", "classic")
 
 
-def test_groups_are_listed_by_state_and_type(world: World, group: ClassicGroup, topic: Topic) -> None:  # case 66
+def test_groups_are_listed_by_state_and_type(
+    world: World, group: ClassicGroup, topic: Topic
+) -> None:  # case 66
     assert group.commit(topic, {0: 1}) == {0: OK}
     filters = ({"states": ["empty"]}, {"states": ["Stable", "EMPTY"]}, {"types": ["Classic"]})
     for found in [world.groups(**one) for one in filters]:
@@ -283,8 +349,12 @@ def test_groups_are_listed_by_state_and_type(world: World, group: ClassicGroup, 
 def test_a_commit_may_say_how_long_it_is_kept(small_world: World) -> None:  # case 68
     group, topic = ClassicGroup(small_world), small_world.topic(partitions=3)
     for version, partition, retention_ms in ((2, 0, 1500), (3, 1, 0), (4, 2, 3_600_000)):
-        assert group.commit(topic, {partition: 5}, version, retention_ms=retention_ms) == {partition: OK}
-    wait_until(lambda: group.committed == {topic.name: {2: 5}}, PATIENCE_S, "the end of two offsets")
+        assert group.commit(topic, {partition: 5}, version, retention_ms=retention_ms) == {
+            partition: OK
+        }
+    wait_until(
+        lambda: group.committed == {topic.name: {2: 5}}, PATIENCE_S, "the end of two offsets"
+    )
     assert group.commit(topic, {2: 6}, 2, retention_ms=0) == {2: OK}
     wait_until(lambda: group.listed is None, PATIENCE_S, "the end of the group")
     assert group.committed == {}

@@ -28,7 +28,9 @@ def test_the_last_record_of_each_key_stays(bootstrap_servers: str, seed: int) ->
 
 @pytest.mark.parametrize("seed", [random.randrange(10**6)])
 def test_tombstones_go_after_their_time(bootstrap_servers: str, seed: int) -> None:
-    """delete.retention.ms counts from the first time that the cleaner meets them: they go with the second."""
+    """delete.retention.ms counts from the first time that the cleaner meets them: they go with the
+    second.
+    """
     rng = random.Random(seed)
     # The cleaner must not meet some of them early: it begins when all is written.
     configs = {"delete.retention.ms": "1", "min.compaction.lag.ms": "86400000"}

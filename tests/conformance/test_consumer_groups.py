@@ -1,4 +1,6 @@
-"""Consumer groups of the new protocol (KIP-848): refusals, hand-over, offsets, static members, change of protocol."""
+"""Consumer groups of the new protocol (KIP-848): refusals, hand-over, offsets, static members,
+change of protocol.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import pytest
 
 from headrace.protocol.consumer_protocol import write_assignment
 from tests.conformance.classic import ClassicGroup
-from tests.conformance.consumers import ASK_AGAIN_S, ClassicConsumer, ConsumerMember, assigned, commit, describe
+from tests.conformance.consumers import (
+    ASK_AGAIN_S,
+    ClassicConsumer,
+    ConsumerMember,
+    assigned,
+    commit,
+    describe,
+)
 from tests.conformance.world import OK, PATIENCE_S, World, outcome
 from tests.support import unique, wait_until
 
@@ -19,7 +28,8 @@ def group_id() -> str:
 
 
 FENCED = (
-    "FENCED_MEMBER_EPOCH: The consumer group member has a {than} member epoch ({sent}) than the one known by the group "
+    "FENCED_MEMBER_EPOCH: The consumer group member has a {than} member epoch ({sent}) than "
+    "the one known by the group "
     "coordinator ({known}). The member must abandon all its partitions and rejoin."
 )
 
@@ -31,22 +41,38 @@ FENCED = (
         ({"group_id": ""}, "INVALID_REQUEST: GroupId can't be empty."),
         ({"instance_id": ""}, "INVALID_REQUEST: InstanceId can't be empty."),
         ({"rack_id": " "}, "INVALID_REQUEST: RackId can't be empty."),
-        ({"rebalance_timeout": -1}, "INVALID_REQUEST: RebalanceTimeoutMs must be provided in first request."),
-        ({"topic_partitions": None}, "INVALID_REQUEST: TopicPartitions must be empty when (re-)joining."),
+        (
+            {"rebalance_timeout": -1},
+            "INVALID_REQUEST: RebalanceTimeoutMs must be provided in first request.",
+        ),
+        (
+            {"topic_partitions": None},
+            "INVALID_REQUEST: TopicPartitions must be empty when (re-)joining.",
+        ),
         (
             {"subscribed_topic_names": None},
-            "INVALID_REQUEST: Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+            (
+                "INVALID_REQUEST: Either SubscribedTopicNames or SubscribedTopicRegex must be "
+                "non-null when (re-)joining."
+            ),
         ),
         ({"member_epoch": -2}, "INVALID_REQUEST: InstanceId can't be null."),
         ({"member_epoch": -3}, "INVALID_REQUEST: MemberEpoch is invalid."),
         (
             {"server_assignor": "bogus"},
-            "UNSUPPORTED_ASSIGNOR: ServerAssignor bogus is not supported. Supported assignors: uniform, range.",
+            (
+                "UNSUPPORTED_ASSIGNOR: ServerAssignor bogus is not supported. Supported "
+                "assignors: uniform, range."
+            ),
         ),
     ],
 )
-def test_requests_that_are_refused(world: World, group_id: str, fields: dict[str, Any], error: str) -> None:
-    assert ConsumerMember(world, group_id).heartbeat(world.topic(), epoch=0, **fields).error == error
+def test_requests_that_are_refused(
+    world: World, group_id: str, fields: dict[str, Any], error: str
+) -> None:
+    assert (
+        ConsumerMember(world, group_id).heartbeat(world.topic(), epoch=0, **fields).error == error
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,13 +95,17 @@ def test_requests_that_are_refused(world: World, group_id: str, fields: dict[str
 )
 def test_expressions_that_are_refused(world: World, group_id: str, regex: str, reason: str) -> None:
     assert ConsumerMember(world, group_id).heartbeat(epoch=0, regex=regex).error == (
-        f"INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}."
+        f"INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `{regex}` is not a valid regular "
+        f"expression: {reason}."
     )
 
 
 def test_a_group_that_does_not_exist(world: World, group_id: str) -> None:
     member = ConsumerMember(world, group_id)
-    assert member.heartbeat(epoch=1).error == f"GROUP_ID_NOT_FOUND: Consumer group {group_id} not found."
+    assert (
+        member.heartbeat(epoch=1).error
+        == f"GROUP_ID_NOT_FOUND: Consumer group {group_id} not found."
+    )
     assert member.leave().error == f"GROUP_ID_NOT_FOUND: Group {group_id} not found."
     assert outcome(describe(world, group_id).error_code) == "GROUP_ID_NOT_FOUND"
 
@@ -87,25 +117,47 @@ def test_members_and_epochs_that_are_not_known(world: World, group_id: str) -> N
     unknown = f"UNKNOWN_MEMBER_ID: Member stranger is not a member of group {group_id}."
     assert [stranger.heartbeat(epoch=1).error, stranger.leave().error] == [unknown, unknown]
     assert member.heartbeat(epoch=99).error == FENCED.format(than="greater", sent=99, known=epoch)
-    assert member.heartbeat(epoch=epoch - 1).error == FENCED.format(than="smaller", sent=epoch - 1, known=epoch)
+    assert member.heartbeat(epoch=epoch - 1).error == FENCED.format(
+        than="smaller", sent=epoch - 1, known=epoch
+    )
 
 
-def test_partitions_are_handed_over_when_they_have_been_given_up(world: World, group_id: str) -> None:
+def test_partitions_are_handed_over_when_they_have_been_given_up(
+    world: World, group_id: str
+) -> None:
     topic = world.topic(partitions=4)
     first = ConsumerMember(world, group_id).join(topic)
-    wait_until(lambda: first.follow().assignment == {topic.name: [0, 1, 2, 3]}, PATIENCE_S, "all", ASK_AGAIN_S)
+    wait_until(
+        lambda: first.follow().assignment == {topic.name: [0, 1, 2, 3]},
+        PATIENCE_S,
+        "all",
+        ASK_AGAIN_S,
+    )
     held, epoch = first.assignment, first.epoch
     second = ConsumerMember(world, group_id)
     assert second.heartbeat(topic, epoch=0).assignment == {}
-    wait_until(lambda: first.heartbeat(owned=held).assignment, PATIENCE_S, "something to give up", ASK_AGAIN_S)
+    wait_until(
+        lambda: first.heartbeat(owned=held).assignment,
+        PATIENCE_S,
+        "something to give up",
+        ASK_AGAIN_S,
+    )
     assert first.assignment == {topic.name: [0, 1]}
     assert first.epoch == epoch
     described = {one.member_id: one for one in describe(world, group_id).members}
     assert assigned(described[first.id]) == [0, 1, 2, 3]  # what it is to give up is still its own
     assert not second.heartbeat(owned={}).assignment
-    assert [first.heartbeat(owned=held).epoch, describe(world, group_id).group_state] == [epoch, "Reconciling"]
+    assert [first.heartbeat(owned=held).epoch, describe(world, group_id).group_state] == [
+        epoch,
+        "Reconciling",
+    ]
     assert first.follow().epoch > epoch
-    wait_until(lambda: second.follow().assignment == {topic.name: [2, 3]}, PATIENCE_S, "the other half", ASK_AGAIN_S)
+    wait_until(
+        lambda: second.follow().assignment == {topic.name: [2, 3]},
+        PATIENCE_S,
+        "the other half",
+        ASK_AGAIN_S,
+    )
     assert describe(world, group_id).group_state == "Stable"
     second.leave()
     wait_until(lambda: first.follow().assignment == held, PATIENCE_S, "all again", ASK_AGAIN_S)
@@ -124,7 +176,12 @@ def test_an_answer_that_was_lost(world: World, group_id: str) -> None:
     member = ConsumerMember(world, group_id).join(topic)
     before = member.epoch
     more = world.topic()
-    wait_until(lambda: member.heartbeat(topic, more, epoch=member.epoch).epoch > before, PATIENCE_S, "it", ASK_AGAIN_S)
+    wait_until(
+        lambda: member.heartbeat(topic, more, epoch=member.epoch).epoch > before,
+        PATIENCE_S,
+        "it",
+        ASK_AGAIN_S,
+    )
     again = member.heartbeat(epoch=before, owned={topic.name: [0, 1]})
     assert (again.error, again.epoch) == (OK, member.epoch)
 
@@ -137,9 +194,17 @@ def test_topics_that_come_and_grow(world: World, group_id: str) -> None:
     member.join(regex=f"{prefix}-[ab]")
     assert member.assignment == {topic.name: [0, 1]}
     topic.grow(3)
-    wait_until(lambda: member.follow().assignment == {topic.name: [0, 1, 2]}, PATIENCE_S, "the third", ASK_AGAIN_S)
+    wait_until(
+        lambda: member.follow().assignment == {topic.name: [0, 1, 2]},
+        PATIENCE_S,
+        "the third",
+        ASK_AGAIN_S,
+    )
     (described,) = describe(world, group_id).members
-    assert (described.subscribed_topic_regex, described.subscribed_topic_names) == (f"{prefix}-[ab]", ())
+    assert (described.subscribed_topic_regex, described.subscribed_topic_names) == (
+        f"{prefix}-[ab]",
+        (),
+    )
 
 
 def test_static_members(world: World, group_id: str) -> None:
@@ -157,7 +222,9 @@ def test_static_members(world: World, group_id: str) -> None:
     assert member.heartbeat(epoch=epoch, instance_id="j").error == unknown
     away = member.leave(-2)
     assert (away.error, away.epoch) == (OK, -2)
-    assert member.heartbeat(epoch=epoch).error == FENCED.format(than="greater", sent=epoch, known=-2)
+    assert member.heartbeat(epoch=epoch).error == FENCED.format(
+        than="greater", sent=epoch, known=-2
+    )
     back = other.heartbeat(topic, epoch=0)
     assert (back.error, back.epoch, back.assignment) == (OK, epoch, {topic.name: [0, 1]})
     (described,) = describe(world, group_id).members
@@ -184,16 +251,27 @@ def test_offsets_of_members(world: World, group_id: str) -> None:  # case 67
 
 
 def test_an_earlier_epoch_is_good_for_what_is_held_since(world: World, group_id: str) -> None:
-    """KIP-1251: each partition has an epoch, of when it was given. What is to be given up is still held."""
+    """KIP-1251: each partition has an epoch, of when it was given. What is to be given up is still
+    held.
+    """
     topic = world.topic(partitions=3)
     first = ConsumerMember(world, group_id).join(topic)
-    wait_until(lambda: first.follow().assignment == {topic.name: [0, 1, 2]}, PATIENCE_S, "all", ASK_AGAIN_S)
+    wait_until(
+        lambda: first.follow().assignment == {topic.name: [0, 1, 2]}, PATIENCE_S, "all", ASK_AGAIN_S
+    )
     epoch = first.epoch
     second = ConsumerMember(world, group_id)
     second.heartbeat(topic, epoch=0)
-    wait_until(lambda: first.follow().follow().assignment == {topic.name: [0, 1]}, PATIENCE_S, "two", ASK_AGAIN_S)
+    wait_until(
+        lambda: first.follow().follow().assignment == {topic.name: [0, 1]},
+        PATIENCE_S,
+        "two",
+        ASK_AGAIN_S,
+    )
     assert first.epoch > epoch
-    wait_until(lambda: second.follow().assignment == {topic.name: [2]}, PATIENCE_S, "one", ASK_AGAIN_S)
+    wait_until(
+        lambda: second.follow().assignment == {topic.name: [2]}, PATIENCE_S, "one", ASK_AGAIN_S
+    )
     ConsumerMember(world, group_id).heartbeat(topic, epoch=0)
 
     def is_told_to_give_up() -> bool:
@@ -203,20 +281,30 @@ def test_an_earlier_epoch_is_good_for_what_is_held_since(world: World, group_id:
     wait_until(is_told_to_give_up, PATIENCE_S, "word of the third", ASK_AGAIN_S)
     codes = [first.commit(topic, epoch=epoch, partition=number) for number in range(3)]
     assert codes == [OK, OK, "STALE_MEMBER_EPOCH"]
-    at_once = ClassicGroup(world, group_id).commit(topic, {0: 1, 2: 1}, member_id=first.id, generation=epoch)
+    at_once = ClassicGroup(world, group_id).commit(
+        topic, {0: 1, 2: 1}, member_id=first.id, generation=epoch
+    )
     assert at_once == {0: "STALE_MEMBER_EPOCH", 2: "STALE_MEMBER_EPOCH"}  # all or none
     assert second.commit(topic, epoch=epoch, partition=2) == "STALE_MEMBER_EPOCH"
-    assert [first.commit(topic, epoch=epoch - 1, partition=number) for number in (0, 1)] == ["STALE_MEMBER_EPOCH"] * 2
+    assert [first.commit(topic, epoch=epoch - 1, partition=number) for number in (0, 1)] == [
+        "STALE_MEMBER_EPOCH"
+    ] * 2
 
 
 def test_groups_are_listed(world: World, group_id: str) -> None:  # case 66
     member = ConsumerMember(world, group_id).join(world.topic())
     for found in (world.groups(types=["Consumer"]), world.groups(states=["stable"])):
         assert found[group_id] == ("Stable", "consumer", "consumer")
-    for found in (world.groups(types=["classic"]), world.groups(states=["Empty"]), world.groups(types=["bogus"])):
+    for found in (
+        world.groups(types=["classic"]),
+        world.groups(states=["Empty"]),
+        world.groups(types=["bogus"]),
+    ):
         assert group_id not in found
     delete = {"groups_names": [group_id]}
-    assert [outcome(one.error_code) for one in world.ask(42, 2, **delete).results] == ["NON_EMPTY_GROUP"]
+    assert [outcome(one.error_code) for one in world.ask(42, 2, **delete).results] == [
+        "NON_EMPTY_GROUP"
+    ]
     member.leave()
     assert [outcome(one.error_code) for one in world.ask(42, 2, **delete).results] == [OK]
     assert group_id not in world.groups()
@@ -228,7 +316,10 @@ def test_offsets_in_topics_that_members_need_stay(world: World, group_id: str) -
     assert [member.commit(topic), member.commit(other)] == [OK, OK]
 
     def delete() -> dict[str, str]:
-        asked = [{"name": name, "partitions": [{"partition_index": 0}]} for name in (topic.name, other.name, "nope")]
+        asked = [
+            {"name": name, "partitions": [{"partition_index": 0}]}
+            for name in (topic.name, other.name, "nope")
+        ]
         response = world.ask(47, 0, group_id=group_id, topics=asked)
         assert response.error_code == 0
         return {one.name: outcome(one.partitions[0].error_code) for one in response.topics}
@@ -271,16 +362,30 @@ def test_a_classic_group_goes_on_as_a_consumer_group_and_back(world: World, grou
 
     generation_id = classic.generation_id
     member.leave()
-    wait_until(lambda: world.groups()[group_id][2] == "classic", PATIENCE_S, "the classic group", ASK_AGAIN_S)
-    wait_until(lambda: classic.heartbeat() == "REBALANCE_IN_PROGRESS", PATIENCE_S, "the rebalance", ASK_AGAIN_S)
+    wait_until(
+        lambda: world.groups()[group_id][2] == "classic",
+        PATIENCE_S,
+        "the classic group",
+        ASK_AGAIN_S,
+    )
+    wait_until(
+        lambda: classic.heartbeat() == "REBALANCE_IN_PROGRESS",
+        PATIENCE_S,
+        "the rebalance",
+        ASK_AGAIN_S,
+    )
     assert classic.join() == OK
     assert classic.generation_id > generation_id
     assert classic.sync((classic.id, write_assignment(1, {topic.name: range(4)}))) == OK
     assert classic.owned == {topic.name: (0, 1, 2, 3)}
 
 
-def test_a_classic_member_takes_the_place_of_the_last_static_one(world: World, group_id: str) -> None:
-    """It wants something else than the other had: there is no epoch for it yet, and the group rebalances."""
+def test_a_classic_member_takes_the_place_of_the_last_static_one(
+    world: World, group_id: str
+) -> None:
+    """It wants something else than the other had: there is no epoch for it yet, and the group
+    rebalances.
+    """
     topic, other = world.topic(partitions=2), world.topic()
     member = ConsumerMember(world, group_id, "m", "i").join(topic)
     classic = ClassicConsumer(world, group_id, topic, other)
@@ -309,7 +414,8 @@ def test_a_group_that_cannot_change_its_protocol(world: World, group_id: str) ->
     connect = ClassicConsumer(world, group_id, topic)
     assert connect.join(protocol_type="connect") == OK
     assert ConsumerMember(world, group_id).heartbeat(topic, epoch=0).error == (
-        f"GROUP_ID_NOT_FOUND: Cannot upgrade classic group {group_id} to consumer group because the group does not use "
+        f"GROUP_ID_NOT_FOUND: Cannot upgrade classic group {group_id} to consumer group "
+        f"because the group does not use "
         "the consumer embedded protocol."
     )
 
@@ -321,7 +427,11 @@ def test_a_thousand_members(world: World, group_id: str) -> None:
     assert {member.heartbeat(topic, epoch=0).error for member in members} == {OK}
 
     def shared() -> bool:
-        held = [number for member in members for number in member.follow().assignment.get(topic.name, [])]
+        held = [
+            number
+            for member in members
+            for number in member.follow().assignment.get(topic.name, [])
+        ]
         assert len(held) == len(set(held))
         return len(held) == 100 and describe(world, group_id).group_state == "Stable"
 

@@ -1,4 +1,6 @@
-"""Which records a ShareFetch acquires: where a group begins, in what portions, how often, and for how long."""
+"""Which records a ShareFetch acquires: where a group begins, in what portions, how often, and for
+how long.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_a_lock_runs_out(world: World) -> None:  # case 38
     assert (fetched.lock_ms, fetched[0].acquired) == (2000, "0-4 c1")
     assert member.share_acknowledge().lock_ms == 2000
     assert member.fetch_nothing(wait_ms=100)
-    assert wait_until(lambda: member.fetch(wait_ms=BRIEFLY_MS), 10, "the lock to run out") == "0-4 c2"
+    assert (
+        wait_until(lambda: member.fetch(wait_ms=BRIEFLY_MS), 10, "the lock to run out") == "0-4 c2"
+    )
 
 
 def test_whole_batches_are_acquired_unless_there_is_a_record_limit(world: World) -> None:  # case 40
@@ -62,7 +66,10 @@ def test_whole_batches_are_acquired_unless_there_is_a_record_limit(world: World)
 def test_acquired_records_come_in_batches_of_the_size_asked_for(world: World) -> None:  # case 41
     topic = world.topic()
     topic.produce(5, 5, 5, 5)
-    assert world.earliest_group().join(topic).fetch(batch_size=5) == "0-4 c1, 5-9 c1, 10-14 c1, 15-19 c1"
+    assert (
+        world.earliest_group().join(topic).fetch(batch_size=5)
+        == "0-4 c1, 5-9 c1, 10-14 c1, 15-19 c1"
+    )
     member = world.earliest_group().join(topic)
     assert member.fetch(batch_size=7, max_records=12) == "0-9 c1, 10-14 c1"
     assert member.fetch(batch_size=1) == "15-19 c1"
@@ -83,7 +90,9 @@ def test_a_record_is_delivered_five_times_at_most(world: World) -> None:  # case
 
 
 def released_each_time(world: World, records: int, limit: int) -> list[str]:
-    """What is acquired by fetch after fetch, when everything is released each time, until nothing is left."""
+    """What is acquired by fetch after fetch, when everything is released each time, until nothing
+    is left.
+    """
     topic = world.topic(records=records)
     member = world.earliest_group(share_delivery_count_limit=str(limit)).join(topic)
     trace: list[str] = []
@@ -100,16 +109,26 @@ def singles(offsets: Sequence[int], count: int) -> list[str]:
 
 def test_a_record_that_is_always_released_is_isolated(world: World) -> None:
     assert released_each_time(world, 10, limit=5) == [
-        "0-9 c1", "0-9 c2", "0-9 c3", "0-4 c4", *singles(range(5), 5), "5-9 c4", *singles(range(5, 10), 5),
-    ]  # fmt: skip
+        "0-9 c1",
+        "0-9 c2",
+        "0-9 c3",
+        "0-4 c4",
+        *singles(range(5), 5),
+        "5-9 c4",
+        *singles(range(5, 10), 5),
+    ]
 
 
 def test_isolation_halves_step_by_step(world: World) -> None:
     trace = released_each_time(world, 40, limit=10)
     assert trace[:10] == [
         *(f"0-39 c{count}" for count in range(1, 6)),
-        "0-19 c6", "0-9 c7", "0-4 c8", "0-1 c9", "0-0 c10",
-    ]  # fmt: skip
+        "0-19 c6",
+        "0-9 c7",
+        "0-4 c8",
+        "0-1 c9",
+        "0-0 c10",
+    ]
     assert trace[10:16] == ["1-1 c10", "2-3 c9", "2-2 c10", "3-3 c10", "4-4 c9, 5-5 c8", "4-4 c10"]
     assert len(trace) == 94
 
@@ -128,9 +147,12 @@ def test_a_suspect_batch_waits_until_it_is_delivered_alone(world: World) -> None
 
 
 @pytest.mark.parametrize(
-    ("suspects", "acquired"), [("4-9", "0-3 c2, 4-4 c4"), ("5-9", "0-4 c2, 5-9 c4"), ("8-9", "0-7 c2, 8-9 c4")]
+    ("suspects", "acquired"),
+    [("4-9", "0-3 c2, 4-4 c4"), ("5-9", "0-4 c2, 5-9 c4"), ("8-9", "0-7 c2, 8-9 c4")],
 )
-def test_suspects_are_halved_unless_many_records_precede_them(world: World, suspects: str, acquired: str) -> None:
+def test_suspects_are_halved_unless_many_records_precede_them(
+    world: World, suspects: str, acquired: str
+) -> None:
     member = world.earliest_group().join(world.topic(records=10))
     assert member.fetch() == "0-9 c1"
     for count in (2, 3):
@@ -162,13 +184,17 @@ def test_a_group_may_have_another_limit_in_flight(world: World) -> None:
     assert member.fetch_nothing()
 
 
-def test_released_records_near_the_limit_in_flight(world: World, differs: Callable[..., Any]) -> None:
+def test_released_records_near_the_limit_in_flight(
+    world: World, differs: Callable[..., Any]
+) -> None:
     topic = world.topic(records=98)
     member = world.earliest_group(share_partition_max_record_locks="100").join(topic)
     assert member.fetch() == "0-97 c1"
     assert member.ack("1-5 release; 7-9 release") == OK
     assert member.fetch(record_limit=True) == differs(
-        "released records when a share-partition has nearly", kafka="1-2 c2", headrace="1-5 c2, 7-9 c2"
+        "released records when a share-partition has nearly",
+        kafka="1-2 c2",
+        headrace="1-5 c2, 7-9 c2",
     )
 
 

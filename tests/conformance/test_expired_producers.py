@@ -1,4 +1,6 @@
-"""Producers that nobody has heard of for long: their transactional ids, and what partitions know of them."""
+"""Producers that nobody has heard of for long: their transactional ids, and what partitions know of
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def listed(world: World) -> set[str]:
 
 
 def last_states(world: World) -> dict[str, bytes | None]:
-    """The value of the last record of each transactional id in the internal topic; None for a tombstone."""
+    """The value of the last record of each transactional id in the internal topic; None for a
+    tombstone.
+    """
     state, found, offset = Topic(world, TRANSACTION_STATE, UUID(int=0)), {}, 0
     offset = state.list_offset(-2)
     while offset < state.end_offset():
@@ -34,7 +38,9 @@ def last_states(world: World) -> dict[str, bytes | None]:
         for position, header in batch.headers(data):
             if not header.is_control:
                 for record in batch.records(memoryview(data)[position:]):
-                    found[record.key[4:].decode()] = record.value  # after the version and the length, 2 bytes each
+                    found[record.key[4:].decode()] = (
+                        record.value
+                    )  # after the version and the length, 2 bytes each
             offset = header.last_offset + 1
     return found
 
@@ -50,16 +56,23 @@ def test_transactional_ids_that_nobody_uses_are_forgotten(small_world: World) ->
     ids = {one.id for one in idle}
     assert {in_use.id, *ids} <= listed(small_world)
     assert all(last_states(small_world)[one] for one in ids)
-    wait_until(lambda: not ids & listed(small_world), PATIENCE_S, "transactional ids to be forgotten")
+    wait_until(
+        lambda: not ids & listed(small_world), PATIENCE_S, "transactional ids to be forgotten"
+    )
     assert [one.state for one in idle] == ["TRANSACTIONAL_ID_NOT_FOUND"] * 3
     assert {one: last_states(small_world)[one] for one in ids} == dict.fromkeys(ids)
     assert in_use.state == "Ongoing p0 e0"
     assert in_use.end(commit=True) == OK
     for one in idle:
-        assert (one.add(topic), one.add_group(unique("group")), one.end(commit=True)) == (NO_MAPPING,) * 3
+        assert (one.add(topic), one.add_group(unique("group")), one.end(commit=True)) == (
+            NO_MAPPING,
+        ) * 3
         assert one.commit_offset(unique("group"), {(topic.name, 0): 1}) == NO_MAPPING
     back, anew = idle[0].init(idle[0].who), idle[1].init()
-    assert (back, anew) == ("p1 e0", "p1 e0")  # both with a producer id of their own, as if they had never been there
+    assert (back, anew) == (
+        "p1 e0",
+        "p1 e0",
+    )  # both with a producer id of their own, as if they had never been there
     assert idle[1].add(topic) == OK
     assert (idle[1].write(topic), idle[1].end(commit=True)) == (OK, OK)
 
@@ -89,12 +102,16 @@ def test_a_forgotten_producer_begins_with_any_sequence(small_world: World) -> No
     producer = Transactional(small_world, "")
     made = small_world.ask(
         22, 4, transactional_id=None, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
-    )  # fmt: skip
+    )
     producer.who = made.producer_id, made.producer_epoch
     plain = {"transactional": False, "transactional_id": None}
     assert producer.write(topic, 3, **plain) == OK
     assert producer.write(topic, sequence=7, **plain) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    wait_until(lambda: not describe_producers(topic).active_producers, PATIENCE_S, "the producer to be forgotten")
+    wait_until(
+        lambda: not describe_producers(topic).active_producers,
+        PATIENCE_S,
+        "the producer to be forgotten",
+    )
     assert producer.write(topic, sequence=7, **plain) == OK
     assert producer.write(topic, sequence=7, **plain) == OK  # again: the same batch
     assert topic.end_offset() == 4

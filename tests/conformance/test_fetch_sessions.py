@@ -1,4 +1,5 @@
-"""Incremental fetch sessions (KIP-227): what opens, moves and ends them, and what is told in them."""
+"""Incremental fetch sessions (KIP-227): what opens, moves and ends them, and what is told in
+them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.fetching import FIRST_WITH_IDS, FIRST_WITH_SESSIONS, LAST_WITH_NAMES, LATEST_VERSION, Fetcher
+from tests.conformance.fetching import (
+    FIRST_WITH_IDS,
+    FIRST_WITH_SESSIONS,
+    LAST_WITH_NAMES,
+    LATEST_VERSION,
+    Fetcher,
+)
 from tests.conformance.producers import Transactional
 from tests.conformance.world import OK, PATIENCE_S, Topic, World
 from tests.raw import Connection
@@ -38,13 +45,17 @@ def other_connection(world: World) -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_asks_for_changes_and_is_told_of_news(world: World, topic: Topic, version: int) -> None:
+def test_a_session_asks_for_changes_and_is_told_of_news(
+    world: World, topic: Topic, version: int
+) -> None:
     fetcher = Fetcher(world, version)
     assert fetcher.open({(topic, 0): 0, (topic, 1): 0}) == {(topic, 0): "of 0", (topic, 1): "of 0"}
     assert fetcher.go_on() == {}
     topic.produce(2, partition=1)
     assert fetcher.go_on() == {(topic, 1): "0-1 of 2"}
-    assert fetcher.go_on() == {(topic, 1): "0-1 of 2"}  # for the client has not asked for another offset
+    assert fetcher.go_on() == {
+        (topic, 1): "0-1 of 2"
+    }  # for the client has not asked for another offset
     assert fetcher.go_on({(topic, 1): 2}) == {}
     assert fetcher.go_on({(topic, 1): 1}) == {(topic, 1): "0-1 of 2"}
     assert fetcher.go_on({(topic, 1): 2, (topic, 2): 0}) == {(topic, 2): "of 0"}
@@ -52,13 +63,19 @@ def test_a_session_asks_for_changes_and_is_told_of_news(world: World, topic: Top
     topic.produce(1, partition=2)
     assert fetcher.go_on(forget=[(topic, 1)]) == {(topic, 2): "0-0 of 1"}
     assert fetcher.go_on({(topic, 2): 1}) == {}
-    assert fetcher.go_on({(topic, 1): 3}) == {(topic, 1): "of 3"}  # what is new in the session is told of
+    assert fetcher.go_on({(topic, 1): 3}) == {
+        (topic, 1): "of 3"
+    }  # what is new in the session is told of
 
 
 def test_full_fetches_open_a_session_or_none(topic: Topic, fetcher: Fetcher) -> None:
     everything = {(topic, 0): 0}
     sessionless = fetcher.fetch(everything, epoch=-1)
-    assert (sessionless.error, sessionless.session_id, sessionless.told) == (OK, 0, {(topic, 0): "of 0"})
+    assert (sessionless.error, sessionless.session_id, sessionless.told) == (
+        OK,
+        0,
+        {(topic, 0): "of 0"},
+    )
     fetcher.open(everything)
     first = fetcher.session_id
     fetcher.open(everything)
@@ -67,7 +84,9 @@ def test_full_fetches_open_a_session_or_none(topic: Topic, fetcher: Fetcher) -> 
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_a_full_fetch_ends_the_session_that_it_names(topic: Topic, fetcher: Fetcher, epoch: int) -> None:
+def test_a_full_fetch_ends_the_session_that_it_names(
+    topic: Topic, fetcher: Fetcher, epoch: int
+) -> None:
     fetcher.open({(topic, 0): 0})
     named = fetcher.session_id
     answer = fetcher.fetch({(topic, 0): 0}, epoch=epoch)
@@ -93,7 +112,10 @@ def test_a_session_goes_on_with_the_right_epoch_only(topic: Topic, fetcher: Fetc
 
 @pytest.mark.parametrize("version", [LAST_WITH_NAMES, FIRST_WITH_IDS])
 def test_a_session_keeps_to_names_or_to_ids(world: World, topic: Topic, version: int) -> None:
-    fetcher, other = Fetcher(world, version), Fetcher(world, LAST_WITH_NAMES + FIRST_WITH_IDS - version)
+    fetcher, other = (
+        Fetcher(world, version),
+        Fetcher(world, LAST_WITH_NAMES + FIRST_WITH_IDS - version),
+    )
     fetcher.open({(topic, 0): 0})
     refused = other.fetch({}, session_id=fetcher.session_id, epoch=1)
     assert (refused.error, refused.session_id) == ("FETCH_SESSION_TOPIC_ID_ERROR", 0)
@@ -103,7 +125,13 @@ def test_a_session_keeps_to_names_or_to_ids(world: World, topic: Topic, version:
 def test_versions_before_sessions_open_none(world: World, topic: Topic) -> None:
     topic.produce(1)
     correlation_id = world.connection.send_fetch(topic.name, 0, 0)
-    assert world.connection.receive_message((1, 4, correlation_id)).responses[0].partitions[0].high_watermark == 1
+    assert (
+        world.connection.receive_message((1, 4, correlation_id))
+        .responses[0]
+        .partitions[0]
+        .high_watermark
+        == 1
+    )
 
 
 def test_a_session_without_partitions_is_over(topic: Topic, fetcher: Fetcher) -> None:
@@ -129,7 +157,7 @@ def test_a_session_outlives_its_connection(
     assert fetcher.go_on() == {(topic, 0): "0-0 of 1"}
 
 
-# Waiting -------------------------------------------------------------------------------------------------------------
+# Waiting ------------------------------------------------------------------------------------------
 
 
 def test_a_fetch_wakes_for_any_partition_of_its_session(
@@ -161,7 +189,9 @@ def test_a_fetch_waits_for_enough_of_all_partitions_together(
     assert told == {(topic, 0): "0-1 of 2", (topic, 1): "0-0 of 1"}
 
 
-def test_a_wait_in_vain_tells_of_what_has_changed(topic: Topic, fetcher: Fetcher, other_connection: Connection) -> None:
+def test_a_wait_in_vain_tells_of_what_has_changed(
+    topic: Topic, fetcher: Fetcher, other_connection: Connection
+) -> None:
     topic.produce(3)
     fetcher.open({(topic, 0): 3})
     sent = fetcher.send({}, max_wait=1_000, connection=other_connection)
@@ -188,14 +218,18 @@ def test_a_request_whose_session_is_ended_by_another(
     where = "a Fetch that waits in a session which is ended"
     fetcher.open({(topic, 0): 0})
     session_id = fetcher.session_id
-    sent = fetcher.send({}, max_wait=differs(where, kafka=1_000, headrace=LONG_MS), connection=other_connection)
+    sent = fetcher.send(
+        {}, max_wait=differs(where, kafka=1_000, headrace=LONG_MS), connection=other_connection
+    )
     assert not other_connection.has_response(within_s=0.2)
     fetcher.fetch({}, epoch=-1)
-    assert fetcher.receive(sent, other_connection).error == differs(where, kafka=OK, headrace=NOT_FOUND)
+    assert fetcher.receive(sent, other_connection).error == differs(
+        where, kafka=OK, headrace=NOT_FOUND
+    )
     assert fetcher.fetch({}, session_id=session_id, epoch=2).error == NOT_FOUND
 
 
-# What is told --------------------------------------------------------------------------------------------------------
+# What is told -------------------------------------------------------------------------------------
 
 
 def test_each_partition_has_its_turn(topic: Topic, fetcher: Fetcher) -> None:
@@ -220,7 +254,9 @@ def test_errors_are_told_until_they_are_gone(world: World, topic: Topic, version
     out_of_range = {(topic, 0): "OFFSET_OUT_OF_RANGE"}
     assert fetcher.go_on({(topic, 0): 9}, max_wait=LONG_MS) == out_of_range
     assert fetcher.go_on(max_wait=LONG_MS) == out_of_range
-    assert fetcher.go_on({(topic, 0): 0}) == {(topic, 0): "of 0"}  # told again, though it is as before
+    assert fetcher.go_on({(topic, 0): 0}) == {
+        (topic, 0): "of 0"
+    }  # told again, though it is as before
     unknown = {(topic, 3): "UNKNOWN_TOPIC_OR_PARTITION"}
     assert fetcher.go_on({(topic, 3): 0}) == unknown
     assert fetcher.go_on() == unknown
@@ -256,7 +292,9 @@ def test_the_log_start_is_told_when_it_moves(topic: Topic, fetcher: Fetcher) -> 
     assert fetcher.go_on({(topic, 0): 1}) == {(topic, 0): "OFFSET_OUT_OF_RANGE"}
 
 
-def test_a_reader_of_committed_records_is_told_when_they_are(world: World, topic: Topic, fetcher: Fetcher) -> None:
+def test_a_reader_of_committed_records_is_told_when_they_are(
+    world: World, topic: Topic, fetcher: Fetcher
+) -> None:
     producer = Transactional(world)
     producer.init()
     producer.add(topic)
@@ -270,7 +308,7 @@ def test_a_reader_of_committed_records_is_told_when_they_are(world: World, topic
     assert fetcher.go_on(committed=True) == {(topic, 0): "0-2 of 3"}
 
 
-# Topics that go ------------------------------------------------------------------------------------------------------
+# Topics that go -----------------------------------------------------------------------------------
 
 
 def test_a_topic_that_is_deleted_and_made_again_by_name(world: World, topic: Topic) -> None:
@@ -278,9 +316,15 @@ def test_a_topic_that_is_deleted_and_made_again_by_name(world: World, topic: Top
     goes = world.topic(records=3)
     fetcher.open({(topic, 0): 0, (goes, 0): 3})
     goes.delete()
-    wait_until(lambda: fetcher.go_on() == {(goes, 0): "UNKNOWN_TOPIC_OR_PARTITION"}, PATIENCE_S, "the deletion")
+    wait_until(
+        lambda: fetcher.go_on() == {(goes, 0): "UNKNOWN_TOPIC_OR_PARTITION"},
+        PATIENCE_S,
+        "the deletion",
+    )
     again = world.topic(name=goes.name)
-    wait_until(lambda: fetcher.go_on() == {(goes, 0): "OFFSET_OUT_OF_RANGE"}, PATIENCE_S, "the new topic")
+    wait_until(
+        lambda: fetcher.go_on() == {(goes, 0): "OFFSET_OUT_OF_RANGE"}, PATIENCE_S, "the new topic"
+    )
     again.produce(2)
     assert fetcher.go_on({(goes, 0): 0}) == {(goes, 0): "0-1 of 2"}
 
@@ -313,7 +357,7 @@ def test_a_fetch_that_waits_is_told_of_a_deletion(
     assert list(fetcher.receive(sent, other_connection).told) == [(goes, 0)]
 
 
-# Limits --------------------------------------------------------------------------------------------------------------
+# Limits -------------------------------------------------------------------------------------------
 
 
 def test_no_more_sessions_than_slots(small_world: World) -> None:

@@ -15,7 +15,10 @@ from tests.support import unique
 def test_describing_what_is_not_there(world: World) -> None:  # case 16
     described = {one.group_id: one for one in world.describe_groups("nope", "")}
     missing = described["nope"]
-    assert outcome(missing.error_code, missing.error_message) == "GROUP_ID_NOT_FOUND: Group nope not found."
+    assert (
+        outcome(missing.error_code, missing.error_message)
+        == "GROUP_ID_NOT_FOUND: Group nope not found."
+    )
     assert outcome(described[""].error_code) == "INVALID_GROUP_ID"
 
 
@@ -31,7 +34,9 @@ def test_a_share_group_is_no_other_kind_of_group(world: World) -> None:  # case 
 def test_a_share_group_is_no_consumer_group_to_describe(world: World) -> None:  # case 16
     group = world.group()
     group.join(world.topic())
-    (described,) = world.ask(69, 1, group_ids=[group.id], include_authorized_operations=False).groups
+    (described,) = world.ask(
+        69, 1, group_ids=[group.id], include_authorized_operations=False
+    ).groups
     assert outcome(described.error_code, described.error_message) == (
         f"GROUP_ID_NOT_FOUND: Group {group.id} is not a consumer group."
     )
@@ -51,9 +56,17 @@ def test_other_protocols_are_refused_by_a_share_group(world: World) -> None:  # 
     group = world.group()
     group.join(topic)
     join = world.ask(
-        11, 9, group_id=group.id, session_timeout=10_000, rebalance_timeout=10_000, member_id="",
-        group_instance_id=None, protocol_type="consumer", protocols=[{"name": "range", "metadata": b""}], reason=None,
-    )  # fmt: skip
+        11,
+        9,
+        group_id=group.id,
+        session_timeout=10_000,
+        rebalance_timeout=10_000,
+        member_id="",
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b""}],
+        reason=None,
+    )
     assert outcome(join.error_code) == "INCONSISTENT_GROUP_PROTOCOL"
     assert world.commit_offset(group.id, topic) == "GROUP_ID_NOT_FOUND"
 
@@ -63,10 +76,19 @@ def test_a_consumer_heartbeat_is_refused_by_a_share_group(world: World) -> None:
     group = world.group()
     group.join(topic)
     beat = world.ask(
-        68, 1, group_id=group.id, member_id="m", member_epoch=0, instance_id=None, rack_id=None,
-        rebalance_timeout=10_000, subscribed_topic_names=[topic.name], subscribed_topic_regex=None,
-        server_assignor=None, topic_partitions=[],
-    )  # fmt: skip
+        68,
+        1,
+        group_id=group.id,
+        member_id="m",
+        member_epoch=0,
+        instance_id=None,
+        rack_id=None,
+        rebalance_timeout=10_000,
+        subscribed_topic_names=[topic.name],
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        topic_partitions=[],
+    )
     assert outcome(beat.error_code, beat.error_message) == (
         f"GROUP_ID_NOT_FOUND: Group {group.id} is not a consumer group."
     )
@@ -75,8 +97,10 @@ def test_a_consumer_heartbeat_is_refused_by_a_share_group(world: World) -> None:
 @pytest.mark.parametrize("value", ["none", "EARLIEST", "by_duration", "by_duration:-PT1S"])
 def test_where_a_group_cannot_begin(world: World, value: str) -> None:  # case 18
     assert world.group().configure("share.auto.offset.reset", value) == (
-        f"INVALID_CONFIG: Invalid value {value} for configuration share.auto.offset.reset: Invalid value `{value}` for "
-        "configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+        f"INVALID_CONFIG: Invalid value {value} for configuration share.auto.offset.reset: "
+        f"Invalid value `{value}` for "
+        "configuration share.auto.offset.reset. The value must be either 'earliest', "
+        "'latest' or of the format "
         "'by_duration:<PnDTnHnMn.nS>'."
     )
 
@@ -85,7 +109,8 @@ def test_group_configs_are_checked(world: World) -> None:  # case 18
     group = world.group()
     assert group.configure("share.auto.offset.reset", "by_duration:PT0.5S") == OK
     assert group.configure("share.isolation.level", "READ_COMMITTED") == (
-        "INVALID_CONFIG: Invalid value READ_COMMITTED for configuration share.isolation.level: String must be one of: "
+        "INVALID_CONFIG: Invalid value READ_COMMITTED for configuration "
+        "share.isolation.level: String must be one of: "
         "read_committed, read_uncommitted"
     )
     assert group.configure("bogus.x", "1") == "INVALID_CONFIG: Unknown group config name: bogus.x"
@@ -96,7 +121,11 @@ def test_groups_are_listed_by_state_and_type(world: World) -> None:
     group.join(world.topic())
     for found in (world.groups(states=["stable"]), world.groups(types=["Share"])):
         assert found[group.id] == ("Stable", "share", "share")
-    for found in (world.groups(states=["Empty"]), world.groups(types=["classic"]), world.groups(types=["bogus"])):
+    for found in (
+        world.groups(states=["Empty"]),
+        world.groups(types=["classic"]),
+        world.groups(types=["bogus"]),
+    ):
         assert group.id not in found
 
 

@@ -30,18 +30,29 @@ def test_epoch_group_and_rack_must_make_sense(world: World) -> None:  # case 3
     topic = world.topic()
     member = world.group().member()
     assert member.heartbeat(topic, epoch=-2).error == "INVALID_REQUEST: MemberEpoch is invalid."
-    assert member.heartbeat(topic, epoch=0, rack_id="").error == "INVALID_REQUEST: RackId can't be empty."
+    assert (
+        member.heartbeat(topic, epoch=0, rack_id="").error
+        == "INVALID_REQUEST: RackId can't be empty."
+    )
     member.group.id = ""
     assert member.heartbeat(topic, epoch=0).error == "INVALID_REQUEST: GroupId can't be empty."
 
 
 def test_a_group_that_nobody_joined_is_not_found(world: World) -> None:  # case 4
     member = world.group().member()
-    assert member.heartbeat(epoch=5).error == f"GROUP_ID_NOT_FOUND: Share group {member.group.id} not found."
-    assert member.heartbeat(epoch=-1).error == f"GROUP_ID_NOT_FOUND: Group {member.group.id} not found."
+    assert (
+        member.heartbeat(epoch=5).error
+        == f"GROUP_ID_NOT_FOUND: Share group {member.group.id} not found."
+    )
+    assert (
+        member.heartbeat(epoch=-1).error
+        == f"GROUP_ID_NOT_FOUND: Group {member.group.id} not found."
+    )
 
 
-def test_a_member_joins_and_gets_its_partitions(world: World, differs: Callable[..., Any]) -> None:  # case 5
+def test_a_member_joins_and_gets_its_partitions(
+    world: World, differs: Callable[..., Any]
+) -> None:  # case 5
     topic = world.topic(partitions=3)
     member = world.group().member()
     first = member.heartbeat(topic, epoch=0)
@@ -93,14 +104,17 @@ def test_only_the_current_and_the_previous_epoch_are_accepted(world: World) -> N
     epoch = member.epoch
     ahead = member.heartbeat(epoch=epoch + 1)
     assert ahead.error == (
-        f"FENCED_MEMBER_EPOCH: The share group member has a greater member epoch ({epoch + 1}) than the one known by "
+        f"FENCED_MEMBER_EPOCH: The share group member has a greater member epoch "
+        f"({epoch + 1}) than the one known by "
         f"the group coordinator ({epoch}). The member must abandon all its partitions and rejoin."
     )
     previous = member.heartbeat(epoch=epoch - 1)
     assert (previous.error, previous.epoch) == (OK, epoch)
     assert member.heartbeat(epoch=epoch - 2).error.startswith(
-        f"FENCED_MEMBER_EPOCH: The share group member has a smaller member epoch ({epoch - 2}) than the one known by "
-        f"the group coordinator ({epoch}), and it does not match the previous member epoch ({epoch - 1})."
+        f"FENCED_MEMBER_EPOCH: The share group member has a smaller member epoch "
+        f"({epoch - 2}) than the one known by "
+        f"the group coordinator ({epoch}), and it does not match the previous member epoch "
+        f"({epoch - 1})."
     )
 
 
@@ -116,7 +130,10 @@ def test_a_full_group_takes_nobody_else(small_world: World) -> None:  # case 11
     group = small_world.group()
     members = [group.join(topic), group.join(topic)]
     third = group.member().heartbeat(topic, epoch=0)
-    assert third.error == "GROUP_MAX_SIZE_REACHED: The share group has reached its maximum capacity of 2 members."
+    assert (
+        third.error
+        == "GROUP_MAX_SIZE_REACHED: The share group has reached its maximum capacity of 2 members."
+    )
     assert members[0].heartbeat(topic, epoch=0).error == OK
     for member in members:
         member.leave()
@@ -127,7 +144,12 @@ def test_a_member_that_falls_silent_is_removed(world: World) -> None:  # case 12
     member = group.join(world.topic())
     beginning = time.monotonic()
     assert member.heartbeat().error == OK
-    wait_until(lambda: group.listed == ("Empty", "share", "share"), 30, "the member to be removed", interval_s=0.2)
+    wait_until(
+        lambda: group.listed == ("Empty", "share", "share"),
+        30,
+        "the member to be removed",
+        interval_s=0.2,
+    )
     assert time.monotonic() - beginning > 5
     assert member.heartbeat().error == GONE.format(m=member)
 
@@ -152,7 +174,9 @@ def test_members_beyond_the_partitions_share_them(world: World) -> None:  # case
     assert first.assignment == second.assignment == {topic.name: [0]}
 
 
-def test_a_topic_grows_under_its_members(world: World, differs: Callable[..., Any]) -> None:  # case 14
+def test_a_topic_grows_under_its_members(
+    world: World, differs: Callable[..., Any]
+) -> None:  # case 14
     topic = world.topic()
     member = world.group().join(topic)
     epoch = member.epoch

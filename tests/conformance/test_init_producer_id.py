@@ -46,7 +46,12 @@ def test_the_timeout_is_what_was_said_last(world: World) -> None:
 
 def test_a_producer_id_needs_an_epoch(world: World) -> None:
     producer = Transactional(world)
-    assert producer.init((5, -1)) == producer.init((-1, 5)) == producer.init((-1, -3)) == "INVALID_REQUEST"
+    assert (
+        producer.init((5, -1))
+        == producer.init((-1, 5))
+        == producer.init((-1, -3))
+        == "INVALID_REQUEST"
+    )
 
 
 def test_what_an_unknown_transactional_id_had_before_does_not_matter(world: World) -> None:
@@ -66,7 +71,8 @@ def test_a_producer_comes_back_with_its_epoch(world: World) -> None:
 
 
 def test_a_producer_whose_successor_came_does_not_come_back(world: World) -> None:
-    """Who does not say what it had before is another one, and fences whoever had the epoch before."""
+    """Who does not say what it had before is another one, and fences whoever had the epoch
+    before."""
     zombie = Transactional(world)
     zombie.init()
     new = Transactional(world, zombie.id)
@@ -130,10 +136,17 @@ def test_a_transaction_that_takes_too_long_is_aborted(world: World) -> None:
     producer.wait_for("CompleteAbort p0 e1")
     assert topic.end_offset(committed=True) == 3
     assert producer.write(topic, who=late) == "INVALID_PRODUCER_EPOCH"
-    for told in (producer.add(topic), producer.add_group("g"), producer.end(commit=True), producer.end(commit=False)):
+    for told in (
+        producer.add(topic),
+        producer.add_group("g"),
+        producer.end(commit=True),
+        producer.end(commit=False),
+    ):
         assert told == FENCED
     assert producer.commit_offset("g", {(topic.name, 0): 1}) == "INVALID_PRODUCER_EPOCH"
-    assert producer.init(late) == producer.init(late) == "p0 e1"  # it may go on, with the epoch that fenced it
+    assert (
+        producer.init(late) == producer.init(late) == "p0 e1"
+    )  # it may go on, with the epoch that fenced it
     assert producer.init(producer.other(1)) == "p0 e2"
 
 

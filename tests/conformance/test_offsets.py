@@ -1,4 +1,6 @@
-"""Offsets of share groups: what an administrator is told, may alter and delete; and the lag after each step."""
+"""Offsets of share groups: what an administrator is told, may alter and delete; and the lag after
+each step.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def group(world: World) -> Group:
     return world.earliest_group()
 
 
-def test_nothing_is_known_before_the_first_acknowledgement(topic: Topic, group: Group) -> None:  # case 48
+def test_nothing_is_known_before_the_first_acknowledgement(
+    topic: Topic, group: Group
+) -> None:  # case 48
     member = group.join(topic)
     assert group.offsets(topic) == UNKNOWN
     assert member.fetch() == "0-9 c1"
@@ -65,7 +69,9 @@ def test_an_active_group_is_left_alone(topic: Topic, group: Group) -> None:  # c
     assert group.delete() == "NON_EMPTY_GROUP"
 
 
-def test_only_share_groups_have_these_offsets(world: World, topic: Topic, group: Group) -> None:  # case 50
+def test_only_share_groups_have_these_offsets(
+    world: World, topic: Topic, group: Group
+) -> None:  # case 50
     other = f"GROUP_ID_NOT_FOUND: Group {group.id} not found."
     assert group.delete_offsets(topic.name) == other
     group.id = world.classic_group(topic)
@@ -86,7 +92,9 @@ def test_deleting_offsets(topic: Topic, group: Group) -> None:  # case 51
     assert group.topics_with_offsets == {}
 
 
-def test_describing_offsets_of_what_is_not_there(world: World, topic: Topic, group: Group) -> None:  # case 52
+def test_describing_offsets_of_what_is_not_there(
+    world: World, topic: Topic, group: Group
+) -> None:  # case 52
     assert group.topics_with_offsets == {}
     classic = world.describe_offsets(world.classic_group(topic), None)
     assert (outcome(classic.error_code), classic.topics) == (OK, ())
@@ -108,7 +116,9 @@ def test_describing_offsets_of_a_partition_that_is_not_there(
     assert (one.error_code, one.start_offset, one.lag) == (0, *UNKNOWN)
 
 
-def test_an_older_description_has_no_lag(world: World, topic: Topic, group: Group) -> None:  # case 52
+def test_an_older_description_has_no_lag(
+    world: World, topic: Topic, group: Group
+) -> None:  # case 52
     group.alter(topic.name, {0: 3})
     described = world.describe_offsets(group.id, {topic.name: [0]}, version=0)
     ((one,),) = (t.partitions for t in described.topics)
@@ -116,7 +126,9 @@ def test_an_older_description_has_no_lag(world: World, topic: Topic, group: Grou
     assert not hasattr(one, "lag")
 
 
-def test_delivery_begins_at_the_altered_offset(topic: Topic, group: Group, differs: Differs) -> None:  # case 53
+def test_delivery_begins_at_the_altered_offset(
+    topic: Topic, group: Group, differs: Differs
+) -> None:  # case 53
     assert group.alter(topic.name, {0: 5}) == {0: OK}
     assert group.offsets(topic) == (5, 5)
     member = group.join(topic)
@@ -136,7 +148,8 @@ def test_altering_under_an_open_session(topic: Topic, group: Group) -> None:
     assert member.fetch() == "5-9 c1"
 
 
-# --- the lag, after each step: the start offset moves in headrace with the write that moves it, in Kafka with the next
+# --- the lag, after each step: the start offset moves in headrace with the write that moves it, in
+# Kafka with the next
 
 
 def start(differs: Differs, *, kafka: Any, headrace: Any) -> Any:
@@ -151,11 +164,15 @@ def member(topic: Topic, group: Group) -> Member:
     return joined
 
 
-def test_lag_when_everything_is_accepted(member: Member, topic: Topic, group: Group, differs: Differs) -> None:
+def test_lag_when_everything_is_accepted(
+    member: Member, topic: Topic, group: Group, differs: Differs
+) -> None:
     # case 54
     assert member.ack("0-9 accept") == OK
     assert group.offsets(topic) == (start(differs, kafka=0, headrace=10), 0)
-    assert group.state(topic).summary == start(differs, kafka="start 0 complete 10", headrace="start 10 complete 0")
+    assert group.state(topic).summary == start(
+        differs, kafka="start 0 complete 10", headrace="start 10 complete 0"
+    )
     topic.produce(1)
     assert group.lag(topic) == 1
     assert member.fetch() == "10-10 c1"
@@ -163,7 +180,9 @@ def test_lag_when_everything_is_accepted(member: Member, topic: Topic, group: Gr
     assert group.offsets(topic) == (start(differs, kafka=10, headrace=11), 0)
 
 
-def test_lag_after_three_writes(member: Member, topic: Topic, group: Group, differs: Differs) -> None:
+def test_lag_after_three_writes(
+    member: Member, topic: Topic, group: Group, differs: Differs
+) -> None:
     assert member.ack("0 accept") == OK
     assert group.offsets(topic) == (start(differs, kafka=0, headrace=1), 9)
     assert member.ack("1 accept") == OK
@@ -173,7 +192,9 @@ def test_lag_after_three_writes(member: Member, topic: Topic, group: Group, diff
     assert group.state(topic).summary == "start 2 complete 1"
 
 
-def test_lag_of_acknowledgements_in_no_order(member: Member, topic: Topic, group: Group, differs: Differs) -> None:
+def test_lag_of_acknowledgements_in_no_order(
+    member: Member, topic: Topic, group: Group, differs: Differs
+) -> None:
     topic.produce(1)
     steps = ["3 release", "", "5 accept", "6 reject", "0-1 reject", "7-9 release"]
     lags = []
@@ -234,5 +255,9 @@ def test_lag_after_a_lock_ran_out(world: World, topic: Topic) -> None:
     group = world.earliest_group(share_record_lock_duration_ms="1000")
     member = group.join(topic)
     assert member.fetch() == "0-9 c1"
-    wait_until(lambda: group.state(topic).batches == "0-9 state 0 c1", 30, "the write that follows a timeout")
+    wait_until(
+        lambda: group.state(topic).batches == "0-9 state 0 c1",
+        30,
+        "the write that follows a timeout",
+    )
     assert group.offsets(topic) == (0, 10)

@@ -1,4 +1,6 @@
-"""How large a batch and a request may be, and how far its timestamps may be from the broker's clock."""
+"""How large a batch and a request may be, and how far its timestamps may be from the broker's
+clock.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,26 @@ def produce(topic: Topic, *, ahead_ms: int = 0, value: bytes = b"v") -> str:
 def stored(topic: Topic) -> list[tuple[str, int]]:
     """Timestamp type and largest timestamp of each batch, and nothing else of it has changed."""
     asked = {
-        "partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": -1,
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
         "partition_max_bytes": 1 << 20,
-    }  # fmt: skip
+    }
     response = topic.world.ask(
-        1, 12, max_wait=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
-        topics=[{"topic": topic.name, "partitions": [asked]}], forgotten_topics_data=[], rack_id="",
-    )  # fmt: skip
+        1,
+        12,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[{"topic": topic.name, "partitions": [asked]}],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
     data, found = response.responses[0].partitions[0].records, []
     while data:
         header = header_at(data)
@@ -54,7 +69,10 @@ def test_a_batch_may_have_max_message_bytes(world: World) -> None:
 
 def test_the_broker_wide_limit_of_a_batch(world: World) -> None:
     """``message.max.bytes``: 1 MiB and the 12 bytes in front of it, by default."""
-    topic, overhead = world.topic(), len(batch([b""])) + 6  # two lengths in front of it take three bytes each, not one
+    topic, overhead = (
+        world.topic(),
+        len(batch([b""])) + 6,
+    )  # two lengths in front of it take three bytes each, not one
     largest = (1 << 20) + 12 - overhead
     assert len(batch([b"x" * largest])) <= (1 << 20) + 12 < len(batch([b"x" * (largest + 3)]))
     assert produce(topic, value=b"x" * largest) == OK
@@ -68,7 +86,9 @@ def test_a_request_that_is_larger_than_the_broker_takes(world: World) -> None:
     assert connection.receive() in (None, b"")
 
 
-@pytest.mark.parametrize(("ahead_ms", "expected"), [(0, OK), (-30 * DAY_MS, OK), (3_000_000, OK), (DAY_MS, BAD_TIME)])
+@pytest.mark.parametrize(
+    ("ahead_ms", "expected"), [(0, OK), (-30 * DAY_MS, OK), (3_000_000, OK), (DAY_MS, BAD_TIME)]
+)
 def test_a_clients_clock_may_be_an_hour_ahead(world: World, ahead_ms: int, expected: str) -> None:
     topic = world.topic()
     assert produce(topic, ahead_ms=ahead_ms) == expected
@@ -76,7 +96,9 @@ def test_a_clients_clock_may_be_an_hour_ahead(world: World, ahead_ms: int, expec
 
 
 def test_limits_of_a_topic_to_timestamps(world: World) -> None:
-    topic = world.topic(message_timestamp_before_max_ms="60000", message_timestamp_after_max_ms="120000")
+    topic = world.topic(
+        message_timestamp_before_max_ms="60000", message_timestamp_after_max_ms="120000"
+    )
     assert produce(topic, ahead_ms=-90_000) == BAD_TIME
     assert produce(topic, ahead_ms=-30_000) == OK
     assert produce(topic, ahead_ms=90_000) == OK
@@ -87,16 +109,23 @@ def test_limits_of_a_topic_to_timestamps(world: World) -> None:
 def wrong_records(topic: Topic, records: bytes) -> list[int]:
     """Produce what is refused for some of its records (KIP-467): which they are."""
     (told,) = topic.world.ask(
-        0, 9, transactional_id=None, acks=-1, timeout=30_000,
+        0,
+        9,
+        transactional_id=None,
+        acks=-1,
+        timeout=30_000,
         topic_data=[{"name": topic.name, "partition_data": [{"index": 0, "records": records}]}],
-    ).responses  # fmt: skip
+    ).responses
     (one,) = told.partition_responses
     assert all(error.batch_index_error_message for error in one.record_errors)
     return [error.batch_index for error in one.record_errors]
 
 
 def test_which_records_are_wrong_is_told(world: World) -> None:
-    keyed, timed = world.topic(cleanup_policy="compact"), world.topic(message_timestamp_before_max_ms="60000")
+    keyed, timed = (
+        world.topic(cleanup_policy="compact"),
+        world.topic(message_timestamp_before_max_ms="60000"),
+    )
     assert wrong_records(keyed, batch([b"v"] * 3, timestamp_ms=now_ms())) == [0, 1, 2]
     assert wrong_records(keyed, batch([b"v"] * 3, timestamp_ms=now_ms(), key=b"k")) == []
     assert wrong_records(timed, batch([b"v"] * 2, timestamp_ms=now_ms() - 90_000)) == [0, 1]
@@ -107,9 +136,10 @@ def test_which_records_are_wrong_is_told(world: World) -> None:
 
 def test_the_brokers_own_time_has_no_limits(world: World) -> None:
     topic = world.topic(
-        message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms="60000",
+        message_timestamp_type="LogAppendTime",
+        message_timestamp_before_max_ms="60000",
         message_timestamp_after_max_ms="60000",
-    )  # fmt: skip
+    )
     before = now_ms()
     for ahead_ms in (-30 * DAY_MS, 0, 30 * DAY_MS):
         assert produce(topic, ahead_ms=ahead_ms) == OK

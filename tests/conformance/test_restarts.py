@@ -43,7 +43,9 @@ def broker(small_server: HeadraceProcess | KafkaPeer, target: str) -> Iterator[R
 
 
 def half_done(world: World) -> tuple[Topic, Group]:
-    """A group without members that has acknowledged some of twenty records, released some, and holds the others."""
+    """A group without members that has acknowledged some of twenty records, released some, and
+    holds the others.
+    """
     topic = world.topic(records=20)
     group = world.earliest_group()
     member = group.join(topic)
@@ -68,7 +70,9 @@ def deliveries(member: Member) -> dict[int, int]:
 
 @pytest.mark.parametrize("cleanly", [True, False])
 def test_what_is_not_acknowledged_comes_again(broker: Restarted, cleanly: bool) -> None:
-    """A broker that stops releases what is held; one that is killed has forgotten who held what, and that attempt."""
+    """A broker that stops releases what is held; one that is killed has forgotten who held what,
+    and that attempt.
+    """
     topic, group = half_done(broker.world)
     world = broker.again(cleanly=cleanly)
     group, topic = Group(world, group.id), Topic(world, topic.name, topic.id)
@@ -77,7 +81,10 @@ def test_what_is_not_acknowledged_comes_again(broker: Restarted, cleanly: bool) 
     member = group.join(topic)
     held = [0, 1, 2, 6, 8, 9, 10, 11, *range(15, 20)]
     released = [12, 13, 14]
-    assert deliveries(member) == {**dict.fromkeys(held, 2 if cleanly else 1), **dict.fromkeys(released, 2)}
+    assert deliveries(member) == {
+        **dict.fromkeys(held, 2 if cleanly else 1),
+        **dict.fromkeys(released, 2),
+    }
     assert member.ack("0-2 accept") == OK
     assert group.lag(topic) == 13
     member.close_session()
@@ -125,22 +132,39 @@ def test_ten_thousand_groups_with_one_offset_each(broker: Restarted) -> None:
         sent = []
         for group_id, offset in wanted.items():
             partition = {
-                "partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""
-            }  # fmt: skip
-            sent.append(world.connection.send_message(
-                8, 9, group_id=group_id, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
-                topics=[{"name": topic.name, "partitions": [partition]}],
-            ))  # fmt: skip
-        codes = [world.connection.receive_message(one).topics[0].partitions[0].error_code for one in sent]
+                "partition_index": 0,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": "",
+            }
+            sent.append(
+                world.connection.send_message(
+                    8,
+                    9,
+                    group_id=group_id,
+                    generation_id_or_member_epoch=-1,
+                    member_id="",
+                    group_instance_id=None,
+                    topics=[{"name": topic.name, "partitions": [partition]}],
+                )
+            )
+        codes = [
+            world.connection.receive_message(one).topics[0].partitions[0].error_code for one in sent
+        ]
         assert {ErrorCode(code) for code in codes} <= {ErrorCode.NONE, *COORDINATOR_IS_COMING}
         return {group_id for group_id, code in zip(wanted, codes, strict=True) if code}
 
     def found() -> dict[str, int]:
         asked = [
-            {"group_id": group_id, "topics": None, "member_id": None, "member_epoch": -1} for group_id in offsets
-        ]  # fmt: skip
+            {"group_id": group_id, "topics": None, "member_id": None, "member_epoch": -1}
+            for group_id in offsets
+        ]
         groups = broker.world.ask(9, 9, groups=asked, require_stable=False).groups
-        return {one.group_id: one.topics[0].partitions[0].committed_offset for one in groups if one.topics}
+        return {
+            one.group_id: one.topics[0].partitions[0].committed_offset
+            for one in groups
+            if one.topics
+        }
 
     ids = sorted(offsets)
     for start in range(0, count, 500):  # as many as may wait in the sockets

@@ -55,7 +55,9 @@ def test_a_session_that_opens_again_keeps_what_is_held(world: World) -> None:  #
     assert member.ack("0-9 accept", epoch=1) == OK
 
 
-def test_a_stranger_may_open_a_session_but_acknowledges_only_its_own(world: World) -> None:  # case 25
+def test_a_stranger_may_open_a_session_but_acknowledges_only_its_own(
+    world: World,
+) -> None:  # case 25
     topic = world.topic(records=10)
     member = world.earliest_group().join(topic)
     assert member.fetch() == "0-9 c1"
@@ -69,7 +71,9 @@ def test_fetching_a_partition_that_does_not_exist(world: World) -> None:  # case
     assert member.share_fetch(epoch=0, partitions=[5])[5].error == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_fetching_for_a_group_that_never_joined(world: World, differs: Callable[..., Any]) -> None:  # case 26
+def test_fetching_for_a_group_that_never_joined(
+    world: World, differs: Callable[..., Any]
+) -> None:  # case 26
     topic = world.topic(records=1)
     member = world.earliest_group().member()
     fetched = member.share_fetch(epoch=0, topic=topic, wait_ms=BRIEFLY_MS)
@@ -106,7 +110,9 @@ def test_sessions_are_limited(small_world: World, differs: Callable[..., Any]) -
     where = "ShareFetch when `group.share.max.share.sessions`"
     wait_s = differs(where, kafka=2, headrace=20)
     late = members[3].start_fetch(topic=topic, wait_ms=wait_s * 1000)
-    assert members[3].has_answer(within_s=wait_s * 0.7) == differs(where, kafka=False, headrace=True)
+    assert members[3].has_answer(within_s=wait_s * 0.7) == differs(
+        where, kafka=False, headrace=True
+    )
     assert members[3].finish_fetch(late).error == "SHARE_SESSION_LIMIT_REACHED"
     for member in members[:3]:
         member.close_session()
@@ -124,7 +130,11 @@ def test_a_lost_connection_gives_back_its_records_at_once(world: World) -> None:
     member.vanish()
     assert wait_until(lambda: other.fetch(wait_ms=BRIEFLY_MS), 10, "the records") == "0-9 c2"
     member.reconnect()
-    wait_until(lambda: member.share_fetch(epoch=2).error == "SHARE_SESSION_NOT_FOUND", 10, "the session to be gone")
+    wait_until(
+        lambda: member.share_fetch(epoch=2).error == "SHARE_SESSION_NOT_FOUND",
+        10,
+        "the session to be gone",
+    )
 
 
 def test_leaving_the_group_leaves_the_session(world: World) -> None:

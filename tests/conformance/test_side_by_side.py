@@ -1,6 +1,8 @@
-"""Random deliveries and acknowledgements, asked of Kafka and of headrace at once: both must answer the same.
+"""Random deliveries and acknowledgements, asked of Kafka and of headrace at once: both must answer
+the same.
 
-Two things are not compared: in how many elements adjoining records come, and the text of an error beside its code.
+Two things are not compared: in how many elements adjoining records come, and the text of an error
+beside its code.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.kafka
 STEPS = 60
 ROUNDS = 5
 KAFKA_FAILED = "UNKNOWN_SERVER_ERROR"
-"""Kafka stumbles over an acknowledgement of records before the first that is in flight: that ends the conversation."""
+"""Kafka stumbles over an acknowledgement of records before the first that is in flight: that ends
+the conversation.
+"""
 
 
 def joined(acquired: str) -> str:
@@ -41,9 +45,12 @@ class Conversation:
         self.rng = rng
         self.said = [f"delivery limit {limit}"]
         self.topics = [world.topic() for world in worlds]
-        self.groups = [world.earliest_group(share_delivery_count_limit=str(limit)) for world in worlds]
+        self.groups = [
+            world.earliest_group(share_delivery_count_limit=str(limit)) for world in worlds
+        ]
         self.members: list[list[Member]] = [
-            [group.join(topic) for _ in range(2)] for group, topic in zip(self.groups, self.topics, strict=True)
+            [group.join(topic) for _ in range(2)]
+            for group, topic in zip(self.groups, self.topics, strict=True)
         ]
         for members in self.members:
             for member in members:  # opens the session, and takes nothing
@@ -63,7 +70,10 @@ class Conversation:
             "batch_size": self.rng.choice([1, 3, 10, 500]),
             "record_limit": self.rng.random() < 0.35,
         }
-        got = [joined(members[who].fetch(wait_ms=BRIEFLY_MS // 4, **options)) for members in self.members]
+        got = [
+            joined(members[who].fetch(wait_ms=BRIEFLY_MS // 4, **options))
+            for members in self.members
+        ]
         self.said.append(f"{who} fetches {options}: {got}")
         return got[0] == got[1]
 
@@ -77,7 +87,10 @@ class Conversation:
         answers = [members[who].share_acknowledge(text) for members in self.members]
         if answers[0].error == KAFKA_FAILED:
             return None
-        got = [(one.error, {p: error.split(":")[0] for p, error in one.partitions.items()}) for one in answers]
+        got = [
+            (one.error, {p: error.split(":")[0] for p, error in one.partitions.items()})
+            for one in answers
+        ]
         lags = [group.lag(topic) for group, topic in zip(self.groups, self.topics, strict=True)]
         self.said.append(f"{who} acknowledges {text}: {got}, lag {lags}")
         return got[0] == got[1] and lags[0] == lags[1]

@@ -1,7 +1,8 @@
-"""Random conversations of classic groups and their committed offsets, held with Kafka and with headrace at once.
+"""Random conversations of classic groups and their committed offsets, held with Kafka and with
+headrace at once.
 
-Who leads after the leader has gone is not the same in both, where several could: then the group is left alone, and a
-new one takes its place.
+Who leads after the leader has gone is not the same in both, where several could: then the group is
+left alone, and a new one takes its place.
 """
 
 from __future__ import annotations
@@ -27,14 +28,25 @@ HASTY_SECONDS = 4
 """How long a conversation about members that come too late lasts."""
 
 TOO_LONG = "x" * 5_000
-STATES = ("Stable", "empty", " Empty ", "PreparingRebalance", "CompletingRebalance", "dead", "Assigning", "what")
+STATES = (
+    "Stable",
+    "empty",
+    " Empty ",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "dead",
+    "Assigning",
+    "what",
+)
 TYPES = ("classic", "Consumer", "share", "streams", "what")
 
 
 class Talk(Members):
     """What members and administrators ask."""
 
-    def __init__(self, worlds: list[World], seed: int, hasty: tuple[list[int], list[int]] | None = None) -> None:
+    def __init__(
+        self, worlds: list[World], seed: int, hasty: tuple[list[int], list[int]] | None = None
+    ) -> None:
         super().__init__(worlds, seed, hasty)
         self.producers: list[Transactional] = []
         self.taking_part: set[str] = set()  # groups in the transaction that is open
@@ -43,50 +55,91 @@ class Talk(Members):
 
     def commit(self, who: Who) -> None:
         anybody = self.rng.random() < 0.4
-        fields = {**self._as(who), "group_id": self._any_group() if anybody else who.group, **(
-            {"member_id": "", "generation_id": -1, "group_instance_id": None} if anybody else {}
-        ), **self._odd(self._not_quite())}  # fmt: skip
+        fields = {
+            **self._as(who),
+            "group_id": self._any_group() if anybody else who.group,
+            **(
+                {"member_id": "", "generation_id": -1, "group_instance_id": None} if anybody else {}
+            ),
+            **self._odd(self._not_quite()),
+        }
         if not fields["group_id"]:
-            fields["group_id"] = who.group  # what is committed for the empty id, everybody on the broker has
+            fields["group_id"] = (
+                who.group
+            )  # what is committed for the empty id, everybody on the broker has
         fields["generation_id_or_member_epoch"] = fields.pop("generation_id")
         if fields["group_id"] == self.others[2] and self.rng.random() < 0.6:
-            fields |= {"member_id": f"of-{self.others[2]}", "generation_id_or_member_epoch": self.rng.randint(-1, 4)}
+            fields |= {
+                "member_id": f"of-{self.others[2]}",
+                "generation_id_or_member_epoch": self.rng.randint(-1, 4),
+            }
         known = any(one.generation > 0 for one in self.people if one.group == fields["group_id"])
         metadata = ["", "m", None, "müll", *([TOO_LONG] if known else [])]
         partitions = [
             {
-                "partition_index": index, "committed_offset": self.rng.randint(-1, 99),
+                "partition_index": index,
+                "committed_offset": self.rng.randint(-1, 99),
                 "committed_leader_epoch": self.rng.choice([-1, 0, 7]),
                 "committed_metadata": self.rng.choice(metadata),
-            } for index in self._partitions()
-        ]  # fmt: skip
-        topics = [{"name": name, "topic_id": topic_id, "partitions": partitions} for name, topic_id in self._some()]
+            }
+            for index in self._partitions()
+        ]
+        topics = [
+            {"name": name, "topic_id": topic_id, "partitions": partitions}
+            for name, topic_id in self._some()
+        ]
         retention = self.rng.choice([-1, 10**8])
         self.both.ask(8, self.rng.randint(2, 10), topics=topics, retention_time=retention, **fields)
 
     def fetch(self, who: Who) -> None:
         groups = []
         for _ in range(self.rng.choice([1, 1, 2, 4])):
-            topics = None if self.rng.random() < 0.4 else [
-                {"name": name, "topic_id": topic_id, "partition_indexes": self._partitions()}
-                for name, topic_id in self._some()
-            ]  # fmt: skip
-            group = {"group_id": self._any_group(), "topics": topics, "member_id": None, "member_epoch": -1}
-            groups.append(self._odd([
-                {"member_id": who.id, "member_epoch": who.generation}, {"member_id": "nobody", "member_epoch": 3},
-                {"member_id": "", "member_epoch": 0}, {"member_id": f"of-{self.others[2]}", "member_epoch": 1},
-            ], group, 0.3))  # fmt: skip
+            topics = (
+                None
+                if self.rng.random() < 0.4
+                else [
+                    {"name": name, "topic_id": topic_id, "partition_indexes": self._partitions()}
+                    for name, topic_id in self._some()
+                ]
+            )
+            group = {
+                "group_id": self._any_group(),
+                "topics": topics,
+                "member_id": None,
+                "member_epoch": -1,
+            }
+            groups.append(
+                self._odd(
+                    [
+                        {"member_id": who.id, "member_epoch": who.generation},
+                        {"member_id": "nobody", "member_epoch": 3},
+                        {"member_id": "", "member_epoch": 0},
+                        {"member_id": f"of-{self.others[2]}", "member_epoch": 1},
+                    ],
+                    group,
+                    0.3,
+                )
+            )
         version = self.rng.randint(1, 10)
         if version == 1 and groups[0]["topics"] is None:
             version = 2
         one = groups[0]
         stable = self.rng.random() < 0.5
-        self.both.ask(9, version, groups=groups, require_stable=stable, group_id=one["group_id"], topics=one["topics"])
+        self.both.ask(
+            9,
+            version,
+            groups=groups,
+            require_stable=stable,
+            group_id=one["group_id"],
+            topics=one["topics"],
+        )
 
     def transact(self, who: Who) -> None:
         """Offsets in a transaction, which count when it is committed."""
         if not self.producers:
-            self.producers = [Transactional(world, f"{self.prefix}-producer") for world in self.both.worlds]
+            self.producers = [
+                Transactional(world, f"{self.prefix}-producer") for world in self.both.worlds
+            ]
             assert {one.init() for one in self.producers} == {"p0 e0"}
             self.both.call("producer", [one.who[0] for one in self.producers])
         if self.taking_part and self.rng.random() < 0.3:
@@ -98,15 +151,25 @@ class Talk(Members):
             self.taking_part.add(group)
         member = {**self._as(who), "group_id": group} if self.rng.random() < 0.6 else {}
         fields: dict[str, Any] = {
-            "member_id": "", "group_instance_id": None, "generation_id": -1, "transactional_id": self.producers[0].id,
-            "producer_id": "producer", "producer_epoch": 0, **member, **self._odd(self._not_quite()), "group_id": group,
-        }  # fmt: skip
+            "member_id": "",
+            "group_instance_id": None,
+            "generation_id": -1,
+            "transactional_id": self.producers[0].id,
+            "producer_id": "producer",
+            "producer_epoch": 0,
+            **member,
+            **self._odd(self._not_quite()),
+            "group_id": group,
+        }
         partitions = [
             {
-                "partition_index": index, "committed_offset": self.rng.randint(0, 99), "committed_metadata": "",
+                "partition_index": index,
+                "committed_offset": self.rng.randint(0, 99),
+                "committed_metadata": "",
                 "committed_leader_epoch": -1,
-            } for index in self._partitions()
-        ]  # fmt: skip
+            }
+            for index in self._partitions()
+        ]
         topics = [{"name": name, "partitions": partitions} for name, _ in self._some()]
         self.both.ask(28, self.rng.randint(0, 4), topics=topics, **fields)
 
@@ -115,27 +178,40 @@ class Talk(Members):
         named = {name: [0, 1, 2, 3] for name in self.topics}
         for world in self.both.worlds:
             for group in [ClassicGroup(world, one) for one in self.taking_part]:
-                wait_until(lambda group=group: "UNSTABLE" not in str(group.fetch(named, stable=True)), 20, "the marker")
+                wait_until(
+                    lambda group=group: "UNSTABLE" not in str(group.fetch(named, stable=True)),
+                    20,
+                    "the marker",
+                )
         self.taking_part.clear()
         self.both.said.append(f"the transaction is {'committed' if commit else 'aborted'}")
 
     def delete_offsets(self, who: Who) -> None:
         topics = [
-            {"name": name, "partitions": [{"partition_index": index} for index in self._partitions()]}
+            {
+                "name": name,
+                "partitions": [{"partition_index": index} for index in self._partitions()],
+            }
             for name, _ in self._some()
         ]
         group = "" if self.rng.random() < 0.05 else self._any_group()
         self.both.ask(47, 0, group_id=group, topics=topics)
 
     def _partitions(self) -> list[int]:
-        return self.rng.choices([0, 1, 2, 3, 9, -1], [8, 5, 4, 2, 1, 1], k=self.rng.choice([0, 1, 1, 2, 3]))
+        return self.rng.choices(
+            [0, 1, 2, 3, 9, -1], [8, 5, 4, 2, 1, 1], k=self.rng.choice([0, 1, 1, 2, 3])
+        )
 
     def _some(self) -> list[tuple[str, Any]]:
         """Topics by name and id, and perhaps one that there is not."""
-        found: list[tuple[str, Any]] = [(name, f"id of {name}") for name in self.rng.sample(self.topics, 2)]
+        found: list[tuple[str, Any]] = [
+            (name, f"id of {name}") for name in self.rng.sample(self.topics, 2)
+        ]
         if self.rng.random() < 0.15:
             found.append((self.rng.choice(["nope", f"{self.prefix}-t999"]), uuid4()))
-        return self.rng.sample(found, self.rng.randint(0 if self.rng.random() < 0.1 else 1, len(found)))
+        return self.rng.sample(
+            found, self.rng.randint(0 if self.rng.random() < 0.1 else 1, len(found))
+        )
 
     def _any_group(self) -> str:
         return self.rng.choice([*self.groups, *self.groups, *self.others])
@@ -143,8 +219,12 @@ class Talk(Members):
     # --- administrators ---
 
     def describe(self, who: Who) -> None:
-        groups = self.rng.choices([*self.groups, *self.groups, *self.others, ""], k=self.rng.choice([0, 1, 1, 2, 3]))
-        self.both.ask(15, self.rng.randint(0, 6), groups=groups, include_authorized_operations=False)
+        groups = self.rng.choices(
+            [*self.groups, *self.groups, *self.others, ""], k=self.rng.choice([0, 1, 1, 2, 3])
+        )
+        self.both.ask(
+            15, self.rng.randint(0, 6), groups=groups, include_authorized_operations=False
+        )
 
     def list(self, who: Who) -> None:
         version = self.rng.randint(0, 5)
@@ -171,7 +251,16 @@ class Talk(Members):
 
     def find(self, who: Who) -> None:
         partition = f"{self.groups[0]}:{'A' * 22}:0"
-        keys = ["", self.groups[0], "x", partition, f"{partition}:", f"a:{partition}", f"{self.groups[0]}:x:0", ":::"]
+        keys = [
+            "",
+            self.groups[0],
+            "x",
+            partition,
+            f"{partition}:",
+            f"a:{partition}",
+            f"{self.groups[0]}:x:0",
+            ":::",
+        ]
         version = self.rng.randint(0, 6)
         some = self.rng.choices(keys, k=self.rng.choice([0, 1, 1, 2]))
         kind = self.rng.choice([0, 0, 1, 2, 2, 3, -1])
@@ -189,7 +278,11 @@ class Talk(Members):
                 probe = Group(topic.world, f"probe-{name}")
                 there = {self.grown - 1: OK}
                 wait_until(
-                    lambda probe=probe, there=there: probe.alter(name, {self.grown - 1: 0}) == there, 20, "growth"
+                    lambda probe=probe, there=there: (
+                        probe.alter(name, {self.grown - 1: 0}) == there
+                    ),
+                    20,
+                    "growth",
                 )
             self.grown += 1
             self.both.said.append(f"{name} has grown")
@@ -198,7 +291,11 @@ class Talk(Members):
         for topic in topics:
             topic.delete()
             groups = [ClassicGroup(topic.world, one) for one in ours]
-            wait_until(lambda groups=groups: all(name not in one.committed for one in groups), 20, "tombstones")
+            wait_until(
+                lambda groups=groups: all(name not in one.committed for one in groups),
+                20,
+                "tombstones",
+            )
         self.both.said.append(f"{name} is deleted")
         self.topics[number] = self._topic(self.rng.randint(1, 3), self.rng.choice([name, None]))
 
@@ -208,10 +305,20 @@ class Talk(Members):
         who = self.rng.choice(self.people)
         alive = bool(who.id) and who.generation > 0
         steps = {
-            self.join: 1 if alive else 6, self.sync: 4 if alive else 0.3, self.heartbeat: 2 if alive else 0.3,
-            self.leave: 0.5, self.commit: 3, self.fetch: 2, self.delete_offsets: 1, self.describe: 1, self.list: 0.5,
-            self.delete: 0.25, self.find: 0.3, self.change_topic: 0.04, self.transact: 0.8,
-        }  # fmt: skip
+            self.join: 1 if alive else 6,
+            self.sync: 4 if alive else 0.3,
+            self.heartbeat: 2 if alive else 0.3,
+            self.leave: 0.5,
+            self.commit: 3,
+            self.fetch: 2,
+            self.delete_offsets: 1,
+            self.describe: 1,
+            self.list: 0.5,
+            self.delete: 0.25,
+            self.find: 0.3,
+            self.change_topic: 0.04,
+            self.transact: 0.8,
+        }
         if who.waits and self.rng.random() < 0.9:
             del steps[self.join], steps[self.sync]
         if self.hasty:
@@ -229,8 +336,13 @@ class Talk(Members):
 
     def look(self) -> None:
         """What all groups are like now."""
-        self.both.ask(15, 6, groups=[*self.groups, *self.others], include_authorized_operations=False)
-        asked = [{"group_id": one, "topics": None, "member_id": None, "member_epoch": -1} for one in self.groups]
+        self.both.ask(
+            15, 6, groups=[*self.groups, *self.others], include_authorized_operations=False
+        )
+        asked = [
+            {"group_id": one, "topics": None, "member_id": None, "member_epoch": -1}
+            for one in self.groups
+        ]
         self.both.ask(9, 9, groups=asked, require_stable=False)
         self.settle()
 
@@ -241,7 +353,9 @@ class Talk(Members):
         self.look()
 
     def hold_by_the_clock(self, seconds: int) -> None:
-        """Speak at the beginning of each second: what is due after so many tenths more comes while all is quiet."""
+        """Speak at the beginning of each second: what is due after so many tenths more comes while
+        all is quiet.
+        """
         for _ in range(seconds):
             time.sleep(-time.time() % 1)
             while time.time() % 1 < 0.15:

@@ -1,8 +1,9 @@
-"""Random lives of consumer groups (KIP-848), with Kafka and with headrace at once: both must answer the same.
+"""Random lives of consumer groups (KIP-848), with Kafka and with headrace at once: both must answer
+the same.
 
-Members of both protocols come, report, go, commit and are described, and topics are made, grown and deleted. Which
-partitions a member gets is the assignor's choice: compared is how many of each topic, and where that differs as well
-although both are even, the conversation ends.
+Members of both protocols come, report, go, commit and are described, and topics are made, grown and
+deleted. Which partitions a member gets is the assignor's choice: compared is how many of each
+topic, and where that differs as well although both are even, the conversation ends.
 """
 
 from __future__ import annotations
@@ -95,21 +96,31 @@ class Conversation:
             self.said.append(f"{who} is answered by only one: {have}")
             raise Differs(who)
         found = {side: side.received(who) for side in self.sides}
-        leaders = {side.name_of(side.seat(who).answer.leader) for side in self.sides if side.seat(who).answer}
+        leaders = {
+            side.name_of(side.seat(who).answer.leader)
+            for side in self.sides
+            if side.seat(who).answer
+        }
         self.chosen_otherwise |= len(leaders) > 1  # of a classic group that has just become one
         self.both(f"{who} is answered", found.__getitem__)
 
     def describe(self) -> None:
         """Describe the group."""
         found = {side: side.described() for side in self.sides}
-        self.subscriptions |= {tuple(one["topics"]) for of in found.values() for one in of["members"].values()}
+        self.subscriptions |= {
+            tuple(one["topics"]) for of in found.values() for one in of["members"].values()
+        }
         self.compare_targets()
         self.both("is", found.__getitem__)
 
     def compare_targets(self) -> None:
-        """Note whether the members shall have as much, but not the same partitions, on both brokers."""
+        """Note whether the members shall have as much, but not the same partitions, on both
+        brokers.
+        """
         targets = [side.targets for side in self.sides]
-        loads = [sorted(sum(map(len, one.values())) for one in target.values()) for target in targets]
+        loads = [
+            sorted(sum(map(len, one.values())) for one in target.values()) for target in targets
+        ]
         if len(self.subscriptions) > 1:  # where not all want the same there may be no even loads
             loads = [[sum(one)] for one in loads]
         self.chosen_otherwise |= targets[0] != targets[1] and loads[0] == loads[1]
@@ -152,8 +163,12 @@ class Conversation:
             self.said.append(f"{name} is deleted")
 
     def subscription(self, *more: list[str]) -> list[str]:
-        """To some of the topics. Nobody joins with none: Kafka may take such a member for one that has them all."""
-        return self.rng.choice([self.names, self.names, self.names[:2], self.names[:1], ["unknown"], *more])
+        """To some of the topics. Nobody joins with none: Kafka may take such a member for one that
+        has them all.
+        """
+        return self.rng.choice(
+            [self.names, self.names, self.names[:2], self.names[:1], ["unknown"], *more]
+        )
 
     # --- members of the consumer protocol ---
 
@@ -169,13 +184,18 @@ class Conversation:
             for seat in self.seats(who):
                 seat.id = ""  # for the coordinator to make one
         fields = {
-            "instance_id": self.instances[who], "subscribed_topic_names": self.names,
-            "rebalance_timeout": self.patience_ms, "server_assignor": self.assignor,
+            "instance_id": self.instances[who],
+            "subscribed_topic_names": self.names,
+            "rebalance_timeout": self.patience_ms,
+            "server_assignor": self.assignor,
             "rack_id": self.rng.choice([None, None, "r"]),
-        }  # fmt: skip
+        }
         if self.rng.random() < 0.2:
             fields["subscribed_topic_names"] = self.subscription()
-        self.both(f"{who} joins v{version} {fields}", lambda side: side.beat(who, 0, {}, version, **fields))
+        self.both(
+            f"{who} joins v{version} {fields}",
+            lambda side: side.beat(who, 0, {}, version, **fields),
+        )
 
     def follow(self, who: str) -> None:
         """A heartbeat as clients send it."""
@@ -205,11 +225,18 @@ class Conversation:
         if rng.random() < 0.1:
             fields["rack_id"] = rng.choice(["r", "s"])
         version = rng.choice([0, 1, 1])
-        said = f"{who} says v{version} epoch {choose_epoch.__doc__}, owned {choose_owned.__doc__}, {fields}"
+        said = (
+            f"{who} says v{version} epoch {choose_epoch.__doc__}, owned {choose_owned.__doc__}, "
+            f"{fields}"
+        )
         self.both(
             said,
             lambda side: side.beat(
-                who, choose_epoch(side.seat(who)), choose_owned(side, side.seat(who)), version, **fields
+                who,
+                choose_epoch(side.seat(who)),
+                choose_owned(side, side.seat(who)),
+                version,
+                **fields,
             ),
         )
 
@@ -219,7 +246,10 @@ class Conversation:
         if epoch == -1:
             self.members.remove(who)
             self.gone.append(who)
-        self.both(f"{who} leaves {epoch}", lambda side: side.beat(who, epoch, None, instance_id=instance_id))
+        self.both(
+            f"{who} leaves {epoch}",
+            lambda side: side.beat(who, epoch, None, instance_id=instance_id),
+        )
 
     # --- members of the classic protocol ---
 
@@ -237,14 +267,17 @@ class Conversation:
         fields: dict[str, Any] = {"protocol_type": "connect"} if rng.random() < 0.03 else {}
         fields |= {"session_timeout": self.silence_ms, "rebalance_timeout": self.patience_ms}
         self.forget_old_id(who)
-        self.said.append(f"{who} joins v{version} {self.instances[who]} {protocols} {topics} {fields} {metadata}")
+        self.said.append(
+            f"{who} joins v{version} {self.instances[who]} {protocols} {topics} {fields} {metadata}"
+        )
         for side in self.sides:
             side.send_join(who, topics, protocols, self.instances[who], version, metadata, **fields)
         self.settle(who)
 
     def forget_old_id(self, who: str) -> None:
-        """Kafka forgets an empty consumer group, without a record of it, when a classic member would join that has an
-        id; then it answers now by the group that is there, and now as if there were none.
+        """Kafka forgets an empty consumer group, without a record of it, when a classic member
+        would join that has an id; then it answers now by the group that is there, and now as if
+        there were none.
         """
         for side in self.sides:
             if side.listed() == ("Empty", "consumer", "consumer"):
@@ -269,7 +302,9 @@ class Conversation:
                 version = max(version, 3)
             error = self.both(
                 f"{who} beats v{version} {off:+}",
-                lambda side: side.classic_beat(who, side.seat(who).epoch + off, self.instances[who], version),
+                lambda side: side.classic_beat(
+                    who, side.seat(who).epoch + off, self.instances[who], version
+                ),
             )
             if error == "REBALANCE_IN_PROGRESS" and rng.random() < 0.8:
                 self.classic_join(who)
@@ -285,16 +320,22 @@ class Conversation:
                 leavers.append((other, self.instances.get(other)))
             if version >= 3 and rng.random() < 0.2:
                 leavers.append(("", rng.choice(["i0", "i1", "unknown"])))
-            if any(seat.sent for one, _ in leavers if one in self.instances for seat in self.seats(one)):
+            if any(
+                seat.sent for one, _ in leavers if one in self.instances for seat in self.seats(one)
+            ):
                 return
             if self.is_vacant():
                 return
-            self.both(f"{leavers} leave v{version}", lambda side: side.classic_leave(leavers, version))
+            self.both(
+                f"{leavers} leave v{version}", lambda side: side.classic_leave(leavers, version)
+            )
             self.classics.remove(who)
             self.gone.append(who)
 
     def is_vacant(self) -> bool:
-        """Whether nobody has joined yet that has an id for it. If nobody does, Kafka keeps the group for a while."""
+        """Whether nobody has joined yet that has an id for it. If nobody does, Kafka keeps the
+        group for a while.
+        """
         return self.sides[0].listed() == ("Empty", "", "classic")
 
     # --- offsets ---
@@ -313,12 +354,16 @@ class Conversation:
                 for name in self.names:
                     for number in held.get(name, ())[: off + 1]:
                         offsets.setdefault(name, {})[number] = offset
-            offsets = {name: of for name, of in offsets.items() if name in side.topics} or {"unknown": {0: offset}}
+            offsets = {name: of for name, of in offsets.items() if name in side.topics} or {
+                "unknown": {0: offset}
+            }
             member_id, epoch = ("", -1) if anonymous else (seat.id or "nobody", choose_epoch(seat))
             got = side.commit(member_id, epoch, offsets, instance_id, version)
             return sorted(sorted(one) for one in got)
 
-        self.both(f"{who} commits v{version} epoch {choose_epoch.__doc__} anonymous {anonymous}", ask)
+        self.both(
+            f"{who} commits v{version} epoch {choose_epoch.__doc__} anonymous {anonymous}", ask
+        )
 
     def fetch(self, who: str) -> None:
         version, choose_epoch = self.rng.choice([8, 9, 9, 10, 10]), self.rng.choice(EPOCHS)
@@ -327,7 +372,9 @@ class Conversation:
 
         def ask(side: Side) -> Any:
             seat = side.seat(who)
-            return side.fetch(seat.id if named else None, choose_epoch(seat) if named else -1, asked, version)
+            return side.fetch(
+                seat.id if named else None, choose_epoch(seat) if named else -1, asked, version
+            )
 
         if not asked or all(not seat.held for seat in self.seats(who)):
             self.both(f"{who} fetches v{version} epoch {choose_epoch.__doc__} {asked} {named}", ask)
@@ -350,8 +397,13 @@ class Conversation:
             self.both(f"described v{version}", lambda side: side.described(version))
 
     def pause(self) -> None:
-        """Wait until all have run out of time that are silent, or have not given up in time, while some go on."""
-        everyone = [*self.members, *(who for who in self.classics if not any(seat.sent for seat in self.seats(who)))]
+        """Wait until all have run out of time that are silent, or have not given up in time, while
+        some go on.
+        """
+        everyone = [
+            *self.members,
+            *(who for who in self.classics if not any(seat.sent for seat in self.seats(who))),
+        ]
         keepers = self.rng.sample(everyone, self.rng.randint(0, len(everyone)))
         self.said.append(f"time goes by, with {keepers}")
         until = time.monotonic() + (max(self.patience_ms, self.silence_ms) + 1_500) / 1000
@@ -402,7 +454,9 @@ class Conversation:
 
 
 class Impatient(Conversation):
-    """With time running out: steps for a moment, then a pause that is long enough for everything to be over."""
+    """With time running out: steps for a moment, then a pause that is long enough for everything to
+    be over.
+    """
 
     def __init__(self, worlds: list[World], rng: random.Random, silence_ms: int = 6_000) -> None:
         super().__init__(worlds, rng)
@@ -420,8 +474,8 @@ class Impatient(Conversation):
 
 
 class Settling(Conversation):
-    """With regular expressions, any assignors and subscriptions, and any number of partitions: compared is what the
-    members come to.
+    """With regular expressions, any assignors and subscriptions, and any number of partitions:
+    compared is what the members come to.
     """
 
     def __init__(self, worlds: list[World], rng: random.Random) -> None:
@@ -436,15 +490,17 @@ class Settling(Conversation):
     def subscribe(self, who: str) -> None:
         """Join, or want something else.
 
-        Nobody goes over to a regular expression: in Kafka such a member may keep a target that it is not subscribed to.
+        Nobody goes over to a regular expression: in Kafka such a member may keep a target that it
+        is not subscribed to.
         """
         rng = self.rng
         joins = who not in self.sides[0].seats
         fields: dict[str, Any] = {
-            "instance_id": self.instances[who], "server_assignor": self.assignor,
+            "instance_id": self.instances[who],
+            "server_assignor": self.assignor,
             "subscribed_topic_names": rng.choice([self.names, self.names, self.subscription()]),
             "subscribed_topic_regex": "",
-        }  # fmt: skip
+        }
         if joins:
             fields["rebalance_timeout"] = self.patience_ms
             if self.regexes and rng.random() < 0.6:
@@ -452,7 +508,9 @@ class Settling(Conversation):
                 fields |= {"subscribed_topic_names": [], "subscribed_topic_regex": regex}
         self.both(
             f"{who} subscribes {fields}",
-            lambda side: side.beat(who, 0 if joins else side.seat(who).epoch, {} if joins else None, **fields)[0],
+            lambda side: side.beat(
+                who, 0 if joins else side.seat(who).epoch, {} if joins else None, **fields
+            )[0],
         )
 
     def join(self) -> None:
@@ -469,17 +527,20 @@ class Settling(Conversation):
         found = side.described()
         members = found["members"]
         topics = {name for one in members.values() for name in one["has"]}
-        each = {name: sorted(one["has"].get(name, 0) for one in members.values()) for name in topics}
+        each = {
+            name: sorted(one["has"].get(name, 0) for one in members.values()) for name in topics
+        }
         self.wanted |= {(tuple(one["topics"]), one["regex"]) for one in members.values()}
         same = len(self.wanted) == 1  # and always was: Kafka may go on as if it were not
         return {
-            "state": found["state"], "assignor": found["assignor"],
+            "state": found["state"],
+            "assignor": found["assignor"],
             "members": {who: (one["topics"], one["regex"]) for who, one in members.items()},
             "partitions": sorted((name, sum(of)) for name, of in each.items()),
             "loads": sorted(sum(one["has"].values()) for one in members.values()) if same else None,
             "runs": sorted(each.items()) if same and found["assignor"] == "range" else None,
             "targets": all(one["has"] == one["target"] for one in members.values()),
-        }  # fmt: skip
+        }
 
     def go_on(self) -> None:
         dice = self.rng.random()
@@ -488,7 +549,10 @@ class Settling(Conversation):
         elif dice < 0.55:
             who = self.rng.choice(self.members)
             self.members.remove(who)
-            self.both(f"{who} leaves", lambda side: side.beat(who, -1, None, instance_id=self.instances[who]))
+            self.both(
+                f"{who} leaves",
+                lambda side: side.beat(who, -1, None, instance_id=self.instances[who]),
+            )
         elif dice < 0.75:
             self.subscribe(self.rng.choice(self.members))
         else:
@@ -496,9 +560,13 @@ class Settling(Conversation):
         until = time.monotonic() + SETTLED_S
         while True:
             for side, who in itertools.product(self.sides, self.members):
-                side.beat(who, side.seat(who).epoch, side.seat(who).held, instance_id=self.instances[who])
+                side.beat(
+                    who, side.seat(who).epoch, side.seat(who).held, instance_id=self.instances[who]
+                )
             pictures = [self.picture(side) for side in self.sides]
-            settled = all(one["state"] in ("Stable", "Empty") and one["targets"] for one in pictures)
+            settled = all(
+                one["state"] in ("Stable", "Empty") and one["targets"] for one in pictures
+            )
             if (settled and pictures[0] == pictures[1]) or time.monotonic() > until:
                 break
             time.sleep(0.05)

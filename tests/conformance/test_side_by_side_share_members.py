@@ -1,6 +1,8 @@
-"""Random lives of share groups' members (KIP-932), with Kafka and with headrace at once: heartbeats of any kind.
+"""Random lives of share groups' members (KIP-932), with Kafka and with headrace at once: heartbeats
+of any kind.
 
-Epochs are counted from where the group stands once its topics are initialised, for which Kafka takes one more.
+Epochs are counted from where the group stands once its topics are initialised, for which Kafka
+takes one more.
 """
 
 from __future__ import annotations
@@ -41,13 +43,29 @@ class Side:
     def has_all(self) -> bool:
         self.ask("first", "now")
         (member,) = self.world.describe_groups(self.group_id)[0].members
-        return sum(len(one.partitions) for one in member.assignment.topic_partitions) == 4 * len(self.topics)
+        return sum(len(one.partitions) for one in member.assignment.topic_partitions) == 4 * len(
+            self.topics
+        )
 
     def ask(self, who: str, when: str, **fields: Any) -> tuple[str, int]:
-        """ShareGroupHeartbeat: the error and the epoch. What it is told to read is the assignor's choice."""
+        """ShareGroupHeartbeat: the error and the epoch. What it is told to read is the assignor's
+        choice.
+        """
         now = self.epochs.get(who, self.base + 1)
-        epoch = {"now": now, "join": 0, "leave": -1, "lower": now - 1, "higher": now + 1, "bogus": -3}[when]
-        asked = {"group_id": self.group_id, "member_id": who, "rack_id": None, "subscribed_topic_names": None} | fields
+        epoch = {
+            "now": now,
+            "join": 0,
+            "leave": -1,
+            "lower": now - 1,
+            "higher": now + 1,
+            "bogus": -3,
+        }[when]
+        asked = {
+            "group_id": self.group_id,
+            "member_id": who,
+            "rack_id": None,
+            "subscribed_topic_names": None,
+        } | fields
         answer = self.world.ask(76, 1, member_epoch=epoch, **asked)
         if answer.error_code == 0:
             self.epochs[who] = answer.member_epoch
@@ -63,7 +81,12 @@ class Side:
         """ShareGroupDescribe."""
         (group,) = self.world.describe_groups(self.group_id)
         members = sorted(
-            (one.member_id, one.rack_id, self.counted(one.member_epoch), sorted(one.subscribed_topic_names))
+            (
+                one.member_id,
+                one.rack_id,
+                self.counted(one.member_epoch),
+                sorted(one.subscribed_topic_names),
+            )
             for one in group.members
         )
         epochs = self.counted(group.group_epoch), self.counted(group.assignment_epoch)
@@ -79,7 +102,9 @@ def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
         who, when = rng.choice(["first", "m1", "m2", "m3", ""]), rng.choice(EPOCHS)
         fields: dict[str, Any] = {}
         if when == "join" or rng.random() < 0.15:
-            fields["subscribed_topic_names"] = rng.choice([names, names, names[:1], names[1:], ["unknown"], []])
+            fields["subscribed_topic_names"] = rng.choice(
+                [names, names, names[:1], names[1:], ["unknown"], []]
+            )
         if rng.random() < 0.1:
             fields["rack_id"] = rng.choice(["", "r"])
         if rng.random() < 0.05 and when != "join":

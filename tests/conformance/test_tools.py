@@ -1,4 +1,6 @@
-"""What Kafka's own command-line tools print about groups: the layouts, and the words of their errors."""
+"""What Kafka's own command-line tools print about groups: the layouts, and the words of their
+errors.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def kafka_id(topic: Topic) -> str:
     return base64.urlsafe_b64encode(topic.id.bytes).decode().rstrip("=")
 
 
-def test_describing_offsets(tool: Tool, member: Member, topic: Topic, group: Group) -> None:  # case 70
+def test_describing_offsets(
+    tool: Tool, member: Member, topic: Topic, group: Group
+) -> None:  # case 70
     start, lag = group.offsets(topic)
     assert lag == 5
     shown = tool(SHARE_GROUPS, "--describe", "--group", group.id)
@@ -101,7 +105,9 @@ def test_describing_offsets(tool: Tool, member: Member, topic: Topic, group: Gro
         ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
         [group.id, topic.name, "0", str(start), "5"],
     ]
-    assert shown.lines[0] == (f"{'GROUP':<{len(group.id)}} {'TOPIC':<{len(topic.name)}} PARTITION  START-OFFSET  LAG")
+    assert shown.lines[0] == (
+        f"{'GROUP':<{len(group.id)}} {'TOPIC':<{len(topic.name)}} PARTITION  START-OFFSET  LAG"
+    )
     verbose = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--offsets", "--verbose")
     assert [re.split(" +", line) for line in verbose.lines] == [
         ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG"],
@@ -109,13 +115,17 @@ def test_describing_offsets(tool: Tool, member: Member, topic: Topic, group: Gro
     ]
 
 
-def test_describing_offsets_that_are_not_known(tool: Tool, topic: Topic, group: Group) -> None:  # case 70
+def test_describing_offsets_that_are_not_known(
+    tool: Tool, topic: Topic, group: Group
+) -> None:  # case 70
     group.join(topic)
     shown = tool(SHARE_GROUPS, "--describe", "--group", group.id)
     assert shown.lines[1].split() == [group.id, topic.name, "0", "-", "-"]
 
 
-def test_describing_members_and_state(tool: Tool, member: Member, topic: Topic, group: Group) -> None:  # case 70
+def test_describing_members_and_state(
+    tool: Tool, member: Member, topic: Topic, group: Group
+) -> None:  # case 70
     members = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--members", "--verbose")
     assert [line.split() for line in members.lines] == [
         ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "MEMBER-EPOCH", "ASSIGNMENT"],
@@ -126,11 +136,20 @@ def test_describing_members_and_state(tool: Tool, member: Member, topic: Topic, 
     coordinator = f"{group.world.bootstrap_servers}  (1)"
     assert [re.split(" {2,}| (?=[A-Z#0-9])", line) for line in state.lines] == [
         ["GROUP", "COORDINATOR (ID)", "STATE", "GROUP-EPOCH", "ASSIGNMENT-EPOCH", "#MEMBERS"],
-        [group.id, *coordinator.split("  "), "Stable", str(group_epoch), str(assignment_epoch), "1"],
+        [
+            group.id,
+            *coordinator.split("  "),
+            "Stable",
+            str(group_epoch),
+            str(assignment_epoch),
+            "1",
+        ],
     ]
 
 
-def test_describing_a_group_without_members(tool: Tool, topic: Topic, group: Group) -> None:  # case 70
+def test_describing_a_group_without_members(
+    tool: Tool, topic: Topic, group: Group
+) -> None:  # case 70
     group.join(topic).leave()
     shown = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--state")
     assert shown.status == 0
@@ -161,7 +180,16 @@ def test_resetting_offsets(tool: Tool, topic: Topic, group: Group) -> None:  # c
 
 def test_deleting_offsets(tool: Tool, topic: Topic, group: Group) -> None:
     group.alter(topic.name, {0: 4})
-    done = tool(SHARE_GROUPS, "--delete-offsets", "--group", group.id, "--topic", topic.name, "--topic", "nope")
+    done = tool(
+        SHARE_GROUPS,
+        "--delete-offsets",
+        "--group",
+        group.id,
+        "--topic",
+        topic.name,
+        "--topic",
+        "nope",
+    )
     assert {tuple(line.split(maxsplit=1)) for line in done.lines} >= {
         ("TOPIC", "STATUS"),
         (topic.name, "Successful"),
@@ -184,7 +212,9 @@ def test_deleting_groups(tool: Tool, topic: Topic, group: Group) -> None:  # cas
     assert group.listed is None
 
 
-def test_deleting_offsets_of_a_consumer_group(tool: Tool, world: World, topic: Topic) -> None:  # case 73
+def test_deleting_offsets_of_a_consumer_group(
+    tool: Tool, world: World, topic: Topic
+) -> None:  # case 73
     group, other = ClassicGroup(world), world.topic(partitions=2)
 
     def deleted(group_id: str, *topics: str) -> list[tuple[str, ...]]:
@@ -199,74 +229,125 @@ def test_deleting_offsets_of_a_consumer_group(tool: Tool, world: World, topic: T
     errors = "Error: org.apache.kafka.common.errors."
     header = ("TOPIC", "PARTITION", "STATUS")
     no_group = f"{errors}GroupIdNotFoundException: The group id does not exist."
-    no_topic = f"{errors}UnknownTopicOrPartitionException: This server does not host this topic-partition."
+    no_topic = (
+        f"{errors}UnknownTopicOrPartitionException: This server does not host this topic-partition."
+    )
     subscribed = (
         f"{errors}GroupSubscribedToTopicException: Deleting offsets of a topic is forbidden "
         "while the consumer group is actively subscribed to it."
     )
     assert deleted(unique("group"), f"{topic.name}:0", "nope") == [
-        said("Error: The group id does not exist."), header, ("nope", "-", no_topic), (topic.name, "0", no_group),
-    ]  # fmt: skip
+        said("Error: The group id does not exist."),
+        header,
+        ("nope", "-", no_topic),
+        (topic.name, "0", no_group),
+    ]
     assert [group.commit(one, {0: 1}) for one in (topic, other)] == [{0: OK}, {0: OK}]
     assert deleted(group.id, f"{topic.name}:0,9") == [
         said("Error: Encountered some partition-level error, see the follow-up details."),
-        header, (topic.name, "0", "Successful"), (topic.name, "9", no_topic),
-    ]  # fmt: skip
+        header,
+        (topic.name, "0", "Successful"),
+        (topic.name, "9", no_topic),
+    ]
     assert group.committed == {other.name: {0: 1}}
     group.commit(topic, {0: 1})
     group.join(subscription(topic.name))
-    table = {(topic.name, "0", subscribed), (other.name, "0", "Successful"), (other.name, "1", "Successful")}
+    table = {
+        (topic.name, "0", subscribed),
+        (other.name, "0", "Successful"),
+        (other.name, "1", "Successful"),
+    }
     assert set(deleted(group.id, topic.name, other.name)[2:]) == table
     assert group.committed == {topic.name: {0: 1}}
     assert deleted(group.id, other.name) == [
         said(f"Request succeeded for deleting offsets from group {group.id}."),
-        header, (other.name, "0", "Successful"), (other.name, "1", "Successful"),
-    ]  # fmt: skip
+        header,
+        (other.name, "0", "Successful"),
+        (other.name, "1", "Successful"),
+    ]
 
 
 def test_printing_share_state(tool: Tool, world: World, topic: Topic, group: Group) -> None:
     state = group.state(topic)
     assert state.initialize(state_epoch=1, start_offset=0) == OK
-    assert state.write((0, 3, 2, 1), state_epoch=1, leader_epoch=0, start_offset=0, delivery_complete_count=4) == OK
+    assert (
+        state.write(
+            (0, 3, 2, 1), state_epoch=1, leader_epoch=0, start_offset=0, delivery_complete_count=4
+        )
+        == OK
+    )
     assert state.delete() == OK
     key = {"groupId": group.id, "topicId": kafka_id(topic), "partition": 0}
     shard = internal_partition(f"{group.id}:{kafka_id(topic)}:0", STATE_PARTITIONS)
     states = Topic(world, "__share_group_state", UUID(int=0))
     count = states.list_offset(LATEST, shard) - states.list_offset(EARLIEST, shard)
     done = tool(
-        CONSOLE_CONSUMER, "--topic", states.name, "--partition", str(shard), "--offset", "earliest",
-        "--max-messages", str(count), "--formatter", STATE_FORMATTER, "--timeout-ms", "60000",
-    )  # fmt: skip
+        CONSOLE_CONSUMER,
+        "--topic",
+        states.name,
+        "--partition",
+        str(shard),
+        "--offset",
+        "earliest",
+        "--max-messages",
+        str(count),
+        "--formatter",
+        STATE_FORMATTER,
+        "--timeout-ms",
+        "60000",
+    )
     printed, rest, decoder = [], done.stdout.strip(), json.JSONDecoder()
     while rest:
         one, end = decoder.raw_decode(rest)
         printed.append(one)
         rest = rest[end:].lstrip()
     (first, snapshot), (second, update), tombstone = (
-        (one["key"]["type"], one["value"] and one["value"]["data"]) for one in printed if one["key"]["data"] == key
+        (one["key"]["type"], one["value"] and one["value"]["data"])
+        for one in printed
+        if one["key"]["data"] == key
     )
     assert (first, second, tombstone) == (0, 1, (0, None))
     assert snapshot.pop("createTimestamp") == snapshot.pop("writeTimestamp")
     assert snapshot == {
-        "snapshotEpoch": 0, "stateEpoch": 1, "leaderEpoch": 0, "startOffset": 0, "deliveryCompleteCount": 0,
+        "snapshotEpoch": 0,
+        "stateEpoch": 1,
+        "leaderEpoch": 0,
+        "startOffset": 0,
+        "deliveryCompleteCount": 0,
         "stateBatches": [],
-    }  # fmt: skip
+    }
     assert update == {
-        "snapshotEpoch": 0, "leaderEpoch": 0, "startOffset": 0, "deliveryCompleteCount": 4,
-        "stateBatches": [{"firstOffset": 0, "lastOffset": 3, "deliveryState": 2, "deliveryCount": 1}],
-    }  # fmt: skip
+        "snapshotEpoch": 0,
+        "leaderEpoch": 0,
+        "startOffset": 0,
+        "deliveryCompleteCount": 4,
+        "stateBatches": [
+            {"firstOffset": 0, "lastOffset": 3, "deliveryState": 2, "deliveryCount": 1}
+        ],
+    }
 
 
 def test_measuring_a_share_consumer(tool: Tool, world: World, group: Group) -> None:  # case 74
     topic = world.topic()
     topic.produce(*[500] * 10)
     done = tool(
-        SHARE_PERF, "--topic", topic.name, "--group", group.id, "--num-records", "5000", "--timeout", "60000",
-    )  # fmt: skip
+        SHARE_PERF,
+        "--topic",
+        topic.name,
+        "--group",
+        group.id,
+        "--num-records",
+        "5000",
+        "--timeout",
+        "60000",
+    )
     assert done.status == 0
     header, measured = done.lines[-2:]
     assert header == (
-        "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms"
+        "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, "
+        "data.consumed.in.nMsg, fetch.time.ms"
     )
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
-    assert re.fullmatch(rf"{time}, {time}, \d+\.\d{{4}}, \d+\.\d{{4}}, \d+\.\d{{4}}, 5000, \d+", measured)
+    assert re.fullmatch(
+        rf"{time}, {time}, \d+\.\d{{4}}, \d+\.\d{{4}}, \d+\.\d{{4}}, 5000, \d+", measured
+    )

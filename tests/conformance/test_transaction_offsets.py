@@ -33,8 +33,12 @@ def group_id() -> str:
     return unique("group")
 
 
-def fetched(topic: Topic, group_id: str, *partitions: int, stable: bool = True, version: int = 9) -> list[Any]:
-    """OffsetFetch: the offset of each partition, or its error; all that the group has when none is named."""
+def fetched(
+    topic: Topic, group_id: str, *partitions: int, stable: bool = True, version: int = 9
+) -> list[Any]:
+    """OffsetFetch: the offset of each partition, or its error; all that the group has when none is
+    named.
+    """
     asked = [{"name": topic.name, "partition_indexes": partitions}] if partitions else None
     if version < 8:
         answer = topic.world.ask(9, version, group_id=group_id, topics=asked, require_stable=stable)
@@ -63,16 +67,23 @@ def test_who_may_commit(topic: Topic, producer: Transactional, group_id: str, ve
     offsets = {(topic.name, 0): 5}
     stranger = (987_654_321, 0)
     for one in (Transactional(topic.world), producer):
-        assert one.commit_offset(group_id, offsets, who=stranger, version=version) == "INVALID_PRODUCER_ID_MAPPING"
+        assert (
+            one.commit_offset(group_id, offsets, who=stranger, version=version)
+            == "INVALID_PRODUCER_ID_MAPPING"
+        )
     empty = Transactional(topic.world, "")
-    assert empty.commit_offset(group_id, offsets, who=stranger, version=version) == "INVALID_REQUEST"
+    assert (
+        empty.commit_offset(group_id, offsets, who=stranger, version=version) == "INVALID_REQUEST"
+    )
     told = producer.commit_offset(group_id, offsets, who=producer.other(0), version=version)
     assert told == "INVALID_PRODUCER_EPOCH"
     assert producer.commit_offset("", offsets, version=version) == "INVALID_GROUP_ID"
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_group_must_take_part(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
+def test_a_group_must_take_part(
+    topic: Topic, producer: Transactional, group_id: str, version: int
+) -> None:
     """With version 5 committing is what lets it take part."""
     expected = {4: ABORTABLE, 5: OK}.get(version, BAD_STATE)
     assert producer.commit_offset(group_id, {(topic.name, 0): 5}, version=version) == expected
@@ -82,19 +93,28 @@ def test_a_group_must_take_part(topic: Topic, producer: Transactional, group_id:
 @pytest.mark.parametrize("version", range(6))
 def test_a_commit(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
     producer.add_group(group_id)
-    assert producer.commit_offset(group_id, {(topic.name, 0): 5, (topic.name, 1): -5}, version=version) == OK
-    assert producer.commit_offset(group_id, {(topic.name, 2): 7}, metadata=None, version=version) == OK
+    assert (
+        producer.commit_offset(group_id, {(topic.name, 0): 5, (topic.name, 1): -5}, version=version)
+        == OK
+    )
+    assert (
+        producer.commit_offset(group_id, {(topic.name, 2): 7}, metadata=None, version=version) == OK
+    )
     assert producer.end(commit=True) == OK
     assert settled(topic, group_id, 0, 1, 2) == [5, -5, 7]
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_each_partition_has_its_error(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
+def test_each_partition_has_its_error(
+    topic: Topic, producer: Transactional, group_id: str, version: int
+) -> None:
     producer.add_group(group_id)
     offsets = {(topic.name, 0): 5, (topic.name, 7): 5, (unique("missing"), 0): 5}
     told = producer.commit_offset(group_id, offsets, version=version)
     assert told == "OK, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION"
-    told = producer.commit_offset(group_id, {(topic.name, 1): 1}, metadata="x" * 4097, version=version)
+    told = producer.commit_offset(
+        group_id, {(topic.name, 1): 1}, metadata="x" * 4097, version=version
+    )
     assert told == "OFFSET_METADATA_TOO_LARGE"
 
 
@@ -113,9 +133,12 @@ def test_for_whom_is_committed(
     told = [
         producer.commit_offset(group_id, offsets, version=version, **who)
         for who in (
-            {"generation_id": 3, "member_id": "m"}, {"generation_id": 3}, {"member_id": "m"}, {"instance_id": "i"},
+            {"generation_id": 3, "member_id": "m"},
+            {"generation_id": 3},
+            {"member_id": "m"},
+            {"instance_id": "i"},
         )
-    ]  # fmt: skip
+    ]
     assert told == ["UNKNOWN_MEMBER_ID" if exists else "ILLEGAL_GENERATION"] * 2 + [OK] * 2
 
 
@@ -131,13 +154,21 @@ def test_a_transaction_goes_on_in_the_midst_of_a_rebalance(
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])
-def test_pending_offsets_are_not_stable(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
-    """Case 69 of the offsets: named partitions are refused, those that were never committed are not listed."""
+def test_pending_offsets_are_not_stable(
+    topic: Topic, producer: Transactional, group_id: str, version: int
+) -> None:
+    """Case 69 of the offsets: named partitions are refused, those that were never committed are not
+    listed.
+    """
     producer.add_group(group_id)
     producer.commit_offset(group_id, {(topic.name, 0): 10, (topic.name, 1): 11})
     assert fetched(topic, group_id, 0, 1, 2, version=version) == [UNSTABLE, UNSTABLE, -1]
     assert fetched(topic, group_id, 0, 1, 2, version=version, stable=False) == [-1, -1, -1]
-    assert fetched(topic, group_id, version=version) == fetched(topic, group_id, version=version, stable=False) == []
+    assert (
+        fetched(topic, group_id, version=version)
+        == fetched(topic, group_id, version=version, stable=False)
+        == []
+    )
     producer.end(commit=True)
     assert settled(topic, group_id, 0, 1, 2) == [10, 11, -1]
     producer.add_group(group_id)
@@ -148,7 +179,9 @@ def test_pending_offsets_are_not_stable(topic: Topic, producer: Transactional, g
     assert settled(topic, group_id, 0, 1, 2) == [10, 11, -1]
 
 
-def test_what_is_committed_in_between_stays(topic: Topic, producer: Transactional, group_id: str) -> None:
+def test_what_is_committed_in_between_stays(
+    topic: Topic, producer: Transactional, group_id: str
+) -> None:
     producer.add_group(group_id)
     producer.commit_offset(group_id, {(topic.name, 0): 20, (topic.name, 1): 20})
     assert topic.world.commit_offset(group_id, topic) == OK
@@ -158,7 +191,9 @@ def test_what_is_committed_in_between_stays(topic: Topic, producer: Transactiona
     assert settled(topic, group_id, 0, 1) == [1, 20]
 
 
-def test_the_later_commit_of_two_transactions_wins(topic: Topic, producer: Transactional, group_id: str) -> None:
+def test_the_later_commit_of_two_transactions_wins(
+    topic: Topic, producer: Transactional, group_id: str
+) -> None:
     other = Transactional(topic.world)
     other.init()
     for one, offset in ((producer, 1), (other, 2)):
@@ -171,7 +206,9 @@ def test_the_later_commit_of_two_transactions_wins(topic: Topic, producer: Trans
     assert settled(topic, group_id, 0) == [2]
 
 
-def test_a_group_is_there_with_what_is_committed(topic: Topic, producer: Transactional, group_id: str) -> None:
+def test_a_group_is_there_with_what_is_committed(
+    topic: Topic, producer: Transactional, group_id: str
+) -> None:
     world = topic.world
     producer.add_group(group_id)
     producer.commit_offset(group_id, {(topic.name, 0): 30})
@@ -181,7 +218,9 @@ def test_a_group_is_there_with_what_is_committed(topic: Topic, producer: Transac
     assert world.groups().get(group_id) == ("Empty", "", "classic")
 
 
-def test_a_deleted_group_has_nothing_pending(topic: Topic, producer: Transactional, group_id: str) -> None:
+def test_a_deleted_group_has_nothing_pending(
+    topic: Topic, producer: Transactional, group_id: str
+) -> None:
     producer.add_group(group_id)
     producer.commit_offset(group_id, {(topic.name, 0): 30})
     assert Group(topic.world, group_id).delete() == OK
@@ -191,7 +230,9 @@ def test_a_deleted_group_has_nothing_pending(topic: Topic, producer: Transaction
     assert settled(topic, group_id, 0) == [-1]
 
 
-def test_a_deleted_offset_is_not_pending(topic: Topic, producer: Transactional, group_id: str) -> None:
+def test_a_deleted_offset_is_not_pending(
+    topic: Topic, producer: Transactional, group_id: str
+) -> None:
     if not topic.world.serves(OFFSET_DELETE):
         pytest.skip("headrace does not serve OffsetDelete yet")
     producer.add_group(group_id)

@@ -1,4 +1,6 @@
-"""What readers and administrators see of transactions: Fetch, ListOffsets, DescribeProducers, ListTransactions."""
+"""What readers and administrators see of transactions: Fetch, ListOffsets, DescribeProducers,
+ListTransactions.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def transact(producer: Transactional, topic: Topic, records: int, *, commit: boo
     producer.write(topic, records)
     producer.end(commit=commit)
     assert producer.state.startswith("Complete")
-    wait_until(lambda: topic.end_offset(committed=True) == topic.end_offset(), PATIENCE_S, "the marker")
+    wait_until(
+        lambda: topic.end_offset(committed=True) == topic.end_offset(), PATIENCE_S, "the marker"
+    )
 
 
 def seen(topic: Topic, offset: int = 0, **how: Any) -> tuple[int, int, list[int] | None, list[str]]:
@@ -94,7 +98,12 @@ def test_transactions_side_by_side(topic: Topic, producer: Transactional) -> Non
     assert seen(topic) == (3, 0, [], [])
     producer.end(commit=False)
     wait_until(lambda: topic.end_offset(committed=True) == 4, PATIENCE_S, "the marker")
-    assert [sorted(seen(topic, offset)[2] or ()) for offset in range(4)] == [[0, 1], [0, 1], [0, 1], [0]]
+    assert [sorted(seen(topic, offset)[2] or ()) for offset in range(4)] == [
+        [0, 1],
+        [0, 1],
+        [0, 1],
+        [0],
+    ]
 
 
 def test_offsets_of_what_is_committed(topic: Topic, producer: Transactional) -> None:
@@ -116,7 +125,9 @@ def test_a_version_that_does_not_know_a_time(topic: Topic) -> None:
         ]
         asked = [{"name": topic.name, "partitions": partitions}]
         more: dict[str, Any] = {"timeout": 1000} if version >= 10 else {}
-        (told,) = topic.world.ask(2, version, replica_id=-1, isolation_level=0, topics=asked, **more).topics
+        (told,) = topic.world.ask(
+            2, version, replica_id=-1, isolation_level=0, topics=asked, **more
+        ).topics
         assert [outcome(one.error_code) for one in told.partitions] == ["UNSUPPORTED_VERSION"] * 3
 
 
@@ -145,10 +156,12 @@ def test_producers_of_a_partition(topic: Topic, producer: Transactional) -> None
         return [
             (
                 producer.named(one.producer_id, one.producer_epoch),
-                one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset,
+                one.last_sequence,
+                one.coordinator_epoch,
+                one.current_txn_start_offset,
             )
             for one in found.active_producers
-        ]  # fmt: skip
+        ]
 
     assert told() == []
     producer.add(topic)
@@ -204,7 +217,9 @@ def test_a_deleted_topic_in_a_description(
         producer.add(one)
     gone.delete()
     left = differs(
-        "DescribeTransactions after a topic was deleted", kafka={topic.name, gone.name}, headrace={topic.name}
+        "DescribeTransactions after a topic was deleted",
+        kafka={topic.name, gone.name},
+        headrace={topic.name},
     )
     assert set(producer.described().topics) == left
 
@@ -214,14 +229,17 @@ class Listed:
 
     def __init__(self, world: World, topic: Topic) -> None:
         self.world, self.prefix = world, unique("list")
-        self.open, self.ended, self.empty = (Transactional(world, f"{self.prefix}-{name}") for name in "abc")
+        self.open, self.ended, self.empty = (
+            Transactional(world, f"{self.prefix}-{name}") for name in "abc"
+        )
         for one in (self.open, self.ended, self.empty):
             one.init()
         self.open.add(topic)
         transact(self.ended, topic, 1, commit=True)
 
     def told(self, **filters: Any) -> str:
-        """ListTransactions: the letters of those that it lists, and which states it does not know."""
+        """ListTransactions: the letters of those that it lists, and which states it does not
+        know."""
         response = list_transactions(self.world, **filters)
         if response.error_code:
             return str(int(response.error_code))

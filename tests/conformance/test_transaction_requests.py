@@ -1,4 +1,6 @@
-"""What takes part in a transaction and how it ends: AddPartitionsToTxn, AddOffsetsToTxn, Produce, EndTxn."""
+"""What takes part in a transaction and how it ends: AddPartitionsToTxn, AddOffsetsToTxn, Produce,
+EndTxn.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from tests.conformance.world import OK, Topic, World, outcome
 from tests.raw import batch, with_byte_changed
 from tests.support import unique
 
-FENCED, MAPPING, BAD_EPOCH = "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_EPOCH"
+FENCED, MAPPING, BAD_EPOCH = (
+    "PRODUCER_FENCED",
+    "INVALID_PRODUCER_ID_MAPPING",
+    "INVALID_PRODUCER_EPOCH",
+)
 BAD_STATE, ABORTABLE = "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"
 STRANGER = (987_654_321, 0)
 
@@ -38,7 +44,9 @@ def producer(world: World) -> Transactional:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_who_may_add_partitions(world: World, topic: Topic, producer: Transactional, version: int) -> None:
+def test_who_may_add_partitions(
+    world: World, topic: Topic, producer: Transactional, version: int
+) -> None:
     assert Transactional(world).add(topic, who=STRANGER, version=version) == MAPPING
     assert Transactional(world, "").add(topic, who=STRANGER, version=version) == "INVALID_REQUEST"
     assert producer.add(topic, who=STRANGER, version=version) == MAPPING
@@ -61,7 +69,9 @@ def test_nobody_writes_to_internal_topics(producer: Transactional) -> None:
     internal = ("__consumer_offsets", [0]), ("__transaction_state", [0])
     assert producer.add(*internal) == "TOPIC_AUTHORIZATION_FAILED"
     assert producer.add(*internal, who=STRANGER) == "TOPIC_AUTHORIZATION_FAILED"
-    assert producer.add(*internal, who=STRANGER, version=4) == MAPPING  # brokers may let them take part
+    assert (
+        producer.add(*internal, who=STRANGER, version=4) == MAPPING
+    )  # brokers may let them take part
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -87,11 +97,14 @@ def test_several_transactions_at_once(world: World, topic: Topic, version: int) 
         one.init()
     asked = [
         {
-            "transactional_id": one.id, "producer_id": one.who[0], "producer_epoch": one.who[1] + fence,
-            "verify_only": verify, "topics": [{"name": topic.name, "partitions": [0]}],
+            "transactional_id": one.id,
+            "producer_id": one.who[0],
+            "producer_epoch": one.who[1] + fence,
+            "verify_only": verify,
+            "topics": [{"name": topic.name, "partitions": [0]}],
         }
         for one, verify, fence in zip(producers, (False, True, False), (0, 0, 5), strict=True)
-    ]  # fmt: skip
+    ]
     results = world.ask(24, version, transactions=asked).results_by_transaction
     codes = {one.transactional_id: one.topic_results[0].results_by_partition[0] for one in results}
     assert [int(codes[one.id].partition_error_code) for one in producers] == [0, 120, 90]
@@ -104,7 +117,10 @@ def test_several_transactions_at_once(world: World, topic: Topic, version: int) 
 def test_who_may_add_a_group(world: World, producer: Transactional, version: int) -> None:
     group_id = unique("group")
     assert Transactional(world).add_group(group_id, who=STRANGER, version=version) == MAPPING
-    assert Transactional(world, "").add_group(group_id, who=STRANGER, version=version) == "INVALID_REQUEST"
+    assert (
+        Transactional(world, "").add_group(group_id, who=STRANGER, version=version)
+        == "INVALID_REQUEST"
+    )
     assert producer.add_group(group_id, who=STRANGER, version=version) == MAPPING
     assert producer.add_group(group_id, who=producer.other(0), version=version) == fenced(version)
     assert producer.add_group(group_id, version=version) == OK
@@ -116,7 +132,9 @@ def test_who_may_add_a_group(world: World, producer: Transactional, version: int
 
 
 @pytest.mark.parametrize("version", [*range(3, 13)])
-def test_writes_outside_of_a_transaction(topic: Topic, producer: Transactional, version: int) -> None:
+def test_writes_outside_of_a_transaction(
+    topic: Topic, producer: Transactional, version: int
+) -> None:
     """From version 12 on a write is what lets a partition take part."""
     expected = {11: ABORTABLE, 12: OK}.get(version, BAD_STATE)
     assert producer.write(topic, version=version) == expected
@@ -130,7 +148,10 @@ def test_who_may_write(world: World, topic: Topic, producer: Transactional, vers
     producer.add(topic)
     assert producer.write(topic, who=producer.other(0), version=version) == BAD_EPOCH
     assert producer.write(topic, who=STRANGER, version=version) == MAPPING
-    assert producer.write(topic, transactional_id=None, version=version) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    assert (
+        producer.write(topic, transactional_id=None, version=version)
+        == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    )
     producer.end(commit=False)
 
 
@@ -144,20 +165,31 @@ def test_sequences_in_a_transaction(topic: Topic, producer: Transactional, versi
     assert topic.end_offset() == 2
 
 
-def test_a_first_sequence_is_0_when_writing_lets_take_part(topic: Topic, producer: Transactional) -> None:
+def test_a_first_sequence_is_0_when_writing_lets_take_part(
+    topic: Topic, producer: Transactional
+) -> None:
     assert producer.write(topic, sequence=5, who=STRANGER, version=12) == MAPPING
     assert producer.write(topic, sequence=5, version=12) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert producer.described().topics == {topic.name: [0]}  # that was asked first
 
 
-def produce(topic: Topic, *batches: bytes, transactional_id: str | None, acks: int = -1) -> list[tuple[str, int]]:
+def produce(
+    topic: Topic, *batches: bytes, transactional_id: str | None, acks: int = -1
+) -> list[tuple[str, int]]:
     """Produce a batch into each partition: error and log start offset."""
     partitions = [{"index": index, "records": records} for index, records in enumerate(batches)]
     (told,) = topic.world.ask(
-        0, 12, transactional_id=transactional_id, acks=acks, timeout=30_000,
+        0,
+        12,
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout=30_000,
         topic_data=[{"name": topic.name, "partition_data": partitions}],
-    ).responses  # fmt: skip
-    found = sorted((one.index, outcome(one.error_code), one.log_start_offset) for one in told.partition_responses)
+    ).responses
+    found = sorted(
+        (one.index, outcome(one.error_code), one.log_start_offset)
+        for one in told.partition_responses
+    )
     return [(error, log_start_offset) for _, error, log_start_offset in found]
 
 
@@ -168,7 +200,13 @@ def test_one_producer_for_all_transactional_batches_of_a_request(
     other.init()
     plain = batch([b"v"])
     first, second = (
-        batch([b"v"], producer_id=one.who[0], producer_epoch=one.who[1], base_sequence=0, transactional=True)
+        batch(
+            [b"v"],
+            producer_id=one.who[0],
+            producer_epoch=one.who[1],
+            base_sequence=0,
+            transactional=True,
+        )
         for one in (producer, other)
     )
     assert produce(topic, first, second, transactional_id=producer.id) == [(MAPPING, -1)] * 2
@@ -180,10 +218,16 @@ def test_one_producer_for_all_transactional_batches_of_a_request(
     assert producer.end(commit=True) == OK
 
 
-def test_a_partition_takes_part_before_the_rest_is_looked_at(topic: Topic, producer: Transactional) -> None:
+def test_a_partition_takes_part_before_the_rest_is_looked_at(
+    topic: Topic, producer: Transactional
+) -> None:
     producer_id, epoch = producer.who
-    records = batch([b"v"], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
-    assert produce(topic, records, transactional_id=producer.id, acks=2) == [("INVALID_REQUIRED_ACKS", -1)]
+    records = batch(
+        [b"v"], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+    )
+    assert produce(topic, records, transactional_id=producer.id, acks=2) == [
+        ("INVALID_REQUIRED_ACKS", -1)
+    ]
     assert producer.state == "Ongoing p0 e1"
     assert Transactional(topic.world).write(topic, who=STRANGER, version=12) == MAPPING
 
@@ -211,36 +255,62 @@ def test_who_has_an_open_transaction_in_a_partition_goes_on_with_it(
 def test_refusals_by_the_log_tell_where_it_starts(topic: Topic) -> None:
     topic.produce(3)
     topic.delete_records_before(2)
-    bare, sequenced = batch([b"v"]), batch([b"v"], producer_id=7_000_000, producer_epoch=0, base_sequence=0)
+    bare, sequenced = (
+        batch([b"v"]),
+        batch([b"v"], producer_id=7_000_000, producer_epoch=0, base_sequence=0),
+    )
     assert produce(topic, sequenced, transactional_id=None) == [(OK, 2)]
     gap = batch([b"v"], producer_id=7_000_000, producer_epoch=0, base_sequence=9)
     assert produce(topic, gap, transactional_id=None) == [("OUT_OF_ORDER_SEQUENCE_NUMBER", 2)]
-    assert produce(topic, batch([b"v"], control=True), transactional_id=None) == [("INVALID_RECORD", 2)]
-    assert produce(topic, with_byte_changed(bare, 60), transactional_id=None) == [("CORRUPT_MESSAGE", -1)]
+    assert produce(topic, batch([b"v"], control=True), transactional_id=None) == [
+        ("INVALID_RECORD", 2)
+    ]
+    assert produce(topic, with_byte_changed(bare, 60), transactional_id=None) == [
+        ("CORRUPT_MESSAGE", -1)
+    ]
     negative = batch([b"v"], producer_id=7_000_001, producer_epoch=-2, base_sequence=0)
     assert produce(topic, negative, transactional_id=None) == [(BAD_EPOCH, 2)]
-    none, first = (batch([b"v"], producer_id=7_000_002, producer_epoch=epoch, base_sequence=0) for epoch in (-1, 0))
+    none, first = (
+        batch([b"v"], producer_id=7_000_002, producer_epoch=epoch, base_sequence=0)
+        for epoch in (-1, 0)
+    )
     later = batch([b"v"], producer_id=7_000_002, producer_epoch=0, base_sequence=5)
     assert [produce(topic, one, transactional_id=None)[0][0] for one in (none, later, first)] == [
-        OK, OK, "OUT_OF_ORDER_SEQUENCE_NUMBER",
-    ]  # fmt: skip
+        OK,
+        OK,
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ]
 
 
-def test_what_is_no_batch_is_refused_before_anything_takes_part(topic: Topic, producer: Transactional) -> None:
+def test_what_is_no_batch_is_refused_before_anything_takes_part(
+    topic: Topic, producer: Transactional
+) -> None:
     (producer_id, epoch), bare = producer.who, batch([b"v"])
-    own = batch([b"v"], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
+    own = batch(
+        [b"v"], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+    )
     of_magic = [bare[:16] + bytes([magic]) + bare[17:] for magic in (1, 3)]
     for wrong in (own[:-3], own * 2, own[:30], of_magic[0], b""):
         assert produce(topic, wrong, transactional_id=producer.id) == [("INVALID_RECORD", -1)]
-        assert produce(topic, bare, wrong, transactional_id=producer.id) == [(OK, 0), ("INVALID_RECORD", -1)]
+        assert produce(topic, bare, wrong, transactional_id=producer.id) == [
+            (OK, 0),
+            ("INVALID_RECORD", -1),
+        ]
     assert producer.state == "Empty p0 e1"
     assert produce(topic, bare, of_magic[1], transactional_id=None) == [("CORRUPT_MESSAGE", -1)] * 2
-    assert produce(topic, own[:16] + b"\1" + own[17:], transactional_id=None) == [("INVALID_RECORD", -1)]
-    assert produce(topic, own, of_magic[1], transactional_id=producer.id) == [(OK, 0), ("CORRUPT_MESSAGE", -1)]
+    assert produce(topic, own[:16] + b"\1" + own[17:], transactional_id=None) == [
+        ("INVALID_RECORD", -1)
+    ]
+    assert produce(topic, own, of_magic[1], transactional_id=producer.id) == [
+        (OK, 0),
+        ("CORRUPT_MESSAGE", -1),
+    ]
     assert producer.end(commit=True) == OK
 
 
-@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+@pytest.mark.parametrize(
+    "name", ["__consumer_offsets", "__transaction_state", "__share_group_state"]
+)
 def test_internal_topics_take_no_records_of_clients(world: World, name: str) -> None:
     records = batch([b"v"], key=b"k")
     internal = Topic(world, name, UUID(int=0))
@@ -248,7 +318,9 @@ def test_internal_topics_take_no_records_of_clients(world: World, name: str) -> 
 
 
 @pytest.mark.parametrize("version", [3, 12])
-def test_plain_batches_do_not_mix_with_a_transaction(topic: Topic, producer: Transactional, version: int) -> None:
+def test_plain_batches_do_not_mix_with_a_transaction(
+    topic: Topic, producer: Transactional, version: int
+) -> None:
     producer.add(topic)
     producer.write(topic, version=version)
     assert producer.write(topic, transactional=False, version=version) == BAD_STATE
@@ -269,21 +341,30 @@ def test_writes_after_the_end(topic: Topic, producer: Transactional, version: in
 @pytest.mark.parametrize("version", range(6))
 def test_who_may_end(world: World, producer: Transactional, version: int) -> None:
     assert Transactional(world).end(commit=True, who=STRANGER, version=version) == MAPPING
-    assert Transactional(world, "").end(commit=True, who=STRANGER, version=version) == "INVALID_REQUEST"
+    assert (
+        Transactional(world, "").end(commit=True, who=STRANGER, version=version)
+        == "INVALID_REQUEST"
+    )
     assert producer.end(commit=True, who=STRANGER, version=version) == MAPPING
     assert producer.end(commit=True, who=producer.other(2), version=version) == fenced(version)
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_nothing_to_end(producer: Transactional, version: int) -> None:
-    assert producer.end(commit=True, version=version) == producer.end(commit=False, version=version) == BAD_STATE
+    assert (
+        producer.end(commit=True, version=version)
+        == producer.end(commit=False, version=version)
+        == BAD_STATE
+    )
     assert producer.end(commit=True, who=producer.other(0), version=version) == fenced(version)
     assert producer.state == "Empty p0 e1"
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("version", range(5))
-def test_an_end_that_is_asked_for_again(topic: Topic, producer: Transactional, version: int, commit: bool) -> None:
+def test_an_end_that_is_asked_for_again(
+    topic: Topic, producer: Transactional, version: int, commit: bool
+) -> None:
     producer.add(topic)
     producer.write(topic)
     assert [producer.end(commit=commit, version=version) for _ in range(3)] == [OK] * 3
@@ -292,7 +373,9 @@ def test_an_end_that_is_asked_for_again(topic: Topic, producer: Transactional, v
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_each_transaction_has_an_epoch_with_version_5(topic: Topic, producer: Transactional, commit: bool) -> None:
+def test_each_transaction_has_an_epoch_with_version_5(
+    topic: Topic, producer: Transactional, commit: bool
+) -> None:
     first = producer.who
     assert producer.write(topic, 2, version=12) == OK
     assert producer.end(commit=commit, version=5) == "p0 e2"
@@ -319,7 +402,9 @@ def test_an_abort_of_nothing_with_version_5(topic: Topic, producer: Transactiona
     assert producer.write(topic, who=producer.other(3), version=12) == OK
 
 
-def test_an_end_that_is_asked_for_again_after_coming_back(topic: Topic, producer: Transactional) -> None:
+def test_an_end_that_is_asked_for_again_after_coming_back(
+    topic: Topic, producer: Transactional
+) -> None:
     producer.write(topic, version=12)
     producer.end(commit=False, version=5)
     last = producer.who
@@ -333,7 +418,9 @@ def test_an_abort_of_nothing_has_a_beginning(producer: Transactional) -> None:
     assert producer.described().start_ms > 0
 
 
-def test_a_lost_answer_to_version_5_is_made_up_for_by_coming_back(topic: Topic, producer: Transactional) -> None:
+def test_a_lost_answer_to_version_5_is_made_up_for_by_coming_back(
+    topic: Topic, producer: Transactional
+) -> None:
     first = producer.who
     producer.write(topic, version=12)
     producer.end(commit=True, version=5)
@@ -353,7 +440,9 @@ def test_old_and_new_ways_mix(topic: Topic, producer: Transactional) -> None:
 # --- a topic that goes ---
 
 
-def test_a_transaction_ends_without_a_topic_that_is_gone(world: World, topic: Topic, producer: Transactional) -> None:
+def test_a_transaction_ends_without_a_topic_that_is_gone(
+    world: World, topic: Topic, producer: Transactional
+) -> None:
     gone = world.topic()
     for one in (topic, gone):
         producer.add(one)

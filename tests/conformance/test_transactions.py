@@ -28,9 +28,13 @@ class TransactionalProducer:
         world = topic.world
         assert world.find_coordinator(producer.transactional_id, 1)[0] == OK
         made = world.ask(
-            22, 4, transactional_id=producer.transactional_id, transaction_timeout=60_000, producer_id=-1,
+            22,
+            4,
+            transactional_id=producer.transactional_id,
+            transaction_timeout=60_000,
+            producer_id=-1,
             producer_epoch=-1,
-        )  # fmt: skip
+        )
         assert made.error_code == 0, made
         producer.producer_id, producer.epoch = made.producer_id, made.producer_epoch
         return producer
@@ -51,23 +55,32 @@ class TransactionalProducer:
         def added() -> bool:
             """False while the previous transaction is still being ended."""
             answer = self.topic.world.ask(24, 3, **names, v3_and_below_topics=topics)
-            code = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            code = (
+                answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            )
             assert code in (0, 51), answer  # 51: CONCURRENT_TRANSACTIONS
             return code == 0
 
         wait_until(added, PATIENCE_S, "the partition to be in the transaction")
         self.topic.append(
-            batch([b"v"] * records, producer_id=self.producer_id, producer_epoch=self.epoch,
-                  base_sequence=self.sequence, transactional=True),
+            batch(
+                [b"v"] * records,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                base_sequence=self.sequence,
+                transactional=True,
+            ),
             transactional_id=self.transactional_id,
-        )  # fmt: skip
+        )
         self.sequence += records
 
     def end(self, *, commit: bool) -> None:
         """Commit or abort, and wait for the marker."""
         before = self.topic.end_offset()
         assert self.topic.world.ask(26, 3, **self._who, committed=commit).error_code == 0
-        wait_until(lambda: self.topic.end_offset(committed=True) == before + 1, PATIENCE_S, "the marker")
+        wait_until(
+            lambda: self.topic.end_offset(committed=True) == before + 1, PATIENCE_S, "the marker"
+        )
 
 
 def three_transactions(world: World) -> Topic:
@@ -83,7 +96,9 @@ def three_transactions(world: World) -> Topic:
 
 
 def acquired(member: Member) -> list[int]:
-    """The offsets that fetch after fetch acquires, until there is nothing more: a fetch may end at a marker."""
+    """The offsets that fetch after fetch acquires, until there is nothing more: a fetch may end at
+    a marker.
+    """
     offsets: set[int] = set()
     while runs := member.fetch(wait_ms=BRIEFLY_MS):
         offsets |= acquired_offsets(runs)
@@ -95,7 +110,9 @@ def test_everything_is_acquired_when_uncommitted_is_read(world: World) -> None: 
     assert acquired(world.earliest_group().join(topic)) == [*range(10)]
 
 
-def test_records_of_an_open_transaction_are_acquired_when_uncommitted_is_read(world: World) -> None:  # case 45
+def test_records_of_an_open_transaction_are_acquired_when_uncommitted_is_read(
+    world: World,
+) -> None:  # case 45
     topic = world.topic()
     TransactionalProducer.of(topic).write(3)
     assert world.earliest_group().join(topic).fetch() == "0-2 c1"
@@ -111,12 +128,15 @@ def test_an_open_transaction_is_waited_for_when_committed_is_read(world: World) 
     assert acquired(member) == [0, 1]  # 1 is the marker
 
 
-def test_aborted_records_are_archived_when_committed_is_read(world: World, differs: Callable[..., Any]) -> None:
+def test_aborted_records_are_archived_when_committed_is_read(
+    world: World, differs: Callable[..., Any]
+) -> None:
     topic = three_transactions(world)
     group = world.earliest_group(share_isolation_level="read_committed")
     member = group.join(topic)
     assert acquired(member) == [0, 1, 2, 3, 7, 8, 9]  # 3 and 7 are markers
-    # The aborted records count as done at once; the coordinator learns of it with the next write, not of the records.
+    # The aborted records count as done at once; the coordinator learns of it with the next write,
+    # not of the records.
     assert group.offsets(topic) == (NO_OFFSET, NO_OFFSET)
     assert member.ack("0-3 accept,accept,accept,gap") == OK
     assert group.lag(topic) == 3

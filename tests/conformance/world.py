@@ -1,7 +1,9 @@
-"""What a case talks about: topics with records, share groups, and what an administrator sees of them.
+"""What a case talks about: topics with records, share groups, and what an administrator sees of
+them.
 
-Everything is asked with raw requests (`tests.raw`), and answers come as plain values: an error is `OK` or Kafka's name
-for it with the message, a state is text. So a case reads like the sentence that it checks:
+Everything is asked with raw requests (`tests.raw`), and answers come as plain values: an error is
+`OK` or Kafka's name for it with the message, a state is text. So a case reads like the sentence
+that it checks:
 
     topic = world.topic(records=10)
     group = world.group(share_auto_offset_reset="earliest")
@@ -29,7 +31,9 @@ OK = "OK"
 NO_OFFSET = -1
 """What start offset and lag are while they are not known."""
 PATIENCE_S = 30.0
-"""How long anything may take that must happen: far more than it needs, so that a slow machine is no failure."""
+"""How long anything may take that must happen: far more than it needs, so that a slow machine is no
+failure.
+"""
 
 COORDINATOR_IS_COMING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -41,7 +45,9 @@ EARLIEST, LATEST = -2, -1
 
 
 def outcome(code: int, message: str | None = None) -> str:
-    """An error as cases write it: "OK", "INVALID_REQUEST", "GROUP_ID_NOT_FOUND: Group g not found."."""
+    """An error as cases write it: "OK", "INVALID_REQUEST", "GROUP_ID_NOT_FOUND: Group g not
+    found.".
+    """
     if code == ErrorCode.NONE:
         assert not message, f"a message without an error: {message}"
         return OK
@@ -72,7 +78,9 @@ class World:
             opened.close()
 
     def ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        """A request on the connection of this object, asked again while a coordinator is still coming up."""
+        """A request on the connection of this object, asked again while a coordinator is still
+        coming up.
+        """
 
         def answered() -> Any:
             response = self.connection.ask(api_key, version, **fields)
@@ -83,7 +91,10 @@ class World:
     def warm_up(self) -> None:
         """Have both internal topics made, which happens when someone looks for a coordinator."""
         group_key, share_key = "any", f"any:{'A' * 22}:0"
-        assert [self.find_coordinator(group_key, 0)[0], self.find_coordinator(share_key, 2)[0]] == [OK, OK]
+        assert [self.find_coordinator(group_key, 0)[0], self.find_coordinator(share_key, 2)[0]] == [
+            OK,
+            OK,
+        ]
         self.topic()
 
     def serves(self, api_key: int) -> bool:
@@ -91,22 +102,38 @@ class World:
 
     # --- what cases begin with ---
 
-    def topic(self, partitions: int = 1, records: int = 0, name: str | None = None, **configs: str) -> Topic:
+    def topic(
+        self, partitions: int = 1, records: int = 0, name: str | None = None, **configs: str
+    ) -> Topic:
         """A new topic, with one batch of `records` in its first partition."""
         name = name or unique("topic")
         (made,) = self.ask(
-            19, 7,
-            topics=[{
-                "name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
-                "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
-            }],
-            timeout=30_000, validate_only=False,
-        ).topics  # fmt: skip
+            19,
+            7,
+            topics=[
+                {
+                    "name": name,
+                    "num_partitions": partitions,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [
+                        {"name": key.replace("_", "."), "value": value}
+                        for key, value in configs.items()
+                    ],
+                }
+            ],
+            timeout=30_000,
+            validate_only=False,
+        ).topics
         assert made.error_code == 0, made
         topic = Topic(self, name, made.topic_id)
         # The coordinators hear of a new topic a moment after its creator does.
         probe = Group(self, f"probe-{name}")
-        wait_until(lambda: probe.alter(name, {partitions - 1: 0}) == {partitions - 1: OK}, PATIENCE_S, "the topic")
+        wait_until(
+            lambda: probe.alter(name, {partitions - 1: 0}) == {partitions - 1: OK},
+            PATIENCE_S,
+            "the topic",
+        )
         assert probe.delete() == OK
         if records:
             topic.produce(records)
@@ -132,14 +159,22 @@ class World:
     def commit_offset(self, group_id: str, topic: Topic) -> str:
         """OffsetCommit without a member: offset 1 of partition 0."""
         partition = {
-            "partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": "",
-        }  # fmt: skip
+            "partition_index": 0,
+            "committed_offset": 1,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
 
         def answered() -> Any:
             response = self.connection.ask(
-                8, 9, group_id=group_id, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+                8,
+                9,
+                group_id=group_id,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
                 topics=[{"name": topic.name, "partitions": [partition]}],
-            )  # fmt: skip
+            )
             code = response.topics[0].partitions[0].error_code
             return None if code in COORDINATOR_IS_COMING else outcome(code)
 
@@ -147,19 +182,32 @@ class World:
 
     # --- what an administrator sees ---
 
-    def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> dict[str, tuple[str, str, str]]:
+    def groups(
+        self, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> dict[str, tuple[str, str, str]]:
         """ListGroups: id → state, protocol type, group type."""
         response = self.ask(16, 5, states_filter=states, types_filter=types)
         assert response.error_code == 0
-        return {one.group_id: (one.group_state, one.protocol_type, one.group_type) for one in response.groups}
+        return {
+            one.group_id: (one.group_state, one.protocol_type, one.group_type)
+            for one in response.groups
+        }
 
     def describe_groups(self, *group_ids: str) -> list[Any]:
         """ShareGroupDescribe."""
-        return list(self.ask(77, 1, group_ids=group_ids, include_authorized_operations=False).groups)
+        return list(
+            self.ask(77, 1, group_ids=group_ids, include_authorized_operations=False).groups
+        )
 
-    def describe_offsets(self, group_id: str, topics: Mapping[str, Sequence[int]] | None, version: int = 1) -> Any:
+    def describe_offsets(
+        self, group_id: str, topics: Mapping[str, Sequence[int]] | None, version: int = 1
+    ) -> Any:
         """DescribeShareGroupOffsets of one group; `topics` None means all that it has."""
-        asked = None if topics is None else [{"topic_name": t, "partitions": p} for t, p in topics.items()]
+        asked = (
+            None
+            if topics is None
+            else [{"topic_name": t, "partitions": p} for t, p in topics.items()]
+        )
         (group,) = self.ask(90, version, groups=[{"group_id": group_id, "topics": asked}]).groups
         return group
 
@@ -167,8 +215,14 @@ class World:
         """FindCoordinator v6: the error, and the node."""
 
         def answered() -> Any:
-            (one,) = self.connection.ask(10, 6, key_type=key_type, coordinator_keys=[key]).coordinators
-            return None if one.error_code in COORDINATOR_IS_COMING else (outcome(one.error_code), one.node_id)
+            (one,) = self.connection.ask(
+                10, 6, key_type=key_type, coordinator_keys=[key]
+            ).coordinators
+            return (
+                None
+                if one.error_code in COORDINATOR_IS_COMING
+                else (outcome(one.error_code), one.node_id)
+            )
 
         return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
 
@@ -185,9 +239,13 @@ class Topic:
         for size in sizes:
             self.append(batch([b"v"] * size, timestamp_ms=timestamp_ms), partition)
 
-    def append(self, records: bytes, partition: int = 0, transactional_id: str | None = None) -> None:
+    def append(
+        self, records: bytes, partition: int = 0, transactional_id: str | None = None
+    ) -> None:
         """Produce one batch as it is given."""
-        code, _ = self.world.connection.produce(self.name, records, partition, transactional_id=transactional_id)
+        code, _ = self.world.connection.produce(
+            self.name, records, partition, transactional_id=transactional_id
+        )
         assert outcome(code) == OK
 
     def end_offset(self, *, committed: bool = False) -> int:
@@ -198,9 +256,12 @@ class Topic:
         """ListOffsets of one partition at a time, or `EARLIEST` or `LATEST`."""
         asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
         (topic,) = self.world.ask(
-            2, 7, replica_id=-1, isolation_level=int(committed),
+            2,
+            7,
+            replica_id=-1,
+            isolation_level=int(committed),
             topics=[{"name": self.name, "partitions": [asked]}],
-        ).topics  # fmt: skip
+        ).topics
         (one,) = topic.partitions
         assert one.error_code == 0, one
         offset: int = one.offset
@@ -213,7 +274,9 @@ class Topic:
         assert result.error_code == 0, result
 
     def delete(self) -> None:
-        (result,) = self.world.ask(20, 6, topics=[{"name": self.name, "topic_id": None}], timeout=30_000).responses
+        (result,) = self.world.ask(
+            20, 6, topics=[{"name": self.name, "topic_id": None}], timeout=30_000
+        ).responses
         assert result.error_code == 0, result
 
     def delete_records_before(self, offset: int) -> None:
@@ -286,17 +349,23 @@ class Group:
 
     @property
     def topics_with_offsets(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """DescribeShareGroupOffsets without naming topics: name → partition → start offset and lag."""
+        """DescribeShareGroupOffsets without naming topics: name → partition → start offset and
+        lag."""
         group = self.world.describe_offsets(self.id, None)
         assert group.error_code == 0, group
         return {
-            topic.topic_name: {one.partition_index: (one.start_offset, one.lag) for one in topic.partitions}
+            topic.topic_name: {
+                one.partition_index: (one.start_offset, one.lag) for one in topic.partitions
+            }
             for topic in group.topics
         }
 
     def alter(self, topic: str, offsets: Mapping[int, int]) -> dict[int, str] | str:
-        """AlterShareGroupOffsets: what became of each partition, or the error of the whole request."""
-        partitions = [{"partition_index": index, "start_offset": offset} for index, offset in offsets.items()]
+        """AlterShareGroupOffsets: what became of each partition, or the error of the whole
+        request."""
+        partitions = [
+            {"partition_index": index, "start_offset": offset} for index, offset in offsets.items()
+        ]
         asked = [{"topic_name": topic, "partitions": partitions}]
         response = self.world.ask(91, 0, group_id=self.id, topics=asked)
         if response.error_code:
@@ -307,11 +376,15 @@ class Group:
 
     def delete_offsets(self, *topics: str) -> dict[str, str] | str:
         """DeleteShareGroupOffsets: what became of each topic, or the error of the whole request."""
-        response = self.world.ask(92, 0, group_id=self.id, topics=[{"topic_name": name} for name in topics])
+        response = self.world.ask(
+            92, 0, group_id=self.id, topics=[{"topic_name": name} for name in topics]
+        )
         if response.error_code:
             assert not response.responses
             return outcome(response.error_code, response.error_message)
-        return {one.topic_name: outcome(one.error_code, one.error_message) for one in response.responses}
+        return {
+            one.topic_name: outcome(one.error_code, one.error_message) for one in response.responses
+        }
 
     # --- share state ---
 
@@ -324,13 +397,20 @@ class ShareState:
     """What InitializeShareGroupState and its like (83-87) do to one key."""
 
     def __init__(self, world: World, group_id: str, topic_id: UUID, partition: int) -> None:
-        self.world, self.group_id, self.topic_id, self.partition = world, group_id, topic_id, partition
+        self.world, self.group_id, self.topic_id, self.partition = (
+            world,
+            group_id,
+            topic_id,
+            partition,
+        )
 
     def _ask(self, api_key: int, version: int, **fields: Any) -> Any:
         topic = {"topic_id": self.topic_id, "partitions": [{"partition": self.partition, **fields}]}
 
         def answered() -> Any:
-            response = self.world.connection.ask(api_key, version, group_id=self.group_id, topics=[topic])
+            response = self.world.connection.ask(
+                api_key, version, group_id=self.group_id, topics=[topic]
+            )
             ((one,),) = (topic.partitions for topic in response.results)
             return None if one.error_code in COORDINATOR_IS_COMING else one
 
@@ -345,7 +425,9 @@ class ShareState:
         one = self._ask(84, 0, leader_epoch=leader_epoch)
         if one.error_code:
             return outcome(one.error_code, one.error_message)
-        return f"se {one.state_epoch} start {one.start_offset}: {_state_batches(one.state_batches)}".rstrip(": ")
+        return (
+            f"se {one.state_epoch} start {one.start_offset}: {_state_batches(one.state_batches)}"
+        ).rstrip(": ")
 
     @property
     def batches(self) -> str:
@@ -395,5 +477,6 @@ class ShareState:
 
 def _state_batches(batches: Sequence[Any]) -> str:
     return ", ".join(
-        f"{one.first_offset}-{one.last_offset} state {one.delivery_state} c{one.delivery_count}" for one in batches
+        f"{one.first_offset}-{one.last_offset} state {one.delivery_state} c{one.delivery_count}"
+        for one in batches
     )

@@ -25,14 +25,18 @@ def result(samples: list[tuple[float, dict[str, int]]], rejected: int = 0) -> re
     return report.Result(ROWS, 0, ROWS - rejected, rejected, 0, samples, {})
 
 
-def test_each_flight_has_the_last_observation_until_its_departure(inputs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_each_flight_has_the_last_observation_until_its_departure(
+    inputs: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
     """Against a loop over all observations."""
     flights, weather = inputs
     joined = report.expected(flights, weather)
     departed = flights[flights["dep_time"].notna()].reset_index(drop=True)
     for at in range(0, len(departed), 97):
         flight = departed.iloc[at]
-        known = weather[(weather["origin"] == flight["origin"]) & (weather["time"] <= flight["time"])]
+        known = weather[
+            (weather["origin"] == flight["origin"]) & (weather["time"] <= flight["time"])
+        ]
         assert joined.iloc[at]["temp"] == known["temp"].iloc[-1]
 
 
@@ -54,10 +58,20 @@ def test_a_difference_is_found(inputs: tuple[pd.DataFrame, pd.DataFrame]) -> Non
 @pytest.mark.slow
 def test_the_whole_pipeline(request: pytest.FixtureRequest, target: str, tmp_path: Path) -> None:
     """With a broker of its own, as a user runs it, or on the Apache Kafka under test."""
-    command = [sys.executable, "-m", "examples.departures", "--rows", str(ROWS), "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.departures",
+        "--rows",
+        str(ROWS),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     if target == "kafka":
         command += ["--bootstrap", request.getfixturevalue("bootstrap_servers")]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    ran = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "each as a batch join with pandas has it" in ran.stdout
     assert (tmp_path / "out" / "backlog.png").stat().st_size > 10_000

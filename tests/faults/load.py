@@ -1,8 +1,10 @@
-"""Load on a broker, in a process of its own that is killed with it: `python load.py BOOTSTRAP TOPIC GROUP TAG`.
+"""Load on a broker, in a process of its own that is killed with it: `python load.py BOOTSTRAP TOPIC
+GROUP TAG`.
 
-A producer, a consumer group and a share group work at once. Each prints a line for what the broker has acknowledged,
-after the acknowledgement and never before: "P partition offset value", "C partition committed-offset",
-"A partition offset" for an accepted record; and "D partition offset" for a record delivered to the share group.
+A producer, a consumer group and a share group work at once. Each prints a line for what the broker
+has acknowledged, after the acknowledgement and never before: "P partition offset value", "C
+partition committed-offset", "A partition offset" for an accepted record; and "D partition offset"
+for a record delivered to the share group.
 """
 
 from __future__ import annotations
@@ -23,14 +25,18 @@ def say(*words: object) -> None:
 
 
 def produce(bootstrap: str, topic: str, tag: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, **QUIET})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, **QUIET}
+    )
 
     def delivered(error: object, message: Message) -> None:
         if error is None:
             say("P", message.partition(), message.offset(), message.value().decode().rstrip("."))
 
     for n in itertools.count():
-        producer.produce(topic, f"{tag}-{n}".encode().ljust(300, b"."), partition=n % 3, on_delivery=delivered)
+        producer.produce(
+            topic, f"{tag}-{n}".encode().ljust(300, b"."), partition=n % 3, on_delivery=delivered
+        )
         producer.poll(0)
         if n % 20 == 19:
             time.sleep(0.01)
@@ -72,7 +78,11 @@ def share(bootstrap: str, topic: str, group: str) -> None:
             say("D", message.partition(), message.offset())
             consumer.acknowledge(message)
         if taken:
-            refused = {p.partition for p, error in consumer.commit_sync(timeout=10.0).items() if error is not None}
+            refused = {
+                p.partition
+                for p, error in consumer.commit_sync(timeout=10.0).items()
+                if error is not None
+            }
             for message in taken:
                 if message.partition() not in refused:
                     say("A", message.partition(), message.offset())

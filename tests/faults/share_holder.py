@@ -1,6 +1,8 @@
-"""A share consumer that takes records and holds them: `python share_holder.py BOOTSTRAP TOPIC GROUP`.
+"""A share consumer that takes records and holds them: `python share_holder.py BOOTSTRAP TOPIC
+GROUP`.
 
-It says how many it holds; after a line on stdin it accepts them, and says how many acceptances the broker confirmed.
+It says how many it holds; after a line on stdin it accepts them, and says how many acceptances the
+broker confirmed.
 """
 
 from __future__ import annotations
@@ -20,10 +22,15 @@ async def main() -> None:
         print(f"holds {sum(run.count for run in held)} delivered {times.pop()} times", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         accepted = await consumer.acknowledge(
-            Acknowledgement(topic, run.partition, run.first_offset, run.last_offset, AcknowledgeType.ACCEPT)
+            Acknowledgement(
+                topic, run.partition, run.first_offset, run.last_offset, AcknowledgeType.ACCEPT
+            )
             for run in held
         )
-        print(f"accepted {sum(one.last_offset - one.first_offset + 1 for one in accepted)}", flush=True)
+        print(
+            f"accepted {sum(one.last_offset - one.first_offset + 1 for one in accepted)}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

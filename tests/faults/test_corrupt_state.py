@@ -1,4 +1,6 @@
-"""Damage to the internal topics: a torn tail is cut, anything else stops the start and says what can be done."""
+"""Damage to the internal topics: a torn tail is cut, anything else stops the start and says what
+can be done.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Ground:
         self.topic_id = None
 
     def begin(self) -> None:
-        """One share-partition with the start offsets 1 to 10 written one after the other, and a committed offset."""
+        """One share-partition with the start offsets 1 to 10 written one after the other, and a
+        committed offset.
+        """
         self.server.start()
         with Client(self.server.bootstrap_servers) as client:
             self.topic_id = client.create_topic("t", 1)
@@ -98,7 +102,9 @@ def test_a_torn_tail_is_cut_and_reported(ground, end):
     ground.server.kill()
     ground.spoil(end)
     assert ground.start_offset() == WRITES
-    assert [line for line in ground.server.output if "Cut" in line and "__share_group_state-0" in line]
+    assert [
+        line for line in ground.server.output if "Cut" in line and "__share_group_state-0" in line
+    ]
 
 
 def test_a_wrong_last_record_is_cut_and_what_comes_later_is_kept(ground):

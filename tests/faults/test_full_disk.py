@@ -1,4 +1,6 @@
-"""A disk without room: writes are refused with a Kafka error, reads go on, and writes too once there is room."""
+"""A disk without room: writes are refused with a Kafka error, reads go on, and writes too once
+there is room.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     where = tmp_path / "disk"
     where.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(where)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(where)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
@@ -49,7 +54,10 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS, preexec_fn=limit).start()
     everything = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     try:
-        refuse_then_recover(server, make_room=lambda: resource.prlimit(server.pid, resource.RLIMIT_FSIZE, everything))
+        refuse_then_recover(
+            server,
+            make_room=lambda: resource.prlimit(server.pid, resource.RLIMIT_FSIZE, everything),
+        )
     finally:
         server.kill()
 

@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, share_from_earliest, take
+from tests.clients.confluent import (
+    PATIENCE_S,
+    consumer,
+    create_topic,
+    produce,
+    share_from_earliest,
+    take,
+)
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
 
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "10"))
@@ -50,10 +57,16 @@ class Witness:
         elif kind == "A":
             self.accepted.add((partition, offset))
         elif (partition, offset) in self.accepted:
-            self.broken.append(f"accepted record {offset} of partition {partition} was delivered again")
+            self.broken.append(
+                f"accepted record {offset} of partition {partition} was delivered again"
+            )
 
-    def load(self, server: HeadraceProcess, topic: str, group: str, tag: str, rng: random.Random) -> None:
-        """Work on `server` until it is killed at a random moment after each kind of work was acknowledged."""
+    def load(
+        self, server: HeadraceProcess, topic: str, group: str, tag: str, rng: random.Random
+    ) -> None:
+        """Work on `server` until it is killed at a random moment after each kind of work was
+        acknowledged.
+        """
         before = self.counts.copy()
         script = ROOT / "tests" / "faults" / "load.py"
         loader = subprocess.Popen(
@@ -71,7 +84,11 @@ class Witness:
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
-            wait_until(lambda: all(self.counts[k] > before[k] for k in "PCA"), PATIENCE_S, "all work to be under way")
+            wait_until(
+                lambda: all(self.counts[k] > before[k] for k in "PCA"),
+                PATIENCE_S,
+                "all work to be under way",
+            )
             time.sleep(rng.uniform(0, 1))
             server.kill()
         finally:
@@ -83,17 +100,30 @@ class Witness:
         """Compare with what the restarted broker has."""
         partitions = [TopicPartition(topic, p, 0) for p in PARTITIONS]
         with consumer(bootstrap_servers, group, check_crcs=True) as source:
-            ends = {p.partition: source.get_watermark_offsets(p, timeout=PATIENCE_S)[1] for p in partitions}
+            ends = {
+                p.partition: source.get_watermark_offsets(p, timeout=PATIENCE_S)[1]
+                for p in partitions
+            }
             source.assign(partitions)
             messages = take(source, sum(ends.values()))
             stored = {(m.partition(), m.offset()): m.value().decode().rstrip(".") for m in messages}
-            committed = {p.partition: p.offset for p in source.committed(partitions, timeout=PATIENCE_S)}
-        lost = {where: value for where, value in self.produced.items() if stored.get(where) != value}
-        assert not lost, f"{len(lost)} acknowledged records are lost or changed: {sorted(lost.items())[:5]}"
+            committed = {
+                p.partition: p.offset for p in source.committed(partitions, timeout=PATIENCE_S)
+            }
+        lost = {
+            where: value for where, value in self.produced.items() if stored.get(where) != value
+        }
+        assert not lost, (
+            f"{len(lost)} acknowledged records are lost or changed: {sorted(lost.items())[:5]}"
+        )
         twice = [value for value, times in Counter(stored.values()).items() if times > 1]
-        assert not twice, f"{len(twice)} records are there twice in spite of idempotence: {twice[:5]}"
+        assert not twice, (
+            f"{len(twice)} records are there twice in spite of idempotence: {twice[:5]}"
+        )
         for partition, offset in self.committed.items():
-            assert committed[partition] >= offset, f"a committed offset of partition {partition} is lost"
+            assert committed[partition] >= offset, (
+                f"a committed offset of partition {partition} is lost"
+            )
         assert not self.broken, self.broken[:5]
 
 
@@ -133,7 +163,11 @@ def test_a_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
         produce(server.bootstrap_servers, topic, [b"c"])
         with consumer(server.bootstrap_servers, unique("group"), check_crcs=True) as source:
             source.subscribe([topic])
-            assert [(m.offset(), m.value()) for m in take(source, 3)] == [(0, b"a"), (1, b"b"), (2, b"c")]
+            assert [(m.offset(), m.value()) for m in take(source, 3)] == [
+                (0, b"a"),
+                (1, b"b"),
+                (2, b"c"),
+            ]
         told = [line for line in server.output if f"{topic}-0" in line]
         assert told, server.output
     finally:

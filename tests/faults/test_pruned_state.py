@@ -1,4 +1,6 @@
-"""The log of share state does not grow without end, and what is left of it is enough after `kill -9`."""
+"""The log of share state does not grow without end, and what is left of it is enough after `kill
+-9`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
     try:
         with Client(server.bootstrap_servers) as client:
             topic_id = client.create_topic("t", 1)
-            idle, busy, deleted = (Desk(client, topic_id, name) for name in ("idle", "busy", "deleted"))
+            idle, busy, deleted = (
+                Desk(client, topic_id, name) for name in ("idle", "busy", "deleted")
+            )
             for desk in (idle, busy, deleted):
                 assert desk.initialize(4, 10) == DONE
             assert idle.write((12, 13, 2, 1), start=11, complete=2) == DONE
@@ -47,17 +51,26 @@ def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
                     assert busy.write((start + 2, start + 2, 4, 3), start=start, complete=1) == DONE
                 return log_start(server.bootstrap_servers) > 100
 
-            wait_until(pruned, PATIENCE_S, "the log to be pruned, past the snapshot of the idle group")
+            wait_until(
+                pruned, PATIENCE_S, "the log to be pruned, past the snapshot of the idle group"
+            )
             first = f"{0:020}.log"
             wait_until(
-                lambda: first not in {path.name for path in (tmp_path / "data" / f"{STATE_TOPIC}-0").glob("*.log")},
+                lambda: (
+                    first
+                    not in {
+                        path.name for path in (tmp_path / "data" / f"{STATE_TOPIC}-0").glob("*.log")
+                    }
+                ),
                 PATIENCE_S,
                 "the first file to be deleted",
             )
         server.kill()
         server.start()
         with Client(server.bootstrap_servers) as client:
-            idle, busy, deleted = (Desk(client, topic_id, name) for name in ("idle", "busy", "deleted"))
+            idle, busy, deleted = (
+                Desk(client, topic_id, name) for name in ("idle", "busy", "deleted")
+            )
             assert tuple(idle.summary()) == (4, 0, 11, 2)
             assert idle.read() == (4, 11, [(12, 13, 2, 1)])
             assert tuple(busy.summary()) == (4, 0, start, 1)

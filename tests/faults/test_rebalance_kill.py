@@ -1,4 +1,6 @@
-"""`kill -9` while a consumer group (KIP-848) rebalances: no partition is read by two, and in the end none by nobody."""
+"""`kill -9` while a consumer group (KIP-848) rebalances: no partition is read by two, and in the
+end none by nobody.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "6"))
 PARTITIONS = frozenset(range(12))
 CONFIGS = {
-    **COMMON_CONFIGS, "group.consumer.assignment.interval.ms": "0", "group.consumer.min.assignment.interval.ms": "0"
-}  # fmt: skip
+    **COMMON_CONFIGS,
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.assignment.interval.ms": "0",
+}
 PATIENT_MS, HASTY_MS = 60_000, 1_000
-"""Rebalance timeouts: of members that do what they are told, and of those that never give anything up."""
+"""Rebalance timeouts: of members that do what they are told, and of those that never give anything
+up.
+"""
 HEARTBEAT_S = 0.002
 ANEW = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
@@ -42,11 +48,14 @@ class Readers:
     def nobody_reads_what_another_does(self) -> None:
         """To be called with the lock."""
         read = [number for member in self.members if not member.stubborn for number in member.reads]
-        assert len(read) == len(set(read)), {member.id: sorted(member.reads) for member in self.members}
+        assert len(read) == len(set(read)), {
+            member.id: sorted(member.reads) for member in self.members
+        }
 
 
 class Reader:
-    """One member. What it is given it reads at once; what it is to give up it reads until it says so.
+    """One member. What it is given it reads at once; what it is to give up it reads until it says
+    so.
 
     :ivar stubborn: it never gives anything up
     """
@@ -74,11 +83,19 @@ class Reader:
         held = [{"topic_id": group.topic_id, "partitions": owned}] if owned else []
         self.missed = True
         response = connection.ask(
-            68, 1, group_id=group.group_id, member_id=self.id, member_epoch=self.epoch, instance_id=None, rack_id=None,
-            rebalance_timeout=(HASTY_MS if self.stubborn else PATIENT_MS) if full else -1, server_assignor=None,
-            subscribed_topic_names=[group.topic] if full else None, subscribed_topic_regex=None,
+            68,
+            1,
+            group_id=group.group_id,
+            member_id=self.id,
+            member_epoch=self.epoch,
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout=(HASTY_MS if self.stubborn else PATIENT_MS) if full else -1,
+            server_assignor=None,
+            subscribed_topic_names=[group.topic] if full else None,
+            subscribed_topic_regex=None,
             topic_partitions=[] if joins else held,
-        )  # fmt: skip
+        )
         self.missed = False
         with group.lock:
             self._hear(response)
@@ -95,12 +112,16 @@ class Reader:
         self.epoch = response.member_epoch  # type: ignore[attr-defined]
         assignment = response.assignment  # type: ignore[attr-defined]
         if assignment is not None:
-            self.told = frozenset(number for one in assignment.topic_partitions for number in one.partitions)
+            self.told = frozenset(
+                number for one in assignment.topic_partitions for number in one.partitions
+            )
             self.reads |= self.told
 
 
 def at_work(server: HeadraceProcess, readers: Readers, rng: random.Random) -> None:
-    """All members send heartbeats, giving up what they are to or not yet, until the broker is killed."""
+    """All members send heartbeats, giving up what they are to or not yet, until the broker is
+    killed.
+    """
     ends: list[BaseException] = []
 
     def work(reader: Reader, seed: int) -> None:
@@ -117,7 +138,10 @@ def at_work(server: HeadraceProcess, readers: Readers, rng: random.Random) -> No
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=work, args=(one, rng.getrandbits(32)), daemon=True) for one in readers.members]
+    threads = [
+        threading.Thread(target=work, args=(one, rng.getrandbits(32)), daemon=True)
+        for one in readers.members
+    ]
     for thread in threads:
         thread.start()
     time.sleep(rng.uniform(0, 0.1))
@@ -135,12 +159,18 @@ def settle(world: World, readers: Readers, rng: random.Random) -> None:
             reader.beat(world.connection)
         read = frozenset().union(*(reader.reads for reader in readers.members))
         at_rest = all(reader.epoch and reader.reads == reader.told for reader in readers.members)
-        return at_rest and read == PARTITIONS and describe(world, readers.group_id).group_state == "Stable"
+        return (
+            at_rest
+            and read == PARTITIONS
+            and describe(world, readers.group_id).group_state == "Stable"
+        )
 
     wait_until(settled, PATIENCE_S, "each partition to have its reader")
     found = describe(world, readers.group_id)
     held = {
-        member.member_id: {number for topic in member.assignment.topic_partitions for number in topic.partitions}
+        member.member_id: {
+            number for topic in member.assignment.topic_partitions for number in topic.partitions
+        }
         for member in found.members
     }
     assert held == {reader.id: reader.reads for reader in readers.members}
@@ -181,10 +211,19 @@ def test_a_killed_rebalance_comes_to_its_end(tmp_path: Path) -> None:
             if len(readers.members) > 4:
                 for reader in readers.members[:2]:
                     world.ask(
-                        68, 1, group_id=readers.group_id, member_id=reader.id, member_epoch=-1, instance_id=None,
-                        rack_id=None, rebalance_timeout=-1, server_assignor=None, subscribed_topic_names=None,
-                        subscribed_topic_regex=None, topic_partitions=None,
-                    )  # fmt: skip
+                        68,
+                        1,
+                        group_id=readers.group_id,
+                        member_id=reader.id,
+                        member_epoch=-1,
+                        instance_id=None,
+                        rack_id=None,
+                        rebalance_timeout=-1,
+                        server_assignor=None,
+                        subscribed_topic_names=None,
+                        subscribed_topic_regex=None,
+                        topic_partitions=None,
+                    )
                 del readers.members[:2]
             readers.members += [Reader(readers) for _ in range(rng.randint(1, 2))]
             world.close()

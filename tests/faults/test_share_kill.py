@@ -1,4 +1,6 @@
-"""`kill -9` while share consumers accept, release and reject: what was confirmed stays, and nothing is lost."""
+"""`kill -9` while share consumers accept, release and reject: what was confirmed stays, and nothing
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +42,13 @@ class Workers:
     """A process with share consumers, and what they have told."""
 
     def __init__(
-        self, witness: Witness, bootstrap_servers: str, topic: str, group: str, number: int, seed: str
+        self,
+        witness: Witness,
+        bootstrap_servers: str,
+        topic: str,
+        group: str,
+        number: int,
+        seed: str,
     ) -> None:
         script = ROOT / "tests" / "faults" / "share_load.py"
         self.process = subprocess.Popen(
@@ -82,9 +91,13 @@ class Witness:
             self.counts["delivered"] += 1
             self.delivered[where] = int(detail)
             if where in self.finished:
-                self.broken.append(f"{offset} of partition {partition} is delivered after it was finished")
+                self.broken.append(
+                    f"{offset} of partition {partition} is delivered after it was finished"
+                )
             if int(detail) > LIMIT:
-                self.broken.append(f"{offset} of partition {partition} is delivered for the {detail}th time")
+                self.broken.append(
+                    f"{offset} of partition {partition} is delivered for the {detail}th time"
+                )
         elif kind == "S" and detail in (ACCEPT, REJECT):
             self.in_doubt.add(where)
         elif kind == "A":
@@ -93,7 +106,9 @@ class Witness:
                 self.finished.add(where)
 
     @contextmanager
-    def working(self, server: HeadraceProcess, topic: str, group: str, number: int, seed: str) -> Iterator[None]:
+    def working(
+        self, server: HeadraceProcess, topic: str, group: str, number: int, seed: str
+    ) -> Iterator[None]:
         """Consumers work on `server` meanwhile."""
         workers = Workers(self, server.bootstrap_servers, topic, group, number, seed)
         try:
@@ -101,18 +116,34 @@ class Witness:
         finally:
             workers.kill()
 
+    def all_kinds_since(self, before: Counter[str]) -> bool:
+        """Return whether records were accepted, released and rejected since ``before``."""
+        return all(
+            self.counts[word] > before[word] for word in ("accepted", "released", "rejected")
+        )
+
     def check(self, produced: dict[int, int]) -> None:
         """Nothing is delivered that must not be, and nothing is lost."""
         assert not self.broken, self.broken[:5]
         for partition, end in produced.items():
             for offset in range(end):
                 where = str(partition), str(offset)
-                assert where in self.delivered, f"record {offset} of partition {partition} was never delivered"
-                ended = where in self.finished or where in self.in_doubt or self.delivered[where] == LIMIT
-                assert ended, f"record {offset} of partition {partition} was never finished, and is not there"
+                assert where in self.delivered, (
+                    f"record {offset} of partition {partition} was never delivered"
+                )
+                ended = (
+                    where in self.finished
+                    or where in self.in_doubt
+                    or self.delivered[where] == LIMIT
+                )
+                assert ended, (
+                    f"record {offset} of partition {partition} was never finished, and is not there"
+                )
 
 
-def lags(server: HeadraceProcess, topic: str, group: str, partitions: int = PARTITIONS) -> list[int | None]:
+def lags(
+    server: HeadraceProcess, topic: str, group: str, partitions: int = PARTITIONS
+) -> list[int | None]:
     """The lag of each partition."""
     asked = [TopicPartition(topic, partition) for partition in range(partitions)]
     with AdminClient({"bootstrap.servers": server.bootstrap_servers}) as client:
@@ -135,12 +166,19 @@ def test_what_was_confirmed_stays_and_nothing_is_lost(tmp_path: Path) -> None:
         for number in range(ROUNDS):
             for partition in produced:
                 values = [b"record"] * (RECORDS_A_ROUND // PARTITIONS)
-                produce(server.bootstrap_servers, topic, values, partition, batch_size=rng.choice((200, 2000)))
+                produce(
+                    server.bootstrap_servers,
+                    topic,
+                    values,
+                    partition,
+                    batch_size=rng.choice((200, 2000)),
+                )
                 produced[partition] += len(values)
             before = witness.counts.copy()
             with witness.working(server, topic, group, CONSUMERS, f"{seed}-{number}"):
-                words = ("accepted", "released", "rejected")
-                wait_until(lambda: all(witness.counts[w] > before[w] for w in words), PATIENCE_S, "all kinds of work")  # noqa: B023
+                wait_until(
+                    partial(witness.all_kinds_since, before), PATIENCE_S, "all kinds of work"
+                )
                 time.sleep(rng.uniform(0, 0.5))
                 server.kill()
             for _ in range(rng.choice((0, 0, 1, 2))):  # the start is a bad moment too
@@ -150,19 +188,29 @@ def test_what_was_confirmed_stays_and_nothing_is_lost(tmp_path: Path) -> None:
             server.start()
             assert not witness.broken, witness.broken[:5]
         with witness.working(server, topic, group, CONSUMERS, "-"):
-            wait_until(lambda: lags(server, topic, group) == [0] * PARTITIONS, PATIENCE_S, "a lag of 0", 0.2)
+            wait_until(
+                lambda: lags(server, topic, group) == [0] * PARTITIONS,
+                PATIENCE_S,
+                "a lag of 0",
+                0.2,
+            )
         witness.check(produced)
         server.kill()
         server.start()
         assert lags(server, topic, group) == [0] * PARTITIONS
-        print(f"{ROUNDS} kills: {dict(witness.counts)}, {len(witness.in_doubt - witness.finished)} in doubt")
+        print(
+            f"{ROUNDS} kills: {dict(witness.counts)}, "
+            f"{len(witness.in_doubt - witness.finished)} in doubt"
+        )
     finally:
         server.kill()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_what_a_dead_client_holds_comes_back(tmp_path: Path, how: signal.Signals) -> None:
-    """At once from one that was killed, whose lock would last for hours; from a frozen one when the lock runs out."""
+    """At once from one that was killed, whose lock would last for hours; from a frozen one when the
+    lock runs out.
+    """
     lock_ms = 3_600_000 if how is signal.SIGKILL else 1000
     configs = {
         **CONFIGS,
@@ -199,7 +247,9 @@ def test_what_a_dead_client_holds_comes_back(tmp_path: Path, how: signal.Signals
                 first.send_signal(signal.SIGCONT)
                 first.stdin.write("accept\n")
                 first.stdin.flush()
-                assert first.stdout.readline().startswith("accepted ")  # too late, of records that are finished
+                assert first.stdout.readline().startswith(
+                    "accepted "
+                )  # too late, of records that are finished
             assert lags(server, topic, group, 1) == [0]
         finally:
             first.kill()

@@ -11,7 +11,15 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import ResourceType
 
-from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce, set_configs, take
+from tests.clients.confluent import (
+    PATIENCE_S,
+    admin,
+    consumer,
+    create_topic,
+    produce,
+    set_configs,
+    take,
+)
 from tests.raw import Connection, connection
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 
@@ -33,11 +41,17 @@ def test_sigterm_stops_within_five_seconds_in_the_middle_of_work(tmp_path: Path)
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     group = unique("group")
     with HeadraceProcess(tmp_path / "data", COMMON_CONFIGS) as server:
-        topic = create_topic(server.bootstrap_servers, unique("topic"), partitions=2, retention_ms="987654321")
-        set_configs(server.bootstrap_servers, ResourceType.GROUP, group, share_auto_offset_reset="earliest")
+        topic = create_topic(
+            server.bootstrap_servers, unique("topic"), partitions=2, retention_ms="987654321"
+        )
+        set_configs(
+            server.bootstrap_servers, ResourceType.GROUP, group, share_auto_offset_reset="earliest"
+        )
         produce(server.bootstrap_servers, topic, [b"a", b"b", b"c"], partition=1)
         with consumer(server.bootstrap_servers, group) as source:
-            source.commit(offsets=[TopicPartition(topic, 1, 2, metadata="note")], asynchronous=False)
+            source.commit(
+                offsets=[TopicPartition(topic, 1, 2, metadata="note")], asynchronous=False
+            )
         cluster_id = admin(server.bootstrap_servers).list_topics(timeout=PATIENCE_S).cluster_id
     server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS).start()
     try:

@@ -1,4 +1,6 @@
-"""`kill -9` of broker and clients while topics are copied in transactions: each record arrives exactly once."""
+"""`kill -9` of broker and clients while topics are copied in transactions: each record arrives
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Copier:
-    """A process that copies, started anew whenever it has ended. `copied` counts what it says of its transactions."""
+    """A process that copies, started anew whenever it has ended. `copied` counts what it says of
+    its transactions.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
@@ -45,9 +49,12 @@ class Copier:
         if self.process is None or self.process.poll() is not None:
             self.starts += 1
             self.process = subprocess.Popen(
-                self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
                 env=HeadraceProcess.environment(),
-            )  # fmt: skip
+            )
             threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
@@ -116,7 +123,9 @@ def committed_records(bootstrap_servers: str, topic: str) -> list[bytes]:
 
 def offsets_behind(admin: AdminClient, topic: str) -> int:
     """How far the last stable offsets are behind the ends."""
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    asked = {
+        TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)
+    }
     ends = [
         {
             where: future.result(PATIENCE_S).offset
@@ -138,13 +147,27 @@ def test_each_record_is_copied_exactly_once(tmp_path: Path, kafka_libs: Path) ->
     try:
         source = create_topic(server.bootstrap_servers, unique("source"), PARTITIONS)
         programs = {
-            "java": ["java", "-Xmx128m", "-cp", f"{kafka_libs}/*",
-                     str(ROOT / "tests" / "clients" / "java" / "TransactionalCopy.java")],
-            "librdkafka": [sys.executable, str(ROOT / "tests" / "faults" / "transactional_copy.py")],
-        }  # fmt: skip
+            "java": [
+                "java",
+                "-Xmx128m",
+                "-cp",
+                f"{kafka_libs}/*",
+                str(ROOT / "tests" / "clients" / "java" / "TransactionalCopy.java"),
+            ],
+            "librdkafka": [
+                sys.executable,
+                str(ROOT / "tests" / "faults" / "transactional_copy.py"),
+            ],
+        }
         for name, program in programs.items():
             copy = create_topic(server.bootstrap_servers, unique(name), PARTITIONS)
-            arguments = [server.bootstrap_servers, source, copy, f"group-of-{copy}", f"copier-of-{copy}"]
+            arguments = [
+                server.bootstrap_servers,
+                source,
+                copy,
+                f"group-of-{copy}",
+                f"copier-of-{copy}",
+            ]
             copiers[copy] = Copier([*program, *arguments])
         expected: list[bytes] = []
 
@@ -171,7 +194,10 @@ def test_each_record_is_copied_exactly_once(tmp_path: Path, kafka_libs: Path) ->
 
         def done() -> bool:
             progress(dict.fromkeys(copiers, 0))
-            return all(len(committed_records(server.bootstrap_servers, name)) >= len(expected) for name in copiers)
+            return all(
+                len(committed_records(server.bootstrap_servers, name)) >= len(expected)
+                for name in copiers
+            )
 
         wait_until(done, PATIENCE_S, "all records to be copied", 0.5)
         for copier in copiers.values():

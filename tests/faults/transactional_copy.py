@@ -1,7 +1,8 @@
-"""Copies a topic exactly once with librdkafka: `python transactional_copy.py BOOTSTRAP SOURCE DESTINATION GROUP ID`.
+"""Copies a topic exactly once with librdkafka: `python transactional_copy.py BOOTSTRAP SOURCE
+DESTINATION GROUP ID`.
 
-What it writes and how far it has read are one transaction, under the transactional id ID. It ends with the first error,
-and prints "copied n" for each transaction.
+What it writes and how far it has read are one transaction, under the transactional id ID. It ends
+with the first error, and prints "copied n" for each transaction.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import sys
 from confluent_kafka import Consumer, KafkaException, Producer
 
 HANGS_AFTER_S = 5
-"""librdkafka may wait for ever in send_offsets_to_transaction when the broker was restarted (its issue 5511)."""
+"""librdkafka may wait for ever in send_offsets_to_transaction when the broker was restarted (its
+issue 5511).
+"""
 
 
 def copy(bootstrap: str, source: str, destination: str, group: str, transactional_id: str) -> None:

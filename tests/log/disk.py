@@ -36,7 +36,9 @@ class Disk:
         self.home = LogDirectory(self.path, self.file_limit, sync=False)
 
     def crash(self, spoil: Callable[[Path], None] = lambda path: None) -> None:
-        """Go on with the files just as they are now, as after kill -9: nothing that only memory holds survives."""
+        """Go on with the files just as they are now, as after kill -9: nothing that only memory
+        holds survives.
+        """
         self.lives += 1
         path = self.path.with_name(f"data-{self.lives}")
         shutil.copytree(self.path, path)
@@ -47,7 +49,9 @@ class Disk:
         self.start()
 
 
-def batch(*values: bytes, at: int = NOW, producer: int = -1, epoch: int = 0, sequence: int = NO_SEQUENCE) -> bytes:
+def batch(
+    *values: bytes, at: int = NOW, producer: int = -1, epoch: int = 0, sequence: int = NO_SEQUENCE
+) -> bytes:
     return build(
         [(b"k", value) for value in values],
         timestamp_ms=at,
@@ -71,6 +75,8 @@ def values(log: PartitionLog, max_bytes: int = 1000) -> dict[int, bytes | None]:
         data = log.read(offset, max_bytes)
         assert isinstance(data, bytes) and data, (data, offset)
         for position, header in headers(data):
-            found.update({record.offset: record.value for record in records(memoryview(data)[position:])})
+            found.update(
+                {record.offset: record.value for record in records(memoryview(data)[position:])}
+            )
             offset = header.last_offset + 1
     return {offset: value for offset, value in found.items() if offset >= log.log_start_offset}

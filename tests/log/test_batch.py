@@ -42,10 +42,16 @@ def test_what_is_built_can_be_opened(given_records, codec, base_offset):
     )
     header = header_at(batch)
     assert has_right_crc(memoryview(batch), header)
-    assert (header.size_bytes, header.codec, header.record_count) == (len(batch), codec, len(given_records))
+    assert (header.size_bytes, header.codec, header.record_count) == (
+        len(batch),
+        codec,
+        len(given_records),
+    )
     assert header.max_timestamp == max(timestamp for _, _, timestamp, _ in given_records)
     opened = list(records(batch))
-    assert [record.offset for record in opened] == list(range(base_offset, base_offset + len(given_records)))
+    assert [record.offset for record in opened] == list(
+        range(base_offset, base_offset + len(given_records))
+    )
     assert [(r.key, r.value, r.timestamp_ms, list(r.headers)) for r in opened] == given_records
 
 
@@ -98,7 +104,9 @@ def test_log_append_time_is_the_time_of_every_record():
 
 
 def test_sequences_start_again_after_the_largest():
-    batch = build([(b"k", b"v")] * 3, timestamp_ms=1, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
+    batch = build(
+        [(b"k", b"v")] * 3, timestamp_ms=1, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2
+    )
     assert header_at(batch).last_sequence == 0
 
 

@@ -1,4 +1,6 @@
-"""Compaction: what stays of a batch, rule by rule and codec by codec, and what becomes of the files around it."""
+"""Compaction: what stays of a batch, rule by rule and codec by codec, and what becomes of the files
+around it.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +58,25 @@ def cleaned(one: Compactor, data: bytes | memoryview) -> tuple[BatchHeader, byte
         return None
     header = header_at(left)
     assert has_right_crc(memoryview(left), header) and header.size_bytes == len(left)
-    for name in ("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "last_sequence"):
+    for name in (
+        "base_offset",
+        "last_offset",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "last_sequence",
+    ):
         assert getattr(header, name) == getattr(before, name)
-    assert (header.is_transactional, header.is_control) == (before.is_transactional, before.is_control)
+    assert (header.is_transactional, header.is_control) == (
+        before.is_transactional,
+        before.is_control,
+    )
     return header, bytes(left)
 
 
-def pairs(left: tuple[BatchHeader, bytes] | None) -> list[tuple[int, bytes | None, bytes | None]] | None:
+def pairs(
+    left: tuple[BatchHeader, bytes] | None,
+) -> list[tuple[int, bytes | None, bytes | None]] | None:
     return None if left is None else [(one.offset, one.key, one.value) for one in records(left[1])]
 
 
@@ -83,19 +97,33 @@ def test_superseded_records_go_and_the_rest_stays_as_it_was(codec: int):
     left = cleaned(compactor({b"a": 10, b"b": 40, b"d": 13}), data)
     assert left is not None
     before = list(records(data))
-    assert list(records(left[1])) == [before[0], before[2], before[3]]  # c is older: it is in no new part
+    assert list(records(left[1])) == [
+        before[0],
+        before[2],
+        before[3],
+    ]  # c is older: it is in no new part
     assert left[0].codec == codec and left[0].record_count == 3 and left[0].max_timestamp == NOW - 1
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=200)), min_size=1), st.data())
+@given(
+    st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=200)), min_size=1),
+    st.data(),
+)
 def test_any_batch_and_any_choice(given_pairs, data):
     codec = data.draw(st.sampled_from(list(CODECS.values())))
-    times = data.draw(st.lists(st.integers(0, 2**62), min_size=len(given_pairs), max_size=len(given_pairs)))
+    times = data.draw(
+        st.lists(st.integers(0, 2**62), min_size=len(given_pairs), max_size=len(given_pairs))
+    )
     batch = build(given_pairs, timestamp_ms=0, timestamps_ms=times, codec=codec, base_offset=5)
-    latest = {key: data.draw(st.integers(0, 5 + len(given_pairs))) for key in sorted({key for key, _ in given_pairs})}
+    latest = {
+        key: data.draw(st.integers(0, 5 + len(given_pairs)))
+        for key in sorted({key for key, _ in given_pairs})
+    }
     left = cleaned(compactor(latest), batch)
-    wanted = [one for one in records(batch) if one.key is not None and one.offset >= latest[one.key]]
+    wanted = [
+        one for one in records(batch) if one.key is not None and one.offset >= latest[one.key]
+    ]
     assert ([] if left is None else list(records(left[1]))) == wanted
 
 
@@ -105,7 +133,9 @@ def test_a_batch_that_loses_nothing_is_the_same_bytes():
 
 
 def test_keyless_records_go():
-    assert pairs(cleaned(compactor({}), build([(None, b"1"), (b"", b"2")], timestamp_ms=NOW))) == [(1, b"", b"2")]
+    assert pairs(cleaned(compactor({}), build([(None, b"1"), (b"", b"2")], timestamp_ms=NOW))) == [
+        (1, b"", b"2")
+    ]
 
 
 def test_what_is_behind_the_end_is_not_looked_at():
@@ -115,7 +145,12 @@ def test_what_is_behind_the_end_is_not_looked_at():
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_passed(codec: int):
-    data = build([(b"a", None), (b"b", b"x" * 300)], timestamp_ms=0, timestamps_ms=[NOW - 9, NOW], codec=codec)
+    data = build(
+        [(b"a", None), (b"b", b"x" * 300)],
+        timestamp_ms=0,
+        timestamps_ms=[NOW - 9, NOW],
+        codec=codec,
+    )
     first = cleaned(compactor({b"a": 0, b"b": 1}), data)
     assert first is not None and list(records(first[1])) == list(records(data))
     assert first[0].attributes & DELETE_HORIZON_BIT and first[0].delete_horizon_ms == NOW + HOUR
@@ -151,7 +186,12 @@ def test_the_last_sequence_of_a_live_producer_stays():
     assert cleaned(compactor(latest, producers={7: LastOfProducer(9, 1)}), data) is None
     live = {7: LastOfProducer(1, 1)}
     left = cleaned(compactor(latest, producers=live), data)
-    assert left is not None and pairs(left) == [] and left[0].last_sequence == 5 and left[0].max_timestamp == NOW
+    assert (
+        left is not None
+        and pairs(left) == []
+        and left[0].last_sequence == 5
+        and left[0].max_timestamp == NOW
+    )
     assert cleaned(compactor({}, producers=live), left[1]) == left
     assert cleaned(compactor({}), left[1]) is None  # the producer was forgotten
 
@@ -168,9 +208,14 @@ def test_the_last_batch_of_the_part_stays_until_the_next_round():
 
 def data_of(producer: int, base: int, key: bytes = b"a") -> bytes:
     return build(
-        [(key, b"v")], timestamp_ms=NOW, attributes=TRANSACTIONAL_BIT, base_offset=base,
-        producer_id=producer, producer_epoch=0, base_sequence=0,
-    )  # fmt: skip
+        [(key, b"v")],
+        timestamp_ms=NOW,
+        attributes=TRANSACTIONAL_BIT,
+        base_offset=base,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+    )
 
 
 def marker_of(producer: int, base: int, commit: bool) -> bytes:
@@ -185,12 +230,21 @@ def test_data_of_aborted_transactions_goes_at_once_and_the_marker_later():
     assert cleaned(one, data_of(7, 0)) is None
     assert pairs(cleaned(one, data_of(8, 1, b"other"))) == [(1, b"other", b"v")]
     marker = marker_of(7, 2, False)
-    assert cleaned(one, marker) == (header_at(marker), marker)  # its data was there when the round began
-    assert pairs(cleaned(one, data_of(7, 3))) == [(3, b"a", b"v")]  # the next transaction was committed
+    assert cleaned(one, marker) == (
+        header_at(marker),
+        marker,
+    )  # its data was there when the round began
+    assert pairs(cleaned(one, data_of(7, 3))) == [
+        (3, b"a", b"v")
+    ]  # the next transaction was committed
     assert cleaned(one, data_of(7, 5)) is None
 
     first = cleaned(compactor({}), marker)
-    assert first is not None and first[0].delete_horizon_ms == NOW + HOUR and marker_in(first[1]) == Marker(False, 0)
+    assert (
+        first is not None
+        and first[0].delete_horizon_ms == NOW + HOUR
+        and marker_in(first[1]) == Marker(False, 0)
+    )
     assert cleaned(compactor({}, now=NOW + HOUR - 1), first[1]) == first
     assert cleaned(compactor({}, now=NOW + HOUR), first[1]) is None
 
@@ -211,14 +265,19 @@ def test_the_marker_that_alone_knows_the_epoch_stays():
     assert first is not None
     later = NOW + 2 * HOUR
     for last, stays in (((None, 0), True), ((None, 1), False), ((1, 0), False)):
-        assert (cleaned(compactor({}, now=later, producers={7: LastOfProducer(*last)}), first[1]) == first) == stays
+        assert (
+            cleaned(compactor({}, now=later, producers={7: LastOfProducer(*last)}), first[1])
+            == first
+        ) == stays
 
 
 def test_a_marker_at_the_end_of_the_part_leaves_an_empty_batch():
     first = cleaned(compactor({}), marker_of(7, 2, True))
     assert first is not None
     left = cleaned(compactor({}, end=3, now=NOW + HOUR), first[1])
-    assert left is not None and pairs(left) == [] and left[0].is_control and marker_in(left[1]) is None
+    assert (
+        left is not None and pairs(left) == [] and left[0].is_control and marker_in(left[1]) is None
+    )
     assert cleaned(compactor({}), left[1]) is None
 
 
@@ -238,14 +297,22 @@ def test_what_cannot_be_read_is_an_error():
 
 # A log
 
-COMPACT: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 400, "min_cleanable_dirty_ratio": 0.0}
+COMPACT: dict[str, Any] = {
+    "cleanup_policy": "compact",
+    "segment_bytes": 400,
+    "min_cleanable_dirty_ratio": 0.0,
+}
 
 
 def fill(log: PartitionLog, count: int, keys: int = 2, now: int = NOW, **producer: int) -> None:
     for n in range(count):
         if producer:
             producer = {**producer, "base_sequence": producer.get("base_sequence", -1) + 1}
-        put(log, build([(b"%d" % (n % keys), b"%d" % n + bytes(40))], timestamp_ms=now + n, **producer), now + n)
+        put(
+            log,
+            build([(b"%d" % (n % keys), b"%d" % n + bytes(40))], timestamp_ms=now + n, **producer),
+            now + n,
+        )
 
 
 def plan_and_clean(log: PartitionLog, now: int = NOW, **how: Any) -> Round | None:
@@ -270,8 +337,13 @@ def test_small_segments_become_one(disk: Disk):
     assert offsets(log) == list(range(active - 2, 30))
     assert plan_and_clean(log) is None  # nothing is dirty
     assert {path.suffix for path in (disk.path / "t-0").iterdir()} <= {
-        ".log", ".index", ".timeindex", ".snapshot", ".metadata", ""
-    }  # fmt: skip
+        ".log",
+        ".index",
+        ".timeindex",
+        ".snapshot",
+        ".metadata",
+        "",
+    }
     assert not (disk.path / "t-0" / swap.CLEANING).exists()
     for start in (disk.stop, disk.crash):
         start()
@@ -321,7 +393,13 @@ def test_a_reader_gets_to_the_end_of_what_is_wholly_superseded(disk: Disk):
 
 def test_the_largest_timestamp_is_of_a_record_that_is_there(disk: Disk):
     log = disk.log(**COMPACT)
-    put(log, build([(b"a", b"")], timestamp_ms=NOW + 500, producer_id=3, producer_epoch=0, base_sequence=0), NOW)
+    put(
+        log,
+        build(
+            [(b"a", b"")], timestamp_ms=NOW + 500, producer_id=3, producer_epoch=0, base_sequence=0
+        ),
+        NOW,
+    )
     put(log, build([(b"a", b"")], timestamp_ms=NOW), NOW)
     log.roll(NOW)
     assert plan_and_clean(log) is not None
@@ -360,8 +438,18 @@ def test_young_records_and_open_transactions_are_not_compacted(disk: Disk):
     plan = cleanable(log, NOW + 1000 + third)
     assert plan is not None and plan.end_offset == third
     log.config = disk.log(partition=1, **COMPACT).config
-    put(log, build([(b"t", b"")], timestamp_ms=NOW, attributes=TRANSACTIONAL_BIT,
-                   producer_id=5, producer_epoch=0, base_sequence=0), NOW)  # fmt: skip
+    put(
+        log,
+        build(
+            [(b"t", b"")],
+            timestamp_ms=NOW,
+            attributes=TRANSACTIONAL_BIT,
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=0,
+        ),
+        NOW,
+    )
     fill(log, 20)
     plan = cleanable(log, NOW)
     assert plan is not None and plan.end_offset == 30
@@ -418,7 +506,9 @@ def test_a_full_disk_ends_the_round(disk: Disk, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("step", range(6))
 def test_what_happens_between_two_steps(disk: Disk, step: int):
-    """Records deleted, or the whole topic, while a thread is cleaning: it ends, and nothing comes back."""
+    """Records deleted, or the whole topic, while a thread is cleaning: it ends, and nothing comes
+    back.
+    """
     for what in ("records", "topic", "cancel"):
         log = disk.log(partition=["records", "topic", "cancel"].index(what), **COMPACT)
         fill(log, 30)
@@ -492,7 +582,14 @@ def test_a_producer_goes_on_over_a_crash_though_its_records_are_gone(disk: Disk)
 def test_all_batches_of_a_cleaned_log_are_whole(disk: Disk):
     log = disk.log(**{**COMPACT, "segment_bytes": 3000})
     for n in range(120):
-        put(log, build([(b"%d" % (n * m % 17), bytes(30)) for m in range(1, 4)], timestamp_ms=NOW, codec=n % 5))
+        put(
+            log,
+            build(
+                [(b"%d" % (n * m % 17), bytes(30)) for m in range(1, 4)],
+                timestamp_ms=NOW,
+                codec=n % 5,
+            ),
+        )
     assert plan_and_clean(log) is not None
     for number, one in enumerate(log.segments):
         data = one.read(0, one.size_bytes)
@@ -516,7 +613,9 @@ def test_an_aborted_record_supersedes_nothing(disk: Disk):
 
 @pytest.mark.parametrize("how", ["goes on", "restarts", "crashes", "crashes without snapshots"])
 def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, how: str):
-    """The segment is written anew as a whole, and with it has to go what tells of transactions in its other part."""
+    """The segment is written anew as a whole, and with it has to go what tells of transactions in
+    its other part.
+    """
     log = disk.log(**{**COMPACT, "segment_bytes": 10_000})
     fill(log, 10, keys=1)
     put(log, build([(b"another", b"")], timestamp_ms=NOW))
@@ -526,7 +625,9 @@ def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, ho
     log.roll(NOW)
     fill(log, 1)
     one = plan_and_clean(log, dedupe_bytes=200)
-    assert one is not None and one.end_offset == 11  # between what was superseded and the transaction
+    assert (
+        one is not None and one.end_offset == 11
+    )  # between what was superseded and the transaction
     assert offsets(log) == list(range(9, 19))
     aborted = [AbortedTransaction(7, 11, 12, 13)]
     if how == "restarts":
@@ -544,7 +645,9 @@ def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, ho
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_what_was_aborted_and_is_gone_is_not_told_of(disk: Disk, crashes: bool):
-    """A reader would wait for the end of that transaction, and leave out what its producer wrote since."""
+    """A reader would wait for the end of that transaction, and leave out what its producer wrote
+    since.
+    """
     config = {**COMPACT, "segment_bytes": 10_000, "delete_retention_ms": 0}
     log = disk.log(**config)
     put(log, data_of(7, 0))

@@ -1,4 +1,6 @@
-"""Random lives of a compacted log against a list: what a reader finds is what compaction promises, whenever it dies."""
+"""Random lives of a compacted log against a list: what a reader finds is what compaction promises,
+whenever it dies.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,25 @@ class Killed(BaseException):
 
 
 class MortalOs:
-    """The module os until a given call of those that change files; from then on every one of them fails."""
+    """The module os until a given call of those that change files; from then on every one of them
+    fails.
+    """
 
     def __init__(self, calls_left: int) -> None:
         self.calls_left = calls_left
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        if name not in ("rename", "replace", "unlink", "link", "mkdir", "utime", "pwritev", "fsync"):
+        if name not in (
+            "rename",
+            "replace",
+            "unlink",
+            "link",
+            "mkdir",
+            "utime",
+            "pwritev",
+            "fsync",
+        ):
             return real
 
         def mortal(*arguments: Any, **options: Any) -> Any:
@@ -78,8 +91,12 @@ class Written(NamedTuple):
     transaction: int | None
 
 
-def read_all(log: PartitionLog, up_to: int, *, committed: bool) -> dict[int, tuple[bytes | None, bytes | None, int]]:
-    """What a consumer gets up to an offset, that of aborted transactions left out as the Java client does it."""
+def read_all(
+    log: PartitionLog, up_to: int, *, committed: bool
+) -> dict[int, tuple[bytes | None, bytes | None, int]]:
+    """What a consumer gets up to an offset, that of aborted transactions left out as the Java
+    client does it.
+    """
     found = {}
     offset = log.log_start_offset
     while offset < up_to:
@@ -142,7 +159,13 @@ class CompactedLog(RuleBasedStateMachine):
     def log(self) -> PartitionLog:
         return self.disk.log(**self.config)
 
-    def _put(self, drawn: list[tuple[bytes | None, int | None]], codec: int, producer: int | None, transactional: bool):
+    def _put(
+        self,
+        drawn: list[tuple[bytes | None, int | None]],
+        codec: int,
+        producer: int | None,
+        transactional: bool,
+    ):
         base = len(self.model)
         pairs = []
         for key, size in drawn:
@@ -155,7 +178,9 @@ class CompactedLog(RuleBasedStateMachine):
             identity = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
             self.sequences[producer] = sequence + len(pairs)
         bits = TRANSACTIONAL_BIT if transactional else 0
-        data = build(pairs, timestamp_ms=0, timestamps_ms=times, codec=codec, attributes=bits, **identity)
+        data = build(
+            pairs, timestamp_ms=0, timestamps_ms=times, codec=codec, attributes=bits, **identity
+        )
         log = self.log
         appended = log.append(data, self.now, from_client=all(key is not None for key, _ in pairs))
         assert not isinstance(appended, Refusal), appended
@@ -168,12 +193,20 @@ class CompactedLog(RuleBasedStateMachine):
             self.model.append(Written(key, value, time, producer if transactional else None))
         if producer is not None:
             self.last_sent[producer] = (data, base)
-            if any(key is None for key, _ in pairs):  # written when the topic was not compacted: refused now
+            if any(
+                key is None for key, _ in pairs
+            ):  # written when the topic was not compacted: refused now
                 del self.last_sent[producer]
 
-    drawn = st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.integers(0, 90)), min_size=1, max_size=5)
+    drawn = st.lists(
+        st.tuples(st.sampled_from(KEYS), st.none() | st.integers(0, 90)), min_size=1, max_size=5
+    )
 
-    @rule(drawn=drawn, codec=st.sampled_from([0, 0, 1, 2, 3, 4]), producer=st.sampled_from([None, None, 7, 8]))
+    @rule(
+        drawn=drawn,
+        codec=st.sampled_from([0, 0, 1, 2, 3, 4]),
+        producer=st.sampled_from([None, None, 7, 8]),
+    )
     def append(self, drawn, codec, producer):
         self._put(drawn, codec, producer, False)
 
@@ -234,7 +267,11 @@ class CompactedLog(RuleBasedStateMachine):
         for offset in latest.values():
             if self.model[offset].value is None and self.start <= offset < end:
                 first = self.first_cleaned[offset]
-                assert offset in left or self.now >= first + DELETE_RETENTION_MS, (offset, first, self.now)
+                assert offset in left or self.now >= first + DELETE_RETENTION_MS, (
+                    offset,
+                    first,
+                    self.now,
+                )
 
     def _note_tombstones(self, end: int):
         """From now on their time runs, unless it did before."""
@@ -288,7 +325,11 @@ class CompactedLog(RuleBasedStateMachine):
 
         self.disk.crash(spoil)
         if not snapshots:  # what went along with deleted records is forgotten
-            self.last_sent = {p: sent for p, sent in self.last_sent.items() if sent[1] >= self.log.log_start_offset}
+            self.last_sent = {
+                p: sent
+                for p, sent in self.last_sent.items()
+                if sent[1] >= self.log.log_start_offset
+            }
 
     @rule()
     def restart(self):
@@ -316,7 +357,11 @@ class CompactedLog(RuleBasedStateMachine):
             found = read_all(log, up_to, committed=committed)
             for offset, (key, value, time) in found.items():
                 was = self.model[offset]
-                assert was is not None and (was.key, was.value, was.timestamp) == (key, value, time), offset
+                assert was is not None and (was.key, was.value, was.timestamp) == (
+                    key,
+                    value,
+                    time,
+                ), offset
                 assert not committed or offset not in self.aborted
             wanted, last_found = {}, {}
             for offset in range(self.start, up_to):
@@ -324,7 +369,11 @@ class CompactedLog(RuleBasedStateMachine):
                     wanted[self.model[offset].key] = self.model[offset].value
                 if offset in found and offset not in self.aborted:
                     last_found[found[offset][0]] = found[offset][1]
-                elif self.model[offset] is not None and offset not in self.aborted and self.model[offset].key is None:
+                elif (
+                    self.model[offset] is not None
+                    and offset not in self.aborted
+                    and self.model[offset].key is None
+                ):
                     assert offset < len(self.model)
             for key, value in wanted.items():
                 assert last_found.get(key) == value, (key, value)
@@ -334,7 +383,11 @@ class CompactedLog(RuleBasedStateMachine):
     def look_up_by_time(self, age):
         found = self.log.offset_for_timestamp(self.now - age)
         alive = read_all(self.log, len(self.model), committed=False)
-        times = [(offset, time) for offset, (_, _, time) in sorted(alive.items()) if time >= self.now - age]
+        times = [
+            (offset, time)
+            for offset, (_, _, time) in sorted(alive.items())
+            if time >= self.now - age
+        ]
         control_or_empty = found is not None and self.model[found[0]] is None
         if not control_or_empty:
             expected = times[0] if times else None

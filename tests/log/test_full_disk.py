@@ -26,7 +26,9 @@ class TightDisk:
 
 
 @pytest.mark.parametrize("room", [0, 1, 15, 16, 61, 80, 140])
-def test_all_or_nothing(disk: Disk, room: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_all_or_nothing(
+    disk: Disk, room: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     log = disk.log()
     put(log, batch(b"a"))
     size = log.size_bytes()
@@ -91,7 +93,10 @@ def test_indexes_that_cannot_be_saved_are_made_anew(disk: Disk, monkeypatch: pyt
     disk.start()
     log = disk.log()
     assert len(values(log)) == 50
-    assert log.offset_for_timestamp(NOW + 31) == (31, NOW + 31, 0) and log.max_timestamp() == (49, NOW + 49)
+    assert log.offset_for_timestamp(NOW + 31) == (31, NOW + 31, 0) and log.max_timestamp() == (
+        49,
+        NOW + 49,
+    )
 
 
 class TightPwrite:
@@ -132,7 +137,9 @@ def test_a_file_that_lost_its_end_is_a_storage_error(disk: Disk):
     assert isinstance(answer, Refusal) and answer.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_stop_on_a_full_disk_lets_the_next_start_check(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+def test_a_stop_on_a_full_disk_lets_the_next_start_check(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
     put(disk.log(), batch(b"a"))
 
     def full(*args: object) -> None:

@@ -19,15 +19,20 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
     pytest.mark.skipif(
-        not list(LIBS.glob("kafka-tools-*.jar")), reason=f"no Apache Kafka jars in {LIBS} (or set KAFKA_LIBS)"
+        not list(LIBS.glob("kafka-tools-*.jar")),
+        reason=f"no Apache Kafka jars in {LIBS} (or set KAFKA_LIBS)",
     ),
 ]
 
 
 def dump(*arguments: str) -> str:
     tool = ["java", "-Xmx256m", "-cp", f"{LIBS}/*", "org.apache.kafka.tools.DumpLogSegments"]
-    done = subprocess.run([*tool, *arguments], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0 and "Exception" not in done.stderr, done.stdout[-2000:] + done.stderr
+    done = subprocess.run(
+        [*tool, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0 and "Exception" not in done.stderr, (
+        done.stdout[-2000:] + done.stderr
+    )
     return done.stdout
 
 
@@ -35,10 +40,19 @@ def test_dump_log_segments(disk: Disk):
     log = disk.log(segment_bytes=20_000)
     for n in range(400):
         pairs = [(b"key-%d" % n, b"%d-%d" % (n, m) + bytes(n % 300)) for m in range(3)]
-        put(log, build(
-            pairs, timestamp_ms=0, timestamps_ms=[NOW + n, NOW + n - 5, NOW + (n * 7) % 400], codec=n % 5,
-            headers=[[("h", b"%d" % n)]] * 3, producer_id=9, producer_epoch=1, base_sequence=3 * n,
-        ))  # fmt: skip
+        put(
+            log,
+            build(
+                pairs,
+                timestamp_ms=0,
+                timestamps_ms=[NOW + n, NOW + n - 5, NOW + (n * 7) % 400],
+                codec=n % 5,
+                headers=[[("h", b"%d" % n)]] * 3,
+                producer_id=9,
+                producer_epoch=1,
+                base_sequence=3 * n,
+            ),
+        )
     log.config = disk.log(partition=1, message_timestamp_type="LogAppendTime").config
     for n in range(50):
         put(log, build([(b"k", bytes(200))], timestamp_ms=1), NOW + 1000 + n)
@@ -51,9 +65,15 @@ def test_dump_log_segments(disk: Disk):
     files = {suffix: sorted(map(str, (disk.path / "t-0").glob(f"*.{suffix}"))) for suffix in kinds}
     assert len(files["log"]) > 2
     text = dump("--deep-iteration", "--print-data-log", "--files", ",".join(files["log"]))
-    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", text, re.M)] == list(range(end))
-    assert "isvalid: false" not in text and text.count("isvalid: true") == len(re.findall(r"^baseOffset: ", text, re.M))
-    assert {"none", "gzip", "snappy", "lz4", "zstd"} == set(re.findall(r"compresscodec: (\w+)", text))
+    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", text, re.M)] == list(
+        range(end)
+    )
+    assert "isvalid: false" not in text and text.count("isvalid: true") == len(
+        re.findall(r"^baseOffset: ", text, re.M)
+    )
+    assert {"none", "gzip", "snappy", "lz4", "zstd"} == set(
+        re.findall(r"compresscodec: (\w+)", text)
+    )
     assert set(re.findall(r"partitionLeaderEpoch: (\S+)", text)) == {"0"}
 
     indexes = ",".join(files["index"] + files["timeindex"])

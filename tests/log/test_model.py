@@ -52,7 +52,11 @@ class LogAgainstList(RuleBasedStateMachine):
     def append(self, sizes, ages, codec, idempotent):
         base = len(self.model)
         added = [(b"%d" % (base + n), bytes(size), NOW - ages[n]) for n, size in enumerate(sizes)]
-        producer = {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": self.sequence} if idempotent else {}
+        producer = (
+            {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": self.sequence}
+            if idempotent
+            else {}
+        )
         data = build(
             [(key, value) for key, value, _ in added],
             timestamp_ms=0,
@@ -102,7 +106,9 @@ class LogAgainstList(RuleBasedStateMachine):
     def look_up_by_time(self, age):
         wanted = NOW - age
         live = list(enumerate(self.model))[self.start :]
-        expected = next(((offset, time, 0) for offset, (_, _, time) in live if time >= wanted), None)
+        expected = next(
+            ((offset, time, 0) for offset, (_, _, time) in live if time >= wanted), None
+        )
         assert self.log.offset_for_timestamp(wanted) == expected
 
     @rule(data=st.data())
@@ -139,7 +145,11 @@ class LogAgainstList(RuleBasedStateMachine):
             logs = sorted((path / "t-0").glob("*.log"))
             if torn and logs:
                 with open(logs[-1], "ab") as file:
-                    file.write(build([(b"lost", bytes(80))], timestamp_ms=NOW, base_offset=len(self.model))[:-1])
+                    file.write(
+                        build(
+                            [(b"lost", bytes(80))], timestamp_ms=NOW, base_offset=len(self.model)
+                        )[:-1]
+                    )
 
         self.disk.crash(spoil)
 

@@ -96,7 +96,9 @@ def test_rolls_by_the_age_of_its_records(disk: Disk):
     log = disk.log(segment_ms=HOUR)
     for minutes in (0, 60, 61, 62):
         put(log, batch(b"v", at=NOW - 10 * HOUR + minutes * 60_000))
-    assert sorted(name for name in os.listdir(log.path) if name.endswith(".log"))[1:] == ["00000000000000000002.log"]
+    assert sorted(name for name in os.listdir(log.path) if name.endswith(".log"))[1:] == [
+        "00000000000000000002.log"
+    ]
 
 
 def test_rolls_when_an_index_is_full(disk: Disk):
@@ -159,7 +161,9 @@ def test_look_up_by_time_with_log_append_time(disk: Disk):
     assert log.max_timestamp() == (8, NOW + 4)
 
 
-def test_look_up_by_time_in_a_batch_that_cannot_be_opened(disk: Disk, caplog: pytest.LogCaptureFixture):
+def test_look_up_by_time_in_a_batch_that_cannot_be_opened(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+):
     log = disk.log()
     put(log, batch(b"a"))
     spoilt = header_at(batch(b"b"))._replace(attributes=1)
@@ -223,7 +227,9 @@ def test_retention_by_time(disk: Disk):
 
 
 def test_compacted_topics_keep_old_segments(disk: Disk):
-    log = disk.log(segment_bytes=100, retention_ms=HOUR, retention_bytes=0, cleanup_policy="compact")
+    log = disk.log(
+        segment_bytes=100, retention_ms=HOUR, retention_bytes=0, cleanup_policy="compact"
+    )
     for _ in range(4):
         put(log, batch(b"v"))
     assert log.apply_retention(NOW + 2 * HOUR) == 0
@@ -253,7 +259,9 @@ def test_many_partitions_hold_few_handles(disk: Disk):
             put(log, batch(b"%d" % turn, bytes(40)))
         assert len(disk.home.files) <= disk.file_limit
     for log in logs:
-        assert [value for value in values(log).values() if value != bytes(40)] == [b"%d" % turn for turn in range(8)]
+        assert [value for value in values(log).values() if value != bytes(40)] == [
+            b"%d" % turn for turn in range(8)
+        ]
     held = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
     assert sum(path.is_relative_to(disk.path) for path in held) <= disk.file_limit + 1
 

@@ -31,7 +31,9 @@ def test_the_last_five_batches_are_known_again(disk: Disk):
         assert again.duplicate and again.last_offset == first[n].last_offset == 2 * n + 1
         assert again.log_append_time_ms == NOW
     assert refused(send(log, 2, count=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refused(send(log, 12, count=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "part of a batch is no duplicate"
+    assert refused(send(log, 12, count=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (
+        "part of a batch is no duplicate"
+    )
     assert log.end_offset == 14
 
 
@@ -138,7 +140,9 @@ def test_producers_expire(disk: Disk):
     log.apply_retention(NOW + 999)
     assert refused(send(log, 5, producer=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     log.apply_retention(NOW + 1000)
-    assert send(log, 5, producer=1).base_offset == 2, "an unknown producer may start with any sequence"
+    assert send(log, 5, producer=1).base_offset == 2, (
+        "an unknown producer may start with any sequence"
+    )
     assert refused(send(log, 5, producer=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 

@@ -40,7 +40,9 @@ def test_a_clean_start_reads_no_batches(disk: Disk, monkeypatch: pytest.MonkeyPa
     walked = []
     scan = segment_module.scan
     monkeypatch.setattr(
-        segment_module, "scan", lambda *args, **how: (walked.append(step) or step for step in scan(*args, **how))
+        segment_module,
+        "scan",
+        lambda *args, **how: (walked.append(step) or step for step in scan(*args, **how)),
     )
     log = disk.log(segment_bytes=2000)
     assert log.end_offset == 100
@@ -104,7 +106,10 @@ def test_a_crash_loses_nothing_and_the_next_clean_start_trusts_it(disk: Disk):
     disk.crash()
     log = disk.log(segment_bytes=1000)
     assert values(log) == expected
-    assert log.offset_for_timestamp(NOW + 33) == (33, NOW + 33, 0) and log.max_timestamp() == (49, NOW + 49)
+    assert log.offset_for_timestamp(NOW + 33) == (33, NOW + 33, 0) and log.max_timestamp() == (
+        49,
+        NOW + 49,
+    )
     disk.stop()
     disk.start()
     assert values(disk.log()) == expected
@@ -136,7 +141,9 @@ def test_a_torn_file_after_a_stop_that_looked_clean(disk: Disk):
     assert values(disk.log()) == {0: b"a", 1: b"c"}
 
 
-def test_torn_in_an_older_segment_cuts_all_that_follows(disk: Disk, caplog: pytest.LogCaptureFixture):
+def test_torn_in_an_older_segment_cuts_all_that_follows(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+):
     """Only a power failure does this, before a full segment was forced to disk."""
     log = disk.log(segment_bytes=200)
     for n in range(12):
@@ -182,7 +189,9 @@ def test_what_was_forced_to_disk_is_not_checked_again(tmp_path: Path):
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("how", ["missing", "empty", "odd", "rubbish", "of another log"])
-def test_wrong_indexes_are_made_anew(disk: Disk, suffix: str, how: str, caplog: pytest.LogCaptureFixture):
+def test_wrong_indexes_are_made_anew(
+    disk: Disk, suffix: str, how: str, caplog: pytest.LogCaptureFixture
+):
     for topic, size, step in (("t", 30, 1), ("u", 70, 2)):
         log = disk.log(topic, segment_bytes=40_000)
         for n in range(400):
@@ -264,7 +273,7 @@ def test_a_second_broker_is_told_who_holds_the_directory(disk: Disk):
 
 WRITER = """
 import sys, uuid
-from headrace.log.batch import build
+from headrace.protocol.record_batch import build
 from headrace.log.log_directory import LogDirectory
 from headrace.log.log_config import LogConfig
 
@@ -272,7 +281,8 @@ home = LogDirectory(sys.argv[1], 8)
 logs = [home.open("t", uuid.UUID(int=77), n, LogConfig(segment_bytes=100_000)) for n in range(3)]
 while True:
     for log in logs:
-        data = build([(b"k", b"%d" % log.end_offset * 50)], timestamp_ms=1, producer_id=5, producer_epoch=0,
+        record = (b"k", b"%d" % log.end_offset * 50)
+        data = build([record], timestamp_ms=1, producer_id=5, producer_epoch=0,
                      base_sequence=log.end_offset)
         appended = log.append(data, 1)
         print(log.partition, appended.base_offset, flush=True)
@@ -281,7 +291,9 @@ while True:
 
 @pytest.mark.parametrize("after_s", [0.3, 0.5, 0.8])
 def test_kill_minus_9_loses_nothing_acknowledged(tmp_path: Path, after_s: float):
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "d")], stdout=subprocess.PIPE)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "d")], stdout=subprocess.PIPE
+    )
     assert writer.stdout is not None
     lines = [writer.stdout.readline()]
     time.sleep(after_s)
@@ -305,7 +317,9 @@ def test_kill_minus_9_loses_nothing_acknowledged(tmp_path: Path, after_s: float)
 
 
 def idempotent(sequence: int) -> bytes:
-    return build([(b"k", b"x")], timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=sequence)
+    return build(
+        [(b"k", b"x")], timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=sequence
+    )
 
 
 def test_the_active_segment_is_found_when_it_is_empty(disk: Disk):

@@ -1,4 +1,6 @@
-"""Transactions in a log: where stable data ends, and what was aborted, whatever happens to the broker."""
+"""Transactions in a log: where stable data ends, and what was aborted, whatever happens to the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.log.disk import NOW, Disk
 COMMIT, ABORT = Marker(commit=True, coordinator_epoch=3), Marker(commit=False, coordinator_epoch=3)
 
 
-def send(log: PartitionLog, producer: int, sequence: int, count: int = 1, *, transactional: bool = True):
+def send(
+    log: PartitionLog, producer: int, sequence: int, count: int = 1, *, transactional: bool = True
+):
     data = build(
         [(None, b"%d" % n) for n in range(count)],
         timestamp_ms=NOW,
@@ -66,7 +70,12 @@ def test_the_marker_is_a_control_batch_that_clients_can_read(disk: Disk):
     assert end(log, 1, ABORT).base_offset == 1
     data = log.read(1, 1000)
     (_, header), *more = headers(data)
-    assert (header.is_control, header.is_transactional, header.producer_id, header.producer_epoch) == (True, True, 1, 0)
+    assert (
+        header.is_control,
+        header.is_transactional,
+        header.producer_id,
+        header.producer_epoch,
+    ) == (True, True, 1, 0)
     assert not more
     assert marker_in(data) == ABORT
 
@@ -99,7 +108,9 @@ def test_a_producer_with_an_open_transaction_does_not_expire(disk: Disk):
     assert not len(log.producers)
 
 
-def test_an_index_that_cannot_be_written_is_made_up_for_by_the_next_start(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+def test_an_index_that_cannot_be_written_is_made_up_for_by_the_next_start(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
     log = disk.log()
     send(log, 1, 0)
     with monkeypatch.context() as patch:
@@ -165,12 +176,16 @@ class TransactionsAgainstList(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.disk.stop()
-        self.saved = {path.name: path.stat().st_size for path in (self.disk.path / "t-0").glob("*.txnindex")}
+        self.saved = {
+            path.name: path.stat().st_size for path in (self.disk.path / "t-0").glob("*.txnindex")
+        }
         self.disk.start()
 
     @rule(lost=st.booleans())
     def crash(self, lost: bool) -> None:
-        """After kill -9; perhaps what was added to the index since the last clean stop had not got to the disk."""
+        """After kill -9; perhaps what was added to the index since the last clean stop had not got
+        to the disk.
+        """
 
         def spoil(path: Path) -> None:
             indexes = sorted((path / "t-0").glob("*.txnindex"))
@@ -199,5 +214,7 @@ class TransactionsAgainstList(RuleBasedStateMachine):
             assert [one[:3] for one in log.aborted.overlapping(0, self.end + 1)] == self.aborted
 
 
-TransactionsAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TransactionsAgainstList.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None
+)
 TestTransactionsAgainstList = TransactionsAgainstList.TestCase

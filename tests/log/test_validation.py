@@ -43,7 +43,10 @@ REFUSED = {
     "negative range": (changed(last_offset_delta=-1), ErrorCode.INVALID_RECORD),
     "a control batch": (changed(attributes=0x20), ErrorCode.INVALID_RECORD),
     "an unknown codec": (changed(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    "no sequence": (changed(producer_id=9, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
+    "no sequence": (
+        changed(producer_id=9, producer_epoch=0, base_sequence=-1),
+        ErrorCode.INVALID_RECORD,
+    ),
     "from the future": (batch(b"v", at=NOW + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     "too large": (batch(bytes(2000)), ErrorCode.MESSAGE_TOO_LARGE),
     "too large and corrupt": (batch(bytes(2000))[:-1] + b"x", ErrorCode.MESSAGE_TOO_LARGE),

@@ -1,4 +1,6 @@
-"""A group coordinator with everything around it that a broker would be: a log, a clock, parked requests."""
+"""A group coordinator with everything around it that a broker would be: a log, a clock, parked
+requests.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Topic:
 
 
 class Desk:
-    """Time stands still until :meth:`pass_ms`. ``answers`` has the replies to parked requests by ticket."""
+    """Time stands still until :meth:`pass_ms`. ``answers`` has the replies to parked requests by
+    ticket.
+    """
 
     def __init__(self, **config):
         self.config = Config(**config)
@@ -74,7 +78,8 @@ class Desk:
         self.tickets = 0
         self.topics = {}
         self.state_works = True
-        self.share_state = {}  # the share coordinator: (group id, topic id, partition) -> start offset
+        # the share coordinator: (group id, topic id, partition) -> start offset
+        self.share_state = {}
 
     def submit(self, outcome):
         for record in outcome.records:
@@ -89,7 +94,9 @@ class Desk:
     def pass_ms(self, duration_ms):
         """Let time pass, stopping at every deadline on the way."""
         end_ms = self.now_ms + duration_ms
-        while (deadline_ms := self.coordinator.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+        while (
+            deadline_ms := self.coordinator.next_deadline_ms()
+        ) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
             for _, outcome in self.coordinator.expire(self.now_ms):
                 self.submit(outcome)
@@ -97,7 +104,8 @@ class Desk:
 
     @property
     def awaits_someone(self):
-        """Whether a deadline of a member or a rebalance is set; the next look at offsets always is."""
+        """Whether a deadline of a member or a rebalance is set; the next look at offsets always
+        is."""
         timers = self.coordinator._timers
         return len(timers) > (OFFSETS in timers)
 
@@ -109,10 +117,14 @@ class Desk:
         return fresh
 
     def restarted_from_compacted(self):
-        """Two more: from a log with the last record of each key, and from one without the tombstones among them."""
+        """Two more: from a log with the last record of each key, and from one without the
+        tombstones among them.
+        """
         last = {key: number for number, (key, _) in enumerate(self.log)}
         log = [(key, value) for number, (key, value) in enumerate(self.log) if last[key] == number]
-        return self.restarted(log), self.restarted([(key, value) for key, value in log if value is not None])
+        return self.restarted(log), self.restarted(
+            [(key, value) for key, value in log if value is not None]
+        )
 
     def restart(self):
         """Replay, and settle as broker.share_group_state does."""
@@ -123,7 +135,11 @@ class Desk:
             stateful = {
                 topic_id: SharedTopic(name, there)
                 for topic_id, (name, partitions) in group.stateful().items()
-                if (there := tuple(p for p in partitions if (group.group_id, topic_id, p) in self.share_state))
+                if (
+                    there := tuple(
+                        p for p in partitions if (group.group_id, topic_id, p) in self.share_state
+                    )
+                )
             }
             self.submit(group.settled(stateful))
         self.coordinator.loaded(self.now_ms)
@@ -142,11 +158,23 @@ class Desk:
         self.version += 1
         for _, outcome in self.coordinator.topic_deleted(topic, self.now_ms):
             self.submit(outcome)
-        self.share_state = {key: start for key, start in self.share_state.items() if key[1] != topic.topic_id}
+        self.share_state = {
+            key: start for key, start in self.share_state.items() if key[1] != topic.topic_id
+        }
 
     # --- classic groups ---
 
-    def join(self, member_id="", *, group="g", instance=None, protocols=("range",), version=9, host="/h", **fields):
+    def join(
+        self,
+        member_id="",
+        *,
+        group="g",
+        instance=None,
+        protocols=("range",),
+        version=9,
+        host="/h",
+        **fields,
+    ):
         """The ticket of a JoinGroup that waits or was answered: see :meth:`answer`."""
         self.tickets += 1
         ticket = self.tickets
@@ -158,7 +186,9 @@ class Desk:
             session_timeout_ms=fields.get("session_timeout_ms", 10_000),
             rebalance_timeout_ms=fields.get("rebalance_timeout_ms", 60_000),
             protocol_type=fields.get("protocol_type", "consumer"),
-            protocols=tuple((name, fields.get("metadata", f"as {name}".encode())) for name in protocols),
+            protocols=tuple(
+                (name, fields.get("metadata", f"as {name}".encode())) for name in protocols
+            ),
             new_member_id=f"m{ticket}",
             known_member_id_required=version >= 4,
             skips_assignment=version >= 9,
@@ -176,7 +206,12 @@ class Desk:
         self.tickets += 1
         ticket = self.tickets
         request = SyncRequest(
-            member_id, instance, generation_id, fields.get("protocol_type"), fields.get("protocol"), tuple(assignments)
+            member_id,
+            instance,
+            generation_id,
+            fields.get("protocol_type"),
+            fields.get("protocol"),
+            tuple(assignments),
         )
         reply = self.submit(self.coordinator.sync(group, request, ticket, self.now_ms))
         if reply is not None:
@@ -188,12 +223,15 @@ class Desk:
 
     def leave(self, *leavers, group="g"):
         identities = [
-            MemberIdentity(*leaver) if isinstance(leaver, tuple) else MemberIdentity(leaver) for leaver in leavers
+            MemberIdentity(*leaver) if isinstance(leaver, tuple) else MemberIdentity(leaver)
+            for leaver in leavers
         ]
         return self.submit(self.coordinator.leave(group, identities, self.now_ms))
 
     def stable(self, count, group="g", **fields):
-        """A stable group of ``count`` members, in generation 2 (1 if alone); their ids, the leader's first."""
+        """A stable group of ``count`` members, in generation 2 (1 if alone); their ids, the
+        leader's first.
+        """
         ids = [f"m{self.join(group=group, version=3, **fields)}" for _ in range(count)]
         if count > 1:
             self.join(ids[0], group=group, version=3, **fields)
@@ -203,20 +241,32 @@ class Desk:
 
     # --- offsets ---
 
-    def commit(self, *partitions, group="g", member_id="", generation_id=-1, topic="t", offset=1, **fields):
+    def commit(
+        self, *partitions, group="g", member_id="", generation_id=-1, topic="t", offset=1, **fields
+    ):
         """Commit an offset in each of these partitions; the errors."""
         commits = [(topic, None, partition, offset) for partition in partitions or (0,)]
-        return self.commit_all(commits, MemberIdentity(member_id), generation_id, group=group, **fields)
+        return self.commit_all(
+            commits, MemberIdentity(member_id), generation_id, group=group, **fields
+        )
 
-    def commit_all(self, commits, member, generation_id=-1, *, group="g", retention_ms=NO_RETENTION, **fields):
+    def commit_all(
+        self, commits, member, generation_id=-1, *, group="g", retention_ms=NO_RETENTION, **fields
+    ):
         """Commit offsets given as ``commit_record`` takes them, without the group; the errors."""
         times = {"now_ms": self.now_ms, "retention_ms": retention_ms}
         records = [commit_record(group, *said, **times) for said in commits]
-        return self.submit(self.coordinator.commit(group, member, generation_id, records, self.now_ms, **fields))
+        return self.submit(
+            self.coordinator.commit(group, member, generation_id, records, self.now_ms, **fields)
+        )
 
     def committed(self, group="g"):
         """(topic, partition) of all offsets of a group."""
-        return sorted((t, p) for t, partitions in self.coordinator.committed(group).items() for p in partitions)
+        return sorted(
+            (t, p)
+            for t, partitions in self.coordinator.committed(group).items()
+            for p in partitions
+        )
 
     def delete_committed(self, *partitions, group="g"):
         """OffsetDelete of these (topic, partition): their errors, or that of the whole."""
@@ -242,7 +292,9 @@ class Desk:
             names if names is not None or regex is not None or not joins else [],
             regex,
             fields.get("assignor"),
-            None if owned is None else {self.id_of(name): frozenset(numbers) for name, numbers in owned.items()},
+            None
+            if owned is None
+            else {self.id_of(name): frozenset(numbers) for name, numbers in owned.items()},
             fields.get("client", "c"),
             "/h",
         )
@@ -254,12 +306,17 @@ class Desk:
     def by_name(self, partitions):
         """Partitions by topic name, of topics that exist."""
         names = {topic.topic_id: topic.name for topic in self.topics.values()}
-        return {names[topic_id]: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in names}
+        return {
+            names[topic_id]: sorted(numbers)
+            for topic_id, numbers in partitions.items()
+            if topic_id in names
+        }
 
     # --- share groups ---
 
     def beat(self, member_id, epoch, names=None, *, group="s", rack=None, client="c"):
-        """A share heartbeat; share state that it needs is initialised before, if ``state_works``."""
+        """A share heartbeat; share state that it needs is initialised before, if
+        ``state_works``."""
         request = ShareHeartbeat(member_id, epoch, rack, names, client, "/h")
         found = self.coordinator.share_member_group(group, request)
         if isinstance(found, Refusal):
@@ -267,29 +324,44 @@ class Desk:
         if epoch != LEAVE_EPOCH and self.state_works:
             wanted = found.to_initialize(request, self.topics)
             if wanted:
-                self.initialize(found, {id_: dict.fromkeys(topic.partitions, -1) for id_, topic in wanted.items()})
-        return self.submit(self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms))
+                self.initialize(
+                    found,
+                    {id_: dict.fromkeys(topic.partitions, -1) for id_, topic in wanted.items()},
+                )
+        return self.submit(
+            self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms)
+        )
 
     def alter(self, starts, *, group="s", lines=3):
-        """Set offsets by topic name and partition. After so many ``lines`` of broker.share_group_state it crashes."""
+        """Set offsets by topic name and partition. After so many ``lines`` of
+        broker.share_group_state it crashes.
+        """
         found = self.coordinator.share_group_at_rest(group, create=True)
         if not isinstance(found, Refusal):
-            self.initialize(found, {self.topics[name].topic_id: of for name, of in starts.items()}, lines)
+            self.initialize(
+                found, {self.topics[name].topic_id: of for name, of in starts.items()}, lines
+            )
         return found
 
     def initialize(self, group, starts, lines=3):
         names = {topic.topic_id: topic.name for topic in self.topics.values()}
-        partitions = {topic_id: SharedTopic(names[topic_id], tuple(sorted(of))) for topic_id, of in starts.items()}
+        partitions = {
+            topic_id: SharedTopic(names[topic_id], tuple(sorted(of)))
+            for topic_id, of in starts.items()
+        }
         if lines > 0:
             self.submit(group.initializing(partitions))
         if lines > 1:
             for topic_id, of in starts.items():
-                self.share_state |= {(group.group_id, topic_id, p): start for p, start in of.items()}
+                self.share_state |= {
+                    (group.group_id, topic_id, p): start for p, start in of.items()
+                }
         if lines > 2:
             self.submit(self.coordinator.groups[group.group_id].initialized(partitions))
 
     def delete_offsets(self, names, *, group="s", lines=3):
-        """Delete offsets in topics. After so many ``lines`` of broker.share_group_state it crashes."""
+        """Delete offsets in topics. After so many ``lines`` of broker.share_group_state it
+        crashes."""
         found = self.coordinator.share_group_at_rest(group, create=False)
         if isinstance(found, Refusal):
             return found
@@ -305,7 +377,9 @@ class Desk:
 
     def forget_state(self, group, topic_id):
         of_group = (group.group_id, topic_id)
-        self.share_state = {key: start for key, start in self.share_state.items() if key[:2] != of_group}
+        self.share_state = {
+            key: start for key, start in self.share_state.items() if key[:2] != of_group
+        }
 
 
 def durable(coordinator):

@@ -1,4 +1,6 @@
-"""A share-partition with a log and a share coordinator around it, as the broker wires them; without a broker."""
+"""A share-partition with a log and a share coordinator around it, as the broker wires them; without
+a broker.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Shelf:
         self.now_ms = 0
         self.log: list[tuple[int, int]] = []  # (base offset, last offset) of each log batch
         self.log_start = 0
-        self.aborted: list[tuple[int, int]] = []  # which of the log batches aborted transactions wrote
+        self.aborted: list[
+            tuple[int, int]
+        ] = []  # which of the log batches aborted transactions wrote
         self.archived: list[Archived] = []
         self.records: list[tuple[bytes, bytes | None]] = []  # the topic of the share coordinator
         self.coordinator = ShareCoordinator(snapshot_update_records=3)
@@ -43,7 +47,14 @@ class Shelf:
         for update in outcome.records:
             refusal = self._submit(
                 self.coordinator.write(
-                    KEY, 1, 0, update.start_offset, update.delivery_complete_count, update.state_batches, self.now_ms, 1
+                    KEY,
+                    1,
+                    0,
+                    update.start_offset,
+                    update.delivery_complete_count,
+                    update.state_batches,
+                    self.now_ms,
+                    1,
                 )
             )
             assert refusal is None
@@ -80,14 +91,29 @@ class Shelf:
         for size in sizes:
             self.log.append((self.end, self.end + size - 1))
 
-    def fetch(self, member="m", max_records=10_000, batch_size=10_000, record_limit=False, log_batches=10_000):
+    def fetch(
+        self,
+        member="m",
+        max_records=10_000,
+        batch_size=10_000,
+        record_limit=False,
+        log_batches=10_000,
+    ):
         """ShareFetch: [(first, last, delivery count)]."""
         self.apply(self.partition.move_start(self.log_start))
         offset = self.partition.fetch_offset(self.settings)
-        read = [] if offset is None else [batch for batch in self.log if batch[1] >= offset][:log_batches]
+        read = (
+            []
+            if offset is None
+            else [batch for batch in self.log if batch[1] >= offset][:log_batches]
+        )
         if read and read[0][0] > offset:
             self.apply(self.partition.skip_missing(read[0][0]))
-        aborted = [batch for batch in read if batch in self.aborted] if self.settings.read_committed else ()
+        aborted = (
+            [batch for batch in read if batch in self.aborted]
+            if self.settings.read_committed
+            else ()
+        )
         acquired = self.partition.acquire(
             member,
             read,
@@ -106,7 +132,9 @@ class Shelf:
             AcknowledgementBatch(first, last, [types] if isinstance(types, int) else types)
             for first, last, types in batches
         ]
-        return self.apply(self.partition.acknowledge(member, typed, self.now_ms, self.settings, renew=renew))
+        return self.apply(
+            self.partition.acknowledge(member, typed, self.now_ms, self.settings, renew=renew)
+        )
 
     def close(self, member="m") -> None:
         self.apply(self.partition.release(member, self.now_ms, self.settings))

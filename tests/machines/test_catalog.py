@@ -16,7 +16,9 @@ from headrace.broker.catalog import Catalog, CatalogError, Topic
 
 NAMES = st.sampled_from(["a", "b", "c.d", "e_f"])
 CHANGES = st.dictionaries(
-    st.sampled_from(["retention.ms", "flush.ms"]), st.one_of(st.none(), st.sampled_from(["1", "2"])), min_size=1
+    st.sampled_from(["retention.ms", "flush.ms"]),
+    st.one_of(st.none(), st.sampled_from(["1", "2"])),
+    min_size=1,
 )
 
 
@@ -39,7 +41,11 @@ class CatalogModel(RuleBasedStateMachine):
         directory.mkdir(exist_ok=True)
         return directory / "headrace.db"
 
-    @rule(name=NAMES, partitions=st.integers(1, 9), configs=st.sampled_from([{}, {"retention.ms": "5"}]))
+    @rule(
+        name=NAMES,
+        partitions=st.integers(1, 9),
+        configs=st.sampled_from([{}, {"retention.ms": "5"}]),
+    )
     def create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
         if name not in self.topics:
             self.topics[name] = self.catalog.create_topic(name, partitions, configs)
@@ -67,7 +73,9 @@ class CatalogModel(RuleBasedStateMachine):
         before, version = self.topics[name], self.catalog.version
         self.catalog.alter_configs("topic", name, changes)
         self.topics[name] = self.catalog.topics[name]
-        expected = {key: value for key, value in {**before.configs, **changes}.items() if value is not None}
+        expected = {
+            key: value for key, value in {**before.configs, **changes}.items() if value is not None
+        }
         assert self.topics[name].configs == expected
         assert self.topics[name].topic_id == before.topic_id
         assert self.catalog.version > version
@@ -102,10 +110,14 @@ class CatalogModel(RuleBasedStateMachine):
     def knows_what_was_written(self) -> None:
         assert self.catalog.cluster_id == self.cluster_id
         assert self.catalog.topics == self.topics
-        assert self.catalog.topics_by_id == {topic.topic_id: topic for topic in self.topics.values()}
+        assert self.catalog.topics_by_id == {
+            topic.topic_id: topic for topic in self.topics.values()
+        }
         for name, configs in self.groups.items():
             assert self.catalog.configs("group", name) == configs
-        assert self.catalog.configured("group") == sorted(name for name, configs in self.groups.items() if configs)
+        assert self.catalog.configured("group") == sorted(
+            name for name, configs in self.groups.items() if configs
+        )
         for name in self.topics:
             assert self.catalog.twin(name.replace(".", "_")) == name
         assert self.catalog.twin("unheard.of") is None
@@ -142,7 +154,9 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "headrace.db")
     topic = catalog.create_topic("t", 1, {"retention.ms": "1"})
     version = catalog.version
-    catalog._database.execute("PRAGMA query_only = ON")  # as good as a full disk: every write is refused
+    catalog._database.execute(
+        "PRAGMA query_only = ON"
+    )  # as good as a full disk: every write is refused
     for write in (
         lambda: catalog.create_topic("other", 1),
         lambda: catalog.delete_topic("t"),

@@ -1,4 +1,6 @@
-"""The handlers of topics: what is created, grown, deleted and described, and what is refused in Kafka's words."""
+"""The handlers of topics: what is created, grown, deleted and described, and what is refused in
+Kafka's words.
+"""
 
 from __future__ import annotations
 
@@ -50,27 +52,41 @@ def new(
             create_request.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
             for index, brokers in assignments
         ),
-        configs=tuple(create_request.CreatableTopicConfig(name=key, value=value) for key, value in configs),
+        configs=tuple(
+            create_request.CreatableTopicConfig(name=key, value=value) for key, value in configs
+        ),
     )
 
 
-def create(broker: Broker, *topics: create_request.CreatableTopic, validate_only: bool = False) -> list:
-    request = create_request.CreateTopicsRequest(topics=topics, timeout=MINUTE, validate_only=validate_only)
+def create(
+    broker: Broker, *topics: create_request.CreatableTopic, validate_only: bool = False
+) -> list:
+    request = create_request.CreateTopicsRequest(
+        topics=topics, timeout=MINUTE, validate_only=validate_only
+    )
     return list(handler(19)(broker, request, CONTEXT).topics)
 
 
-def grow(broker: Broker, name: str, total: int, assignments: Sequence[tuple[int, ...]] | None = None) -> tuple:
+def grow(
+    broker: Broker, name: str, total: int, assignments: Sequence[tuple[int, ...]] | None = None
+) -> tuple:
     given = None
     if assignments is not None:
-        given = tuple(grow_request.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments)
+        given = tuple(
+            grow_request.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments
+        )
     topic = grow_request.CreatePartitionsTopic(name=name, count=total, assignments=given)
-    request = grow_request.CreatePartitionsRequest(topics=(topic,), timeout=MINUTE, validate_only=False)
+    request = grow_request.CreatePartitionsRequest(
+        topics=(topic,), timeout=MINUTE, validate_only=False
+    )
     (result,) = handler(37)(broker, request, CONTEXT).results
     return result.error_code, result.error_message
 
 
 def delete(broker: Broker, *topics: tuple[str | None, UUID | None], version: int = 6) -> list:
-    asked = tuple(delete_request.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics)
+    asked = tuple(
+        delete_request.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics
+    )
     request = delete_request.DeleteTopicsRequest(topics=asked, timeout=MINUTE)
     context = RequestContext(version, "test", "/127.0.0.1", 1, "broker.example", 9092)
 
@@ -81,14 +97,22 @@ def delete(broker: Broker, *topics: tuple[str | None, UUID | None], version: int
 
 
 def metadata(
-    broker: Broker, names: Sequence[str] | None = (), ids: Sequence[UUID] = (), *, auto_create: bool = False
+    broker: Broker,
+    names: Sequence[str] | None = (),
+    ids: Sequence[UUID] = (),
+    *,
+    auto_create: bool = False,
 ) -> list:
     topics = None
     if names is not None:
         asked = [(name, None) for name in names] + [(None, topic_id) for topic_id in ids]
-        topics = tuple(metadata_request.MetadataRequestTopic(name=name, topic_id=one) for name, one in asked)
+        topics = tuple(
+            metadata_request.MetadataRequestTopic(name=name, topic_id=one) for name, one in asked
+        )
     request = metadata_request.MetadataRequest(
-        topics=topics, allow_auto_topic_creation=auto_create, include_topic_authorized_operations=False
+        topics=topics,
+        allow_auto_topic_creation=auto_create,
+        include_topic_authorized_operations=False,
     )
     return list(handler(3)(broker, request, CONTEXT).topics)
 
@@ -106,7 +130,9 @@ def test_a_topic_is_created_as_asked_and_its_configs_are_told(broker: Broker) ->
 
 
 def test_defaults_and_assignments_say_how_many_partitions(broker: Broker) -> None:
-    create(broker, new("default", -1, -1), new("assigned", -1, -1, assignments=[(1, (1,)), (0, (1,))]))
+    create(
+        broker, new("default", -1, -1), new("assigned", -1, -1, assignments=[(1, (1,)), (0, (1,))])
+    )
     assert broker.catalog.topics["default"].partitions == 3
     assert broker.catalog.topics["assigned"].partitions == 2
 
@@ -127,15 +153,25 @@ REFUSED = [
     (
         new("x" * 250),
         INVALID_NAME,
-        f"Topic name is invalid: the length of '{'x' * 250}' is longer than the max allowed length 249",
+        (
+            f"Topic name is invalid: the length of '{'x' * 250}' is longer than the max allowed "
+            f"length 249"
+        ),
     ),
     (
         new("a b"),
         INVALID_NAME,
-        "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+        (
+            "Topic name is invalid: 'a b' contains one or more characters other than ASCII "
+            "alphanumerics, '.', '_' and '-'"
+        ),
     ),
     (new("here.it.is"), ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'here.it.is' already exists."),
-    (new("here_it.is"), INVALID_NAME, "Topic 'here_it.is' collides with existing topic: here.it.is"),
+    (
+        new("here_it.is"),
+        INVALID_NAME,
+        "Topic 'here_it.is' collides with existing topic: here.it.is",
+    ),
     (
         new("__cluster_metadata"),
         ErrorCode.INVALID_REQUEST,
@@ -149,7 +185,8 @@ REFUSED = [
     (
         new("t", 1, 2),
         ErrorCode.INVALID_REPLICATION_FACTOR,
-        "Unable to replicate the partition 2 time(s): The target replication factor of 2 cannot be reached because "
+        "Unable to replicate the partition 2 time(s): The target replication factor of 2 "
+        "cannot be reached because "
         "only 1 broker(s) are registered or some brokers have all their log directories cordoned.",
     ),
     (
@@ -157,7 +194,11 @@ REFUSED = [
         ErrorCode.INVALID_REPLICATION_FACTOR,
         "Replication factor must be larger than 0, or -1 to use the default value.",
     ),
-    (new("t", 10001), ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."),
+    (
+        new("t", 10001),
+        ErrorCode.POLICY_VIOLATION,
+        "Excessively large number of partitions per request.",
+    ),
     (
         new("t", 1, -1, assignments=[(0, (1,))]),
         ErrorCode.INVALID_REQUEST,
@@ -193,7 +234,11 @@ REFUSED = [
         INVALID_ASSIGNMENT,
         "The manual partition assignment includes the broker 1 more than once.",
     ),
-    (new("t", configs=[("nope", "x")]), ErrorCode.INVALID_CONFIG, "Unknown topic config name: nope"),
+    (
+        new("t", configs=[("nope", "x")]),
+        ErrorCode.INVALID_CONFIG,
+        "Unknown topic config name: nope",
+    ),
     (
         new("t", configs=[("retention.ms", None)]),
         ErrorCode.INVALID_CONFIG,
@@ -202,7 +247,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("topic", "code", "message"), REFUSED, ids=[message[:60] for _, _, message in REFUSED])
+@pytest.mark.parametrize(
+    ("topic", "code", "message"), REFUSED, ids=[message[:60] for _, _, message in REFUSED]
+)
 def test_what_cannot_be_is_refused(
     broker: Broker, topic: create_request.CreatableTopic, code: ErrorCode, message: str
 ) -> None:
@@ -216,12 +263,20 @@ def test_what_cannot_be_is_refused(
 
 
 def test_a_topic_named_twice_is_refused_and_the_others_are_created(broker: Broker) -> None:
-    results = {one.name: (one.error_code, one.error_message) for one in create(broker, new("a"), new("a", 2), new("b"))}
-    assert results == {"a": (ErrorCode.INVALID_REQUEST, "Duplicate topic name."), "b": (ErrorCode.NONE, None)}
+    results = {
+        one.name: (one.error_code, one.error_message)
+        for one in create(broker, new("a"), new("a", 2), new("b"))
+    }
+    assert results == {
+        "a": (ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
+        "b": (ErrorCode.NONE, None),
+    }
     assert list(broker.catalog.topics) == ["b"]
 
 
-def test_an_internal_topic_created_by_a_client_is_as_the_broker_would_make_it(broker: Broker) -> None:
+def test_an_internal_topic_created_by_a_client_is_as_the_broker_would_make_it(
+    broker: Broker,
+) -> None:
     (created,) = create(broker, new("__consumer_offsets", -1, -1))
     assert created.num_partitions == 50
     topic = broker.catalog.topics["__consumer_offsets"]
@@ -288,21 +343,29 @@ def test_deletions_that_are_unclear_delete_nothing(broker: Broker) -> None:
         return [(one.error_code, one.error_message) for one in delete(broker, *topics)]
 
     invalid = ErrorCode.INVALID_REQUEST
-    assert messages(("t", topic_id)) == [(invalid, "You may not specify both topic name and topic id.")]
+    assert messages(("t", topic_id)) == [
+        (invalid, "You may not specify both topic name and topic id.")
+    ]
     assert messages((None, None)) == [(invalid, "Neither topic name nor id were specified.")]
     assert messages(("t", None), ("t", None)) == [(invalid, "Duplicate topic name.")]
     assert messages((None, topic_id), (None, topic_id)) == [(invalid, "Duplicate topic id.")]
     for both_ways in ((("t", None), (None, topic_id)), ((None, topic_id), ("t", None))):
-        assert messages(*both_ways) == [(invalid, "The provided topic name maps to an ID that was already supplied.")]
+        assert messages(*both_ways) == [
+            (invalid, "The provided topic name maps to an ID that was already supplied.")
+        ]
     assert messages(("unknown", None)) == [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     ]
-    assert messages((None, uuid4())) == [(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")]
+    assert messages((None, uuid4())) == [
+        (ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    ]
     assert messages(("__consumer_offsets", None))[0][0] == invalid
     assert sorted(broker.catalog.topics) == ["__consumer_offsets", "t"]
 
 
-@pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.TOPIC_DELETION_DISABLED), (2, ErrorCode.INVALID_REQUEST)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(6, ErrorCode.TOPIC_DELETION_DISABLED), (2, ErrorCode.INVALID_REQUEST)]
+)
 def test_deletion_can_be_switched_off(tmp_path: Path, version: int, code: ErrorCode) -> None:
     broker = Broker(Config({"delete.topic.enable": "false"}), tmp_path)
     create(broker, new("t"))
@@ -338,17 +401,23 @@ def test_metadata_tells_where_the_broker_is_and_who_it_is(broker: Broker) -> Non
     assert (response.controller_id, response.cluster_id) == (1, broker.catalog.cluster_id)
 
 
-def test_unknown_topics_are_created_when_both_sides_allow_it(broker: Broker, tmp_path: Path) -> None:
+def test_unknown_topics_are_created_when_both_sides_allow_it(
+    broker: Broker, tmp_path: Path
+) -> None:
     unknown_id = uuid4()
     unknown, bad, by_id = metadata(broker, ["t", "no good"], [unknown_id])
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (bad.error_code, bad.name) == (INVALID_NAME, "no good")
-    assert (by_id.error_code, by_id.name, by_id.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown_id)
+    assert (by_id.error_code, by_id.name, by_id.topic_id) == (
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        None,
+        unknown_id,
+    )
     assert not broker.catalog.topics
 
-    created, bad, by_id, internal = metadata(broker, ["t.1", "no good"], [unknown_id], auto_create=True) + metadata(
-        broker, ["__consumer_offsets"], auto_create=True
-    )
+    created, bad, by_id, internal = metadata(
+        broker, ["t.1", "no good"], [unknown_id], auto_create=True
+    ) + metadata(broker, ["__consumer_offsets"], auto_create=True)
     assert (created.error_code, len(created.partitions)) == (ErrorCode.NONE, 3)
     assert (bad.error_code, by_id.error_code) == (INVALID_NAME, ErrorCode.UNKNOWN_TOPIC_ID)
     assert (internal.is_internal, len(internal.partitions)) == (True, 50)
@@ -356,14 +425,19 @@ def test_unknown_topics_are_created_when_both_sides_allow_it(broker: Broker, tmp
     assert colliding.error_code == INVALID_NAME
 
     forbidding = Broker(Config({"auto.create.topics.enable": "false"}), tmp_path / "other")
-    assert metadata(forbidding, ["t"], auto_create=True)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (
+        metadata(forbidding, ["t"], auto_create=True)[0].error_code
+        == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
     forbidding.close()
 
 
 def test_the_cluster_is_described_to_those_who_ask_for_brokers(broker: Broker) -> None:
     def described(endpoint_type: int):
         request = cluster_request.DescribeClusterRequest(
-            include_cluster_authorized_operations=True, endpoint_type=endpoint_type, include_fenced_brokers=True
+            include_cluster_authorized_operations=True,
+            endpoint_type=endpoint_type,
+            include_fenced_brokers=True,
         )
         return handler(60)(broker, request, CONTEXT)
 
@@ -385,11 +459,16 @@ def pages(broker: Broker, names: Sequence[str], limit: int) -> Iterator[list[tup
             cursor=cursor,
         )
         response = handler(75)(broker, request, CONTEXT)
-        yield [(one.name, one.error_code, [part.partition_index for part in one.partitions]) for one in response.topics]
+        yield [
+            (one.name, one.error_code, [part.partition_index for part in one.partitions])
+            for one in response.topics
+        ]
         following = response.next_cursor
         if following is None:
             return
-        cursor = pages_request.Cursor(topic_name=following.topic_name, partition_index=following.partition_index)
+        cursor = pages_request.Cursor(
+            topic_name=following.topic_name, partition_index=following.partition_index
+        )
 
 
 def test_topics_are_described_page_by_page(broker: Broker) -> None:
@@ -400,9 +479,15 @@ def test_topics_are_described_page_by_page(broker: Broker) -> None:
         [("b", ok, [0, 1])],
         [("b", ok, [2]), ("c", ok, [0])],
     ]
-    assert list(pages(broker, [], 2000)) == [[("a", ok, [0, 1]), ("b", ok, [0, 1, 2]), ("c", ok, [0])]]
+    assert list(pages(broker, [], 2000)) == [
+        [("a", ok, [0, 1]), ("b", ok, [0, 1, 2]), ("c", ok, [0])]
+    ]
     assert list(pages(broker, ["c", "nope", "no good"], 5)) == [
-        [("c", ok, [0]), ("no good", INVALID_NAME, []), ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])]
+        [
+            ("c", ok, [0]),
+            ("no good", INVALID_NAME, []),
+            ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+        ]
     ]
     assert list(pages(broker, ["a"], 0)) == [[("a", ok, [0])], [("a", ok, [1])]]
 
@@ -420,7 +505,8 @@ def test_log_directories_tell_sizes_and_room(broker: Broker, tmp_path: Path) -> 
         assert result.log_dir == str(tmp_path)
         assert result.total_bytes >= result.usable_bytes > 0
         return {
-            topic.name: {one.partition_index: one.partition_size for one in topic.partitions} for topic in result.topics
+            topic.name: {one.partition_index: one.partition_size for one in topic.partitions}
+            for topic in result.topics
         }
 
     assert sizes(None) == {"t": {0: 0, 1: len(data)}, "empty": {0: 0}}

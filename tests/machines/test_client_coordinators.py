@@ -17,7 +17,9 @@ Answers = Mapping[str, Any]
 class Brokers:
     """A cluster of which it is said who coordinates what; look-ups are counted."""
 
-    def __init__(self, coordinators: dict[str, int], refusals: Mapping[str, ErrorCode] | None = None) -> None:
+    def __init__(
+        self, coordinators: dict[str, int], refusals: Mapping[str, ErrorCode] | None = None
+    ) -> None:
         self.coordinators = coordinators
         self.refusals = refusals or {}
         self.look_ups: list[tuple[str, ...]] = []
@@ -29,7 +31,10 @@ class Brokers:
             raise ConnectionFailed(f"broker {node_id} is down")
         messages = SimpleNamespace(FindCoordinatorRequest=SimpleNamespace)
         return SimpleNamespace(
-            address=f"broker-{node_id}", node_id=node_id, messages=lambda _: messages, request=self._find
+            address=f"broker-{node_id}",
+            node_id=node_id,
+            messages=lambda _: messages,
+            request=self._find,
         )
 
     def learn(self, node_id: int, host: str, port: int) -> None:
@@ -42,7 +47,12 @@ class Brokers:
     def _found(self, key: str) -> Any:
         code, node_id = self.refusals.get(key, ErrorCode.NONE), self.coordinators.get(key, -1)
         return SimpleNamespace(
-            key=key, error_code=code, error_message=None, node_id=node_id, host=f"host-{node_id}", port=9092
+            key=key,
+            error_code=code,
+            error_message=None,
+            node_id=node_id,
+            host=f"host-{node_id}",
+            port=9092,
         )
 
 
@@ -57,7 +67,9 @@ def ask(
     async def send(connection: Any, ids: Sequence[str], timeout_ms: int) -> Answers:
         return answer(connection.node_id, ids)
 
-    asking: Awaitable[dict[str, Any]] = (coordinators or Coordinators(brokers)).ask(group_ids, send, timeout_ms)
+    asking: Awaitable[dict[str, Any]] = (coordinators or Coordinators(brokers)).ask(
+        group_ids, send, timeout_ms
+    )
     return asyncio.run(asking)  # type: ignore[arg-type]
 
 
@@ -82,7 +94,9 @@ def test_a_group_that_has_moved_is_looked_up_again_and_no_other() -> None:
         if node_id == 1 and "b" in ids:
             brokers.coordinators["b"] = 2
         return {
-            group_id: RequestRefused("x", ErrorCode.NOT_COORDINATOR) if (group_id, node_id) == ("b", 1) else node_id
+            group_id: RequestRefused("x", ErrorCode.NOT_COORDINATOR)
+            if (group_id, node_id) == ("b", 1)
+            else node_id
             for group_id in ids
         }
 
@@ -97,7 +111,11 @@ def test_a_coordinator_that_is_loading_is_asked_again_without_a_look_up() -> Non
     def answer(_: int, ids: Sequence[str]) -> Answers:
         nonlocal tries
         tries += 1
-        return {"a": RequestRefused("x", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if tries < 3 else "done"}
+        return {
+            "a": RequestRefused("x", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            if tries < 3
+            else "done"
+        }
 
     assert ask(brokers, ["a"], answer) == {"a": "done"}
     assert (tries, len(brokers.look_ups)) == (3, 1)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.client.frames import Frames
 
-SIZES = st.one_of(st.integers(4, 60), st.integers(60_000, 70_000), st.integers(65_528, 65_536), st.just(300_000))
+SIZES = st.one_of(
+    st.integers(4, 60), st.integers(60_000, 70_000), st.integers(65_528, 65_536), st.just(300_000)
+)
 
 
 def feed(frames: Frames, data: bytes, steps: list[int]) -> None:
@@ -27,7 +29,10 @@ def feed(frames: Frames, data: bytes, steps: list[int]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(SIZES, min_size=1, max_size=6), st.lists(st.integers(1, 100_000), min_size=1, max_size=5))
+@given(
+    st.lists(SIZES, min_size=1, max_size=6),
+    st.lists(st.integers(1, 100_000), min_size=1, max_size=5),
+)
 def test_frames_come_out_as_they_were_sent(sizes: list[int], steps: list[int]) -> None:
     if sum(sizes) > 1000:
         steps = [max(step, 1000) for step in steps]

@@ -1,4 +1,5 @@
-"""Finding the times of records at positions of a partition: what is found, and from how few bytes."""
+"""Finding the times of records at positions of a partition: what is found, and from how few
+bytes."""
 
 from __future__ import annotations
 
@@ -39,21 +40,40 @@ def a_batch(
     value: bytes = b"v",
     horizon_ms: int | None = None,
 ) -> bytes:
-    """A batch of records by (offset delta, timestamp), perhaps with gaps, as compaction leaves it."""
+    """A batch of records by (offset delta, timestamp), perhaps with gaps, as compaction leaves
+    it."""
     base_timestamp = T0 if not times else times[0][1]
     if horizon_ms is not None:
         base_timestamp, attributes = horizon_ms, attributes | DELETE_HORIZON_BIT
     body = bytearray()
     for offset_delta, timestamp in times:
         delta = timestamp - base_timestamp
-        record = [b"\0", encoded(delta), encoded(offset_delta), *sized(None), *sized(value), encoded(0)]
+        record = [
+            b"\0",
+            encoded(delta),
+            encoded(offset_delta),
+            *sized(None),
+            *sized(value),
+            encoded(0),
+        ]
         body += b"".join(sized(b"".join(record)))
     payload = compress(codec, bytes(body))
     latest = max((timestamp for _, timestamp in times), default=-1)
     header = BatchHeader(
-        base_offset, HEADER_BYTES - LENGTH_OVERHEAD + len(payload), 0, 2, 0, attributes | codec, last_offset_delta,
-        base_timestamp, latest, producer_id, 0, 0, len(times),
-    )  # fmt: skip
+        base_offset,
+        HEADER_BYTES - LENGTH_OVERHEAD + len(payload),
+        0,
+        2,
+        0,
+        attributes | codec,
+        last_offset_delta,
+        base_timestamp,
+        latest,
+        producer_id,
+        0,
+        0,
+        len(times),
+    )
     return seal(header, payload) + payload
 
 
@@ -66,11 +86,15 @@ def simple(base_offset: int, count: int, first_ms: int = T0, **more: object) -> 
 class Log:
     """What a broker has of a partition, and how it answers."""
 
-    def __init__(self, batches: Sequence[bytes], aborted: Sequence[tuple[int, int]] = (), cuts: bool = True) -> None:
+    def __init__(
+        self, batches: Sequence[bytes], aborted: Sequence[tuple[int, int]] = (), cuts: bool = True
+    ) -> None:
         self.batches = batches
         self.aborted = aborted
         self.cuts = cuts
-        """Like Kafka, which cuts the last batch to what was asked for; headrace sends whole ones only, or none."""
+        """Like Kafka, which cuts the last batch to what was asked for; headrace sends whole ones
+        only, or none.
+        """
         self.read: list[int] = []
 
     @property
@@ -88,7 +112,9 @@ class Log:
         self.read.append(len(data[:max_bytes]))
         return data[:max_bytes]
 
-    def search(self, positions: Sequence[int], end_offset: int | None = None) -> dict[int, int | None]:
+    def search(
+        self, positions: Sequence[int], end_offset: int | None = None
+    ) -> dict[int, int | None]:
         search = PartitionSearch(positions, self.end_offset if end_offset is None else end_offset)
         while not search.done:
             search.feed(self.fetch(search.offset, search.max_bytes), self.aborted)
@@ -117,7 +143,9 @@ def test_with_log_append_time_nothing_is_opened() -> None:
 
 def test_several_positions_are_found_in_one_answer() -> None:
     log = Log([simple(at, 10, T0 + at) for at in range(0, 1000, 10)])
-    assert log.search(range(0, 1000, 7)) == {at: T0 + at // 10 * 10 + at % 10 * 10 for at in range(0, 1000, 7)}
+    assert log.search(range(0, 1000, 7)) == {
+        at: T0 + at // 10 * 10 + at % 10 * 10 for at in range(0, 1000, 7)
+    }
     assert len(log.read) == 1
 
 
@@ -126,8 +154,13 @@ def test_what_was_compacted_away_is_represented_by_the_next_record() -> None:
     empty = a_batch(10, [], 9)
     log = Log([gaps, empty, simple(20, 3, T0 + 20)])
     assert log.search([0, 2, 3, 8, 12, 20]) == {
-        0: T0 + 2, 2: T0 + 2, 3: T0 + 7, 8: T0 + 20, 12: T0 + 20, 20: T0 + 20,
-    }  # fmt: skip
+        0: T0 + 2,
+        2: T0 + 2,
+        3: T0 + 7,
+        8: T0 + 20,
+        12: T0 + 20,
+        20: T0 + 20,
+    }
 
 
 def test_the_horizon_of_deletion_is_no_timestamp() -> None:
@@ -209,22 +242,29 @@ def models(draw: st.DrawFn) -> Model:
             at += 1
             continue
         span = draw(st.integers(1, 30))
-        deltas = range(span) if draw(st.booleans()) else sorted(draw(st.sets(st.integers(0, span - 1))))
+        deltas = (
+            range(span) if draw(st.booleans()) else sorted(draw(st.sets(st.integers(0, span - 1))))
+        )
         times = [(delta, T0 + draw(st.integers(-1000, 1000))) for delta in deltas]
         by_broker = LOG_APPEND_TIME_BIT if draw(st.booleans()) else 0
         batch = a_batch(
-            at, times, span - 1, codec=draw(st.integers(0, 4)),
+            at,
+            times,
+            span - 1,
+            codec=draw(st.integers(0, 4)),
             attributes=by_broker | (TRANSACTIONAL_BIT if kind == "transactional" else 0),
             producer_id=pid if kind == "transactional" else -1,
             value=b"v" * draw(st.sampled_from((1, 300))),
             horizon_ms=draw(st.sampled_from((None, T0 + 5000))) if not by_broker else None,
-        )  # fmt: skip
+        )
         batches.append(batch)
         if kind == "transactional":
             open_since.setdefault(pid, at)
         if kind == "data" or fates[pid]:
             latest = header_at(batch).max_timestamp
-            counting += [(at + delta, latest if by_broker else timestamp) for delta, timestamp in times]
+            counting += [
+                (at + delta, latest if by_broker else timestamp) for delta, timestamp in times
+            ]
         at += span
     for pid, since in open_since.items():  # aborted later on
         if not fates[pid]:
@@ -236,7 +276,9 @@ def models(draw: st.DrawFn) -> Model:
 
 
 @given(models())
-def test_each_position_has_the_time_of_the_first_record_from_there_on_that_counts(model: Model) -> None:
+def test_each_position_has_the_time_of_the_first_record_from_there_on_that_counts(
+    model: Model,
+) -> None:
     expected = {
         position: next((time for offset, time in model.counting if offset >= position), None)
         for position in model.positions

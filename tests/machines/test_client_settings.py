@@ -27,14 +27,27 @@ LOCKED = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 def test_defaults_are_those_of_librdkafka() -> None:
     found = settings(HERE)
-    assert (found.bootstrap_servers, found.client_id, found.security) == ("127.0.0.1:9092", "rdkafka", PLAINTEXT)
+    assert (found.bootstrap_servers, found.client_id, found.security) == (
+        "127.0.0.1:9092",
+        "rdkafka",
+        PLAINTEXT,
+    )
     assert (found.request_timeout_ms, found.connect_timeout_ms) == (60_000, 30_000)
 
 
 def test_what_is_configured_is_honoured() -> None:
-    config = {**HERE, "client.id": "me", "socket.timeout.ms": "1500", "socket.connection.setup.timeout.ms": 1000}
+    config = {
+        **HERE,
+        "client.id": "me",
+        "socket.timeout.ms": "1500",
+        "socket.connection.setup.timeout.ms": 1000,
+    }
     found = settings(config)
-    assert (found.client_id, found.request_timeout_ms, found.connect_timeout_ms) == ("me", 1500, 1000)
+    assert (found.client_id, found.request_timeout_ms, found.connect_timeout_ms) == (
+        "me",
+        1500,
+        1000,
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +64,12 @@ def test_bootstrap_servers_may_be_written_in_many_ways(given: Any, read: str) ->
 
 def test_logins_are_read() -> None:
     login = {"sasl.username": "ann", "sasl.password": "s3cret"}
-    config = {**HERE, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "scram-sha-512", **login}
+    config = {
+        **HERE,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": "scram-sha-512",
+        **login,
+    }
     security = settings(config).security
     assert security.sasl == Sasl("SCRAM-SHA-512", "ann", "s3cret")
     assert security.tls is None
@@ -61,10 +79,17 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
     strict = settings({**HERE, "security.protocol": "ssl"}).security.tls
     assert strict is not None
     assert (strict.check_hostname, strict.verify_mode) == (True, ssl.CERT_REQUIRED)
-    nameless = settings({**HERE, "security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"})
+    nameless = settings(
+        {**HERE, "security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}
+    )
     assert nameless.security.tls is not None
-    assert (nameless.security.tls.check_hostname, nameless.security.tls.verify_mode) == (False, ssl.CERT_REQUIRED)
-    blind = settings({**HERE, "security.protocol": "ssl", "enable.ssl.certificate.verification": False})
+    assert (nameless.security.tls.check_hostname, nameless.security.tls.verify_mode) == (
+        False,
+        ssl.CERT_REQUIRED,
+    )
+    blind = settings(
+        {**HERE, "security.protocol": "ssl", "enable.ssl.certificate.verification": False}
+    )
     assert blind.security.tls is not None
     assert blind.security.tls.verify_mode == ssl.CERT_NONE
 
@@ -74,22 +99,43 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
     [
         ({"security.protocol": "quic"}, "security.protocol is 'quic'"),
         ({"security.protocol": "sasl_plaintext"}, "sasl.mechanism GSSAPI is not supported"),
-        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not supported"),
-        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password must be set"),
-        ({"security.protocol": "ssl", "ssl.keystore.location": "/x.p12"}, "ssl.keystore.location is not supported"),
-        ({"security.protocol": "ssl", "ssl.ca.location": "/missing.pem"}, "^ssl.ca.location cannot be used: No such"),
+        (
+            {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"},
+            "OAUTHBEARER is not supported",
+        ),
+        (
+            {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"},
+            "sasl.username and sasl.password must be set",
+        ),
+        (
+            {"security.protocol": "ssl", "ssl.keystore.location": "/x.p12"},
+            "ssl.keystore.location is not supported",
+        ),
+        (
+            {"security.protocol": "ssl", "ssl.ca.location": "/missing.pem"},
+            "^ssl.ca.location cannot be used: No such",
+        ),
         ({**TLS, "ssl.ca.pem": "no PEM"}, "^ssl.ca.pem cannot be used: "),
         (
             {**TLS, "ssl.certificate.pem": "x"},
             "^ssl.certificate.pem is set alone: set ssl.key.location, or ssl.key.pem",
         ),
-        ({**TLS, "ssl.key.location": "/x"}, "^ssl.key.location is set alone: set ssl.certificate.location, or"),
+        (
+            {**TLS, "ssl.key.location": "/x"},
+            "^ssl.key.location is set alone: set ssl.certificate.location, or",
+        ),
         (
             {**TLS, "ssl.certificate.location": "/missing", "ssl.key.pem": "x"},
             "^ssl.certificate.location cannot .*: No",
         ),
-        ({**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": LOCKED}, "^ssl.key.pem is encrypted: set ssl.key.password"),
-        ({**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": "x"}, "cannot be used: they are no PEM$"),
+        (
+            {**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": LOCKED},
+            "^ssl.key.pem is encrypted: set ssl.key.password",
+        ),
+        (
+            {**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": "x"},
+            "cannot be used: they are no PEM$",
+        ),
         (
             {**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": LOCKED, "ssl.key.password": "x"},
             "cannot be used: they are no PEM, or ssl.key.password is wrong$",
@@ -113,8 +159,17 @@ def test_javas_names_for_pem_are_understood() -> None:
         "ssl.key.location": "/me",
         "ssl.key.password": "p",
     }
-    texts = {"ssl.truststore.certificates": "A", "ssl.keystore.certificate.chain": "C", "ssl.keystore.key": "K"}
-    inline = {"ssl.ca.pem": "A", "ssl.certificate.pem": "C", "ssl.key.pem": "K", "ssl.key.password": "p"}
+    texts = {
+        "ssl.truststore.certificates": "A",
+        "ssl.keystore.certificate.chain": "C",
+        "ssl.keystore.key": "K",
+    }
+    inline = {
+        "ssl.ca.pem": "A",
+        "ssl.certificate.pem": "C",
+        "ssl.key.pem": "K",
+        "ssl.key.password": "p",
+    }
     assert from_java({**stores, **texts}) == inline
     assert from_java(files) == files, "of another type"
 
@@ -129,8 +184,15 @@ def test_unsupported_security_fails_the_calls_that_need_it_and_not_the_client() 
 
 
 def test_new_credentials_are_used_by_our_connections_too() -> None:
-    login = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "old", "log_level": 0}
-    with AdminClient({"bootstrap.servers": "127.0.0.1:1", "security.protocol": "sasl_plaintext", **login}) as admin:
+    login = {
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "old",
+        "log_level": 0,
+    }
+    with AdminClient(
+        {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "sasl_plaintext", **login}
+    ) as admin:
         admin.set_sasl_credentials("bob", "new")
         assert admin._link is not None
         assert admin._link.cluster.security.sasl == Sasl("PLAIN", "bob", "new")
@@ -139,7 +201,11 @@ def test_new_credentials_are_used_by_our_connections_too() -> None:
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (RequestRefused("x", 69, "Group g not found."), KafkaError.GROUP_ID_NOT_FOUND, "Group g not found."),
+        (
+            RequestRefused("x", 69, "Group g not found."),
+            KafkaError.GROUP_ID_NOT_FOUND,
+            "Group g not found.",
+        ),
         (RequestRefused("x", 68), KafkaError.NON_EMPTY_GROUP, "The group is not empty"),
         (ConnectionFailed("gone"), KafkaError._TRANSPORT, "gone"),
         (AuthenticationFailed("no"), KafkaError._AUTHENTICATION, "no"),

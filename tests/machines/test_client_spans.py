@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from headrace.client.spans import Span, count, intersect, normalize, subtract
 
-SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
+SPANS = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1])), max_size=8
+)
 
 
 def offsets(spans: list[Span]) -> set[int]:
@@ -29,7 +31,9 @@ def test_normalizing_keeps_the_offsets_in_the_fewest_spans(spans: list[Span]) ->
 
 
 @given(SPANS, SPANS)
-def test_intersecting_and_subtracting_are_those_of_sets(left: list[Span], right: list[Span]) -> None:
+def test_intersecting_and_subtracting_are_those_of_sets(
+    left: list[Span], right: list[Span]
+) -> None:
     left, right = normalize(left), normalize(right)
     assert offsets(intersect(left, right)) == offsets(left) & offsets(right)
     assert offsets(subtract(left, right)) == offsets(left) - offsets(right)

@@ -1,4 +1,6 @@
-"""The broker's configuration: names, ranges, Kafka's messages, and what a topic or group makes of it."""
+"""The broker's configuration: names, ranges, Kafka's messages, and what a topic or group makes of
+it.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +36,44 @@ class Store(dict[tuple[str, str], dict[str, str]]):
 
 # Every message here is what Apache Kafka 4.3.1 answered to the same value.
 TOPIC_MESSAGES = {
-    ("retention.ms", "x"): "Invalid value x for configuration retention.ms: Not a number of type LONG",
-    ("retention.ms", "-2"): "Invalid value -2 for configuration retention.ms: Value must be at least -1",
-    ("retention.ms", ""): "Invalid value  for configuration retention.ms: Not a number of type LONG",
-    ("retention.ms", "1.5"): "Invalid value 1.5 for configuration retention.ms: Not a number of type LONG",
+    (
+        "retention.ms",
+        "x",
+    ): "Invalid value x for configuration retention.ms: Not a number of type LONG",
+    (
+        "retention.ms",
+        "-2",
+    ): "Invalid value -2 for configuration retention.ms: Value must be at least -1",
+    (
+        "retention.ms",
+        "",
+    ): "Invalid value  for configuration retention.ms: Not a number of type LONG",
+    (
+        "retention.ms",
+        "1.5",
+    ): "Invalid value 1.5 for configuration retention.ms: Not a number of type LONG",
     ("min.compaction.lag.ms", "9223372036854775808"): (
-        "Invalid value 9223372036854775808 for configuration min.compaction.lag.ms: Not a number of type LONG"
+        "Invalid value 9223372036854775808 for configuration min.compaction.lag.ms: Not a "
+        "number of type LONG"
     ),
-    ("segment.bytes", "100"): "Invalid value 100 for configuration segment.bytes: Value must be at least 1048576",
+    (
+        "segment.bytes",
+        "100",
+    ): "Invalid value 100 for configuration segment.bytes: Value must be at least 1048576",
     ("segment.bytes", "99999999999"): (
         "Invalid value 99999999999 for configuration segment.bytes: Not a number of type INT"
     ),
-    ("cleanup.policy", "x"): "Invalid value x for configuration cleanup.policy: String must be one of: compact, delete",
+    (
+        "cleanup.policy",
+        "x",
+    ): "Invalid value x for configuration cleanup.policy: String must be one of: compact, delete",
     ("preallocate", "maybe"): (
-        "Invalid value maybe for configuration preallocate: Expected value to be either true or false"
+        "Invalid value maybe for configuration preallocate: Expected value to be either "
+        "true or false"
     ),
     ("min.cleanable.dirty.ratio", "2"): (
-        "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1"
+        "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no "
+        "more than 1"
     ),
     ("min.cleanable.dirty.ratio", "x"): (
         "Invalid value x for configuration min.cleanable.dirty.ratio: Not a number of type DOUBLE"
@@ -60,54 +83,65 @@ TOPIC_MESSAGES = {
         "uncompressed, zstd, lz4, snappy, gzip, producer"
     ),
     ("compression.gzip.level", "0"): (
-        "Invalid value 0 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1"
+        "Invalid value 0 for configuration compression.gzip.level: Value must be between 1 "
+        "and 9 or equal to -1"
     ),
     ("compression.zstd.level", "23"): (
         "Invalid value 23 for configuration compression.zstd.level: Value must be no more than 22"
     ),
     ("leader.replication.throttled.replicas", "x"): (
         "Invalid value [x] for configuration leader.replication.throttled.replicas: "
-        "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the following format: "
+        "leader.replication.throttled.replicas must be the literal '*' or a list of "
+        "replicas in the following format: "
         "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
     ),
     ("remote.storage.enable", "true"): (
-        "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+        "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+        "with remote log storage."
     ),
     ("nope.nope", "1"): "Unknown topic config name: nope.nope",
 }
 GROUP_MESSAGES = {
     ("share.record.lock.duration.ms", "500"): (
-        "Invalid value 500 for configuration share.record.lock.duration.ms: Value must be at least 1000"
+        "Invalid value 500 for configuration share.record.lock.duration.ms: Value must be "
+        "at least 1000"
     ),
     ("share.record.lock.duration.ms", "70000"): (
-        "share.record.lock.duration.ms must be less than or equal to group.share.max.record.lock.duration.ms"
+        "share.record.lock.duration.ms must be less than or equal to "
+        "group.share.max.record.lock.duration.ms"
     ),
     ("share.record.lock.duration.ms", "14000"): (
-        "share.record.lock.duration.ms must be greater than or equal to group.share.min.record.lock.duration.ms"
+        "share.record.lock.duration.ms must be greater than or equal to "
+        "group.share.min.record.lock.duration.ms"
     ),
     ("share.session.timeout.ms", "60001"): (
         "share.session.timeout.ms must be less than or equal to group.share.max.session.timeout.ms"
     ),
     ("share.heartbeat.interval.ms", "4000"): (
-        "share.heartbeat.interval.ms must be greater than or equal to group.share.min.heartbeat.interval.ms"
+        "share.heartbeat.interval.ms must be greater than or equal to "
+        "group.share.min.heartbeat.interval.ms"
     ),
     ("share.delivery.count.limit", "11"): (
-        "share.delivery.count.limit must be less than or equal to group.share.max.delivery.count.limit"
+        "share.delivery.count.limit must be less than or equal to "
+        "group.share.max.delivery.count.limit"
     ),
     ("share.partition.max.record.locks", "4001"): (
-        "share.partition.max.record.locks must be less than or equal to group.share.max.partition.max.record.locks"
+        "share.partition.max.record.locks must be less than or equal to "
+        "group.share.max.partition.max.record.locks"
     ),
     ("share.isolation.level", "READ_COMMITTED"): (
         "Invalid value READ_COMMITTED for configuration share.isolation.level: "
         "String must be one of: read_committed, read_uncommitted"
     ),
     ("share.auto.offset.reset", "none"): (
-        "Invalid value none for configuration share.auto.offset.reset: Invalid value `none` for configuration "
+        "Invalid value none for configuration share.auto.offset.reset: Invalid value `none` "
+        "for configuration "
         "share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
         "'by_duration:<PnDTnHnMn.nS>'."
     ),
     ("consumer.session.timeout.ms", "1"): (
-        "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms"
+        "consumer.session.timeout.ms must be greater than or equal to "
+        "group.consumer.min.session.timeout.ms"
     ),
     ("share.session.timeout.ms", ""): (
         "Invalid value  for configuration share.session.timeout.ms: Not a number of type INT"
@@ -116,43 +150,55 @@ GROUP_MESSAGES = {
         "Invalid value 0 for configuration share.session.timeout.ms: Value must be at least 1"
     ),
     ("share.session.timeout.ms", "44999"): (
-        "share.session.timeout.ms must be greater than or equal to group.share.min.session.timeout.ms"
+        "share.session.timeout.ms must be greater than or equal to "
+        "group.share.min.session.timeout.ms"
     ),
     ("share.heartbeat.interval.ms", "15001"): (
-        "share.heartbeat.interval.ms must be less than or equal to group.share.max.heartbeat.interval.ms"
+        "share.heartbeat.interval.ms must be less than or equal to "
+        "group.share.max.heartbeat.interval.ms"
     ),
     ("share.delivery.count.limit", "1"): (
         "Invalid value 1 for configuration share.delivery.count.limit: Value must be at least 2"
     ),
     ("share.partition.max.record.locks", "99"): (
-        "Invalid value 99 for configuration share.partition.max.record.locks: Value must be at least 100"
+        "Invalid value 99 for configuration share.partition.max.record.locks: Value must be "
+        "at least 100"
     ),
     ("share.assignment.interval.ms", "-1"): (
         "Invalid value -1 for configuration share.assignment.interval.ms: Value must be at least 0"
     ),
     ("share.assignment.interval.ms", "15001"): (
-        "share.assignment.interval.ms must be less than or equal to group.share.max.assignment.interval.ms"
+        "share.assignment.interval.ms must be less than or equal to "
+        "group.share.max.assignment.interval.ms"
     ),
     ("share.renew.acknowledge.enable", "yes"): (
-        "Invalid value yes for configuration share.renew.acknowledge.enable: Expected value to be either true or false"
+        "Invalid value yes for configuration share.renew.acknowledge.enable: Expected value "
+        "to be either true or false"
     ),
     ("share.auto.offset.reset", "by_duration:P1M"): (
-        "Invalid value by_duration:P1M for configuration share.auto.offset.reset: Invalid value `by_duration:P1M` for "
-        "configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+        "Invalid value by_duration:P1M for configuration share.auto.offset.reset: Invalid "
+        "value `by_duration:P1M` for "
+        "configuration share.auto.offset.reset. The value must be either 'earliest', "
+        "'latest' or of the format "
         "'by_duration:<PnDTnHnMn.nS>'."
     ),
     ("bogus.x", "1"): "Unknown group config name: bogus.x",
 }
 BROKER_MESSAGES = {
-    ("log.retention.ms", "x"): "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
+    (
+        "log.retention.ms",
+        "x",
+    ): "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
     ("log.retention.hours", "5"): "Cannot update these configs dynamically: [log.retention.hours]",
     ("broker.id", "4"): "Cannot update these configs dynamically: [broker.id]",
     ("ssl.keystore.location", "/x"): (
-        "These security configs can be dynamically updated only per-listener using the listener prefix: "
+        "These security configs can be dynamically updated only per-listener using the "
+        "listener prefix: "
         "[ssl.keystore.location]"
     ),
     ("group.share.assignment.interval.ms", "99999"): (
-        "group.share.assignment.interval.ms must be less than or equal to group.share.max.assignment.interval.ms"
+        "group.share.assignment.interval.ms must be less than or equal to "
+        "group.share.max.assignment.interval.ms"
     ),
 }
 
@@ -200,20 +246,31 @@ def test_what_kafka_accepts_is_accepted(kind: str, name: str, value: str) -> Non
     assert Config().validate(kind, name, value) is None
 
 
-@pytest.mark.parametrize("duration", ["", "P", "PT", "xx", "-PT1H", "PT-1H", "P1Y", "PT1.2.3S", "1H"])
+@pytest.mark.parametrize(
+    "duration", ["", "P", "PT", "xx", "-PT1H", "PT-1H", "P1Y", "PT1.2.3S", "1H"]
+)
 def test_a_reset_by_something_that_is_no_duration_is_refused(duration: str) -> None:
-    assert Config().validate("group", "share.auto.offset.reset", f"by_duration:{duration}") is not None
+    assert (
+        Config().validate("group", "share.auto.offset.reset", f"by_duration:{duration}") is not None
+    )
 
 
 def test_configs_that_contradict_each_other_are_refused() -> None:
     config = Config()
     topic = config.refusal("topic", {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
     assert topic is not None
-    assert topic.message == "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
-    config = Config({"group.share.min.session.timeout.ms": "6000", "group.share.session.timeout.ms": "10000"})
+    assert (
+        topic.message
+        == "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
+    )
+    config = Config(
+        {"group.share.min.session.timeout.ms": "6000", "group.share.session.timeout.ms": "10000"}
+    )
     group = config.refusal("group", {"share.heartbeat.interval.ms": "10000"})
     assert group is not None
-    assert group.message == "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
+    assert (
+        group.message == "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
+    )
     assert config.refusal("group", {"share.heartbeat.interval.ms": "9999"}) is None
 
 
@@ -223,7 +280,11 @@ def test_every_default_is_a_value_that_the_config_may_have(key: ConfigKey) -> No
         assert key.parse(render(key.parse(key.default))) == key.parse(key.default)
 
 
-BOUNDED = [key for key in ALL_KEYS if key.type in ("INT", "SHORT", "LONG") and re.fullmatch(r"\[-?\d+,.*\]", key.range)]
+BOUNDED = [
+    key
+    for key in ALL_KEYS
+    if key.type in ("INT", "SHORT", "LONG") and re.fullmatch(r"\[-?\d+,.*\]", key.range)
+]
 
 
 @given(key=st.sampled_from(BOUNDED), number=st.integers(-(2**64), 2**64))
@@ -252,12 +313,21 @@ def test_any_text_is_parsed_or_refused(key: ConfigKey, text: str) -> None:
     ("configs", "message"),
     [
         ({"num.partition": "1"}, "unknown config num.partition; did you mean num.partitions?"),
-        ({"retention.ms": "1"}, "unknown config retention.ms: that is a topic config; did you mean log.retention.ms?"),
+        (
+            {"retention.ms": "1"},
+            "unknown config retention.ms: that is a topic config; did you mean log.retention.ms?",
+        ),
         ({"xyzzy": "1"}, "unknown config xyzzy"),
-        ({"num.partitions": "0"}, "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
+        (
+            {"num.partitions": "0"},
+            "Invalid value 0 for configuration num.partitions: Value must be at least 1",
+        ),
         (
             {"group.share.record.lock.duration.ms": "61000"},
-            "group.share.record.lock.duration.ms must be less than or equal to group.share.max.record.lock.duration.ms",
+            (
+                "group.share.record.lock.duration.ms must be less than or equal to "
+                "group.share.max.record.lock.duration.ms"
+            ),
         ),
         (
             {"group.share.max.share.sessions": "199"},
@@ -272,7 +342,9 @@ def test_a_broker_does_not_start_with_a_bad_config(configs: dict[str, str], mess
 
 
 def test_configs_without_effect_are_accepted_and_named() -> None:
-    config = Config({"num.partitions": "3", "log.dirs": "/x", "listener.name.a.ssl.keystore.type": "PEM"})
+    config = Config(
+        {"num.partitions": "3", "log.dirs": "/x", "listener.name.a.ssl.keystore.type": "PEM"}
+    )
     assert config.without_effect == ("log.dirs", "listener.name.a.ssl.keystore.type")
     assert config.get_int("num.partitions") == 3
 
@@ -280,7 +352,9 @@ def test_configs_without_effect_are_accepted_and_named() -> None:
 def test_every_config_that_is_documented_to_have_an_effect_is_read_somewhere() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py")]
     source = "\n".join(texts)
-    group_names = {f"group.{key.name}" for key in config_keys("group").values() if key.documentation}
+    group_names = {
+        f"group.{key.name}" for key in config_keys("group").values() if key.documentation
+    }
     assembled = re.compile(
         r"group\.(share|consumer)\.(min|max)\."
         r"|(offsets\.topic|share\.coordinator\.state\.topic|transaction\.state\.log)\.(num\.partitions|segment\.bytes)"
@@ -299,8 +373,13 @@ def test_every_config_that_is_documented_to_have_an_effect_is_read_somewhere() -
 
 
 def test_topics_take_from_the_broker_what_they_do_not_say_themselves() -> None:
-    config = Config({"log.retention.hours": "2", "log.retention.minutes": "30", "message.max.bytes": "5000"})
-    plain, own = SomeTopic(), SomeTopic({"retention.ms": " 7 ", "cleanup.policy": "compact, delete"})
+    config = Config(
+        {"log.retention.hours": "2", "log.retention.minutes": "30", "message.max.bytes": "5000"}
+    )
+    plain, own = (
+        SomeTopic(),
+        SomeTopic({"retention.ms": " 7 ", "cleanup.policy": "compact, delete"}),
+    )
     assert config.topic_value(plain, "retention.ms") == str(30 * 60_000)
     assert config.topic_value(own, "retention.ms") == "7"
     assert config.log_config(plain).max_message_bytes == 5000
@@ -349,9 +428,15 @@ def test_the_node_is_number_1_whatever_is_configured() -> None:
 
 
 def test_internal_topics_are_made_as_configured() -> None:
-    config = Config({"offsets.topic.num.partitions": "3", "share.coordinator.state.topic.segment.bytes": "4096"})
+    config = Config(
+        {"offsets.topic.num.partitions": "3", "share.coordinator.state.topic.segment.bytes": "4096"}
+    )
     partitions, configs = config.internal_topic("__consumer_offsets")
-    assert (partitions, configs["cleanup.policy"], configs["segment.bytes"]) == (3, "compact", "104857600")
+    assert (partitions, configs["cleanup.policy"], configs["segment.bytes"]) == (
+        3,
+        "compact",
+        "104857600",
+    )
     partitions, configs = config.internal_topic("__share_group_state")
     assert (partitions, configs["cleanup.policy"], configs["retention.ms"]) == (50, "delete", "-1")
     assert config.log_config(SomeTopic(configs)).segment_bytes == 4096
@@ -379,5 +464,6 @@ def test_what_a_group_has_set_counts_within_the_bounds_that_the_broker_has_now()
     refusal = config.refusal("group", {**high, "share.isolation.level": "read_committed"})
     assert refusal is not None
     assert refusal.message == (
-        "share.heartbeat.interval.ms must be less than or equal to group.share.max.heartbeat.interval.ms"
+        "share.heartbeat.interval.ms must be less than or equal to "
+        "group.share.max.heartbeat.interval.ms"
     )

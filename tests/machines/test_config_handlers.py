@@ -32,11 +32,15 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker.close()
 
 
-def described(broker: Broker, kind: int, name: str, keys: Sequence[str] | None = None, **flags: bool) -> Any:
+def described(
+    broker: Broker, kind: int, name: str, keys: Sequence[str] | None = None, **flags: bool
+) -> Any:
     request = describe_request.DescribeConfigsRequest(
         resources=(
             describe_request.DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=None if keys is None else tuple(keys)
+                resource_type=kind,
+                resource_name=name,
+                configuration_keys=None if keys is None else tuple(keys),
             ),
         ),
         include_synonyms=flags.get("synonyms", True),
@@ -52,7 +56,11 @@ def values(broker: Broker, kind: int, name: str, *keys: str) -> list[tuple[str |
 
 
 def change(
-    broker: Broker, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+    broker: Broker,
+    kind: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
 ) -> tuple[ErrorCode, str | None]:
     request = incremental_request.IncrementalAlterConfigsRequest(
         resources=(
@@ -60,7 +68,9 @@ def change(
                 resource_type=kind,
                 resource_name=name,
                 configs=tuple(
-                    incremental_request.AlterableConfig(name=key, config_operation=operation, value=value)
+                    incremental_request.AlterableConfig(
+                        name=key, config_operation=operation, value=value
+                    )
                     for key, operation, value in changes
                 ),
             ),
@@ -72,7 +82,9 @@ def change(
     return result.error_code, result.error_message
 
 
-def replace(broker: Broker, kind: int, name: str, **configs: str | None) -> tuple[ErrorCode, str | None]:
+def replace(
+    broker: Broker, kind: int, name: str, **configs: str | None
+) -> tuple[ErrorCode, str | None]:
     request = alter_request.AlterConfigsRequest(
         resources=(
             alter_request.AlterConfigsResource(
@@ -91,12 +103,20 @@ def replace(broker: Broker, kind: int, name: str, **configs: str | None) -> tupl
 
 
 def test_a_topic_config_says_where_its_value_comes_from(broker: Broker) -> None:
-    assert values(broker, TOPIC, "t", "retention.bytes", "flush.messages") == [("77", 4), (str(2**63 - 1), 5)]
+    assert values(broker, TOPIC, "t", "retention.bytes", "flush.messages") == [
+        ("77", 4),
+        (str(2**63 - 1), 5),
+    ]
     assert change(broker, BROKER, "", ("log.retention.bytes", SET, "88")) == OK
     assert change(broker, BROKER, "1", ("log.retention.bytes", SET, "99")) == OK
     assert change(broker, TOPIC, "t", ("retention.bytes", SET, "5")) == OK
     (config,) = described(broker, TOPIC, "t", ["retention.bytes"]).configs
-    assert (config.value, config.config_source, config.config_type, config.read_only) == ("5", 1, 5, False)
+    assert (config.value, config.config_source, config.config_type, config.read_only) == (
+        "5",
+        1,
+        5,
+        False,
+    )
     assert [(one.name, one.value, one.source) for one in config.synonyms] == [
         ("retention.bytes", "5", 1),
         ("log.retention.bytes", "99", 2),
@@ -109,7 +129,9 @@ def test_a_topic_config_says_where_its_value_comes_from(broker: Broker) -> None:
 
 
 def test_documentation_and_synonyms_come_when_asked_for(broker: Broker) -> None:
-    (config,) = described(broker, TOPIC, "t", ["retention.ms"], synonyms=False, documentation=True).configs
+    (config,) = described(
+        broker, TOPIC, "t", ["retention.ms"], synonyms=False, documentation=True
+    ).configs
     assert config.synonyms == ()
     assert "kept" in config.documentation
     (config,) = described(broker, TOPIC, "t", ["retention.ms"]).configs
@@ -122,12 +144,18 @@ def test_all_configs_are_described_but_for_internal_ones_and_secrets(broker: Bro
     assert "internal.segment.bytes" not in topic
     brokers = {one.name: one for one in described(broker, BROKER, "1", []).configs}
     assert len(brokers) == 344
-    assert (brokers["sasl.jaas.config"].value, brokers["sasl.jaas.config"].is_sensitive) == (None, True)
+    assert (brokers["sasl.jaas.config"].value, brokers["sasl.jaas.config"].is_sensitive) == (
+        None,
+        True,
+    )
     assert [one.value for one in brokers["sasl.jaas.config"].synonyms] == [None]
     assert brokers["advertised.listeners"].value == "PLAINTEXT://broker.example:9092"
     assert brokers["log.dirs"].value == str(broker.data_dir)
     assert brokers["node.id"].value == "1"
-    assert (brokers["num.partitions"].read_only, brokers["log.retention.ms"].read_only) == (True, False)
+    assert (brokers["num.partitions"].read_only, brokers["log.retention.ms"].read_only) == (
+        True,
+        False,
+    )
     assert len(described(broker, GROUP, "g").configs) == 21
 
 
@@ -147,7 +175,9 @@ def test_all_configs_are_described_but_for_internal_ones_and_secrets(broker: Bro
         (7, "x", INVALID, "Unknown resource type 7"),
     ],
 )
-def test_what_cannot_be_described(broker: Broker, kind: int, name: str, code: ErrorCode, message: str) -> None:
+def test_what_cannot_be_described(
+    broker: Broker, kind: int, name: str, code: ErrorCode, message: str
+) -> None:
     result = described(broker, kind, name)
     assert (result.error_code, result.error_message, result.configs) == (code, message, ())
 
@@ -162,16 +192,29 @@ def test_what_cannot_be_described(broker: Broker, kind: int, name: str, code: Er
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "The topic 'unknown' does not exist.",
         ),
-        (TOPIC, "", [("retention.ms", SET, "1")], INVALID, "Default topic resources are not allowed."),
+        (
+            TOPIC,
+            "",
+            [("retention.ms", SET, "1")],
+            INVALID,
+            "Default topic resources are not allowed.",
+        ),
         (
             TOPIC,
             "a b",
             [],
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, "
+            "Topic name is invalid: 'a b' contains one or more characters other than ASCII "
+            "alphanumerics, "
             "'.', '_' and '-'",
         ),
-        (TOPIC, "t", [("retention.ms", SET, None)], INVALID, "Null value not supported for : retention.ms"),
+        (
+            TOPIC,
+            "t",
+            [("retention.ms", SET, None)],
+            INVALID,
+            "Null value not supported for : retention.ms",
+        ),
         (
             TOPIC,
             "t",
@@ -194,8 +237,20 @@ def test_what_cannot_be_described(broker: Broker, kind: int, name: str, code: Er
             "Invalid value -5 for configuration retention.ms: Value must be at least -1",
         ),
         (TOPIC, "t", [("retention.ms", 9, "5")], INVALID, "Unknown config operation 9"),
-        (GROUP, "", [("share.isolation.level", SET, "x")], INVALID, "Default group resources are not allowed."),
-        (GROUP, "g", [("bogus.x", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown group config name: bogus.x"),
+        (
+            GROUP,
+            "",
+            [("share.isolation.level", SET, "x")],
+            INVALID,
+            "Default group resources are not allowed.",
+        ),
+        (
+            GROUP,
+            "g",
+            [("bogus.x", SET, "1")],
+            ErrorCode.INVALID_CONFIG,
+            "Unknown group config name: bogus.x",
+        ),
         (BROKER, "2", [], INVALID, "Unexpected broker id, expected 1, but received 2"),
         (BROKER, "x", [], INVALID, "Node id must be an integer, but it is: x"),
         (
@@ -210,7 +265,10 @@ def test_what_cannot_be_described(broker: Broker, kind: int, name: str, code: Er
             "",
             [("listeners", SET, "x")],
             INVALID,
-            "Cannot update these configs at default cluster level, broker id must be specified: [listeners]",
+            (
+                "Cannot update these configs at default cluster level, broker id must be "
+                "specified: [listeners]"
+            ),
         ),
         (5, "x", [], INVALID, "Unknown resource type 5"),
     ],
@@ -249,17 +307,25 @@ def test_altering_replaces_all_configs(broker: Broker) -> None:
     assert replace(broker, TOPIC, "t", flush_ms="7") == OK
     assert broker.catalog.configs("topic", "t") == {"flush.ms": "7"}
     assert replace(broker, TOPIC, "t", flush_ms="x")[0] == ErrorCode.INVALID_CONFIG
-    assert replace(broker, TOPIC, "t", flush_ms=None) == (INVALID, "Null value not supported for : flush.ms")
+    assert replace(broker, TOPIC, "t", flush_ms=None) == (
+        INVALID,
+        "Null value not supported for : flush.ms",
+    )
     assert broker.catalog.configs("topic", "t") == {"flush.ms": "7"}
     assert replace(broker, TOPIC, "t") == OK
     assert broker.catalog.configs("topic", "t") == {}
 
 
 def test_a_resource_named_twice_is_refused(broker: Broker) -> None:
-    resource = alter_request.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=())
+    resource = alter_request.AlterConfigsResource(
+        resource_type=TOPIC, resource_name="t", configs=()
+    )
     request = alter_request.AlterConfigsRequest(resources=(resource, resource), validate_only=True)
     for result in handler(33)(broker, request, CONTEXT).responses:
-        assert (result.error_code, result.error_message) == (INVALID, "Each resource must appear at most once.")
+        assert (result.error_code, result.error_message) == (
+            INVALID,
+            "Each resource must appear at most once.",
+        )
 
 
 def test_changes_reach_logs_that_are_open(broker: Broker) -> None:
@@ -291,7 +357,10 @@ def test_configs_set_at_run_time_survive_a_restart(tmp_path: Path) -> None:
     assert values(bounded, GROUP, "g", "share.record.lock.duration.ms") == [("20000", 8)]
     assert change(bounded, GROUP, "g", ("share.isolation.level", SET, "read_committed")) == (
         ErrorCode.INVALID_CONFIG,
-        "share.record.lock.duration.ms must be greater than or equal to group.share.min.record.lock.duration.ms",
+        (
+            "share.record.lock.duration.ms must be greater than or equal to "
+            "group.share.min.record.lock.duration.ms"
+        ),
     )
     assert change(bounded, GROUP, "g", ("share.record.lock.duration.ms", DELETE, None)) == OK
     bounded.close()
@@ -304,7 +373,9 @@ def test_what_has_configs_is_listed(broker: Broker) -> None:
         request = list_request.ListConfigResourcesRequest(resource_types=kinds)
         context = RequestContext(version, "test", "/127.0.0.1", 1, "broker.example", 9092)
         response = handler(74)(broker, request, context)
-        return response.error_code, {(one.resource_type, one.resource_name) for one in response.config_resources}
+        return response.error_code, {
+            (one.resource_type, one.resource_name) for one in response.config_resources
+        }
 
     everything = {(GROUP, "g"), (BROKER, "1"), (TOPIC, "t")}
     assert listed() == (ErrorCode.NONE, everything)

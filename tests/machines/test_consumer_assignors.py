@@ -1,4 +1,6 @@
-"""The assignors of consumer groups: everything is given out, evenly, and as little as possible moves."""
+"""The assignors of consumer groups: everything is given out, evenly, and as little as possible
+moves.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SAME = st.builds(
     st.sets(st.sampled_from("mnopqr"), min_size=1),
     st.frozensets(st.sampled_from([A, B, C]), min_size=1),
 )
-PARTITIONS = st.fixed_dictionaries({A: st.integers(1, 7), B: st.integers(1, 7), C: st.integers(1, 7)})
+PARTITIONS = st.fixed_dictionaries(
+    {A: st.integers(1, 7), B: st.integers(1, 7), C: st.integers(1, 7)}
+)
 
 
 def wanted(members, partitions):
@@ -32,7 +36,12 @@ def wanted(members, partitions):
 
 
 def flat(target):
-    return {(topic_id, n): member for member, own in target.items() for topic_id, ns in own.items() for n in ns}
+    return {
+        (topic_id, n): member
+        for member, own in target.items()
+        for topic_id, ns in own.items()
+        for n in ns
+    }
 
 
 def load(target, member_id):
@@ -46,7 +55,9 @@ def test_each_partition_goes_to_one_subscriber(assign, members, partitions):
     target = assign(members, partitions, {})
     assert target.keys() == members.keys()
     assert sum(load(target, member_id) for member_id in target) == len(flat(target))
-    assert flat(target).keys() == {(topic_id, n) for topic_id, count in partitions.items() for n in range(count)}
+    assert flat(target).keys() == {
+        (topic_id, n) for topic_id, count in partitions.items() for n in range(count)
+    }
     for member_id, own in target.items():
         assert own.keys() <= members[member_id].topic_ids
         assert all(list(numbers) == sorted(numbers) for numbers in own.values())
@@ -55,7 +66,10 @@ def test_each_partition_goes_to_one_subscriber(assign, members, partitions):
 @given(members=GROUPS | SAME, partitions=PARTITIONS, data=st.data())
 def test_no_single_move_makes_uniform_more_even(members, partitions, data):
     partitions = wanted(members, partitions)
-    before = data.draw(st.just({}) | GROUPS.map(lambda others: assign_uniform(others, wanted(others, partitions), {})))
+    before = data.draw(
+        st.just({})
+        | GROUPS.map(lambda others: assign_uniform(others, wanted(others, partitions), {}))
+    )
     target = assign_uniform(members, partitions, before)
     for (topic_id, _), owner in flat(target).items():
         for other, member in members.items():

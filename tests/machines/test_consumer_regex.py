@@ -12,7 +12,22 @@ from hypothesis import strategies as st
 from headrace.groups.consumer.regex import MAX_PROGRAM, InvalidRegex, Regex
 
 ATOMS = st.sampled_from(
-    ["a", "b", ".", r"\.", "[ab]", "[^a]", "[a-c-]", r"\w", r"\D", "(?:ab)", "(a|b)", "^", "$", r"\b"]
+    [
+        "a",
+        "b",
+        ".",
+        r"\.",
+        "[ab]",
+        "[^a]",
+        "[a-c-]",
+        r"\w",
+        r"\D",
+        "(?:ab)",
+        "(a|b)",
+        "^",
+        "$",
+        r"\b",
+    ]
 )
 PATTERNS = st.recursive(
     ATOMS,
@@ -64,7 +79,9 @@ def test_what_keeps_others_busy_for_ever_is_answered(pattern):
     assert not Regex(pattern).matches("a" * 249 + "!")
 
 
-@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "((a{100}){100}){100}", "(" * 1_000 + ")" * 1_000])
+@pytest.mark.parametrize(
+    "pattern", ["(a{1000}){1000}", "((a{100}){100}){100}", "(" * 1_000 + ")" * 1_000]
+)
 def test_what_is_too_large_is_refused(pattern):
     with pytest.raises(InvalidRegex, match="too"):
         Regex(pattern)

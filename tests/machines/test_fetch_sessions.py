@@ -27,7 +27,11 @@ LONG = FETCH_SESSION_EVICTION_MS + 1
 
 def asked(partition: int, offset: int = 0) -> SimpleNamespace:
     return SimpleNamespace(
-        partition=partition, fetch_offset=offset, partition_max_bytes=1, current_leader_epoch=-1, last_fetched_epoch=-1
+        partition=partition,
+        fetch_offset=offset,
+        partition_max_bytes=1,
+        current_leader_epoch=-1,
+        last_fetched_epoch=-1,
     )
 
 
@@ -49,7 +53,9 @@ class Desk:
     def use(self, session: FetchSession) -> bool:
         """Go on with it; whether it was there."""
         found = self.sessions.find(session.session_id, session.epoch, uses_names=False)
-        return isinstance(found, FetchSession) and self.sessions.advance(found, self.now_ms) is found
+        return (
+            isinstance(found, FetchSession) and self.sessions.advance(found, self.now_ms) is found
+        )
 
     def settle(self, session: FetchSession) -> None:
         for cached in list(session.pending):
@@ -91,7 +97,9 @@ def test_a_stale_session_makes_place() -> None:
     assert desk.use(first)
     assert desk.open(5) is None
     desk.now_ms = LONG
-    assert desk.open(1) is not None  # in the place of the one that was not used for longest, whatever its size
+    assert (
+        desk.open(1) is not None
+    )  # in the place of the one that was not used for longest, whatever its size
     assert (desk.use(first), desk.use(second), second.is_open) == (True, False, False)
     assert (len(desk.sessions), desk.sessions.evictions) == (2, 1)
 
@@ -127,7 +135,9 @@ def test_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     second.update(TOPIC, asked(4))
     assert desk.use(second)
     second.update(TOPIC, asked(5))
-    assert desk.sessions.advance(second, 0) is NOT_FOUND  # and the client names all its partitions again
+    assert (
+        desk.sessions.advance(second, 0) is NOT_FOUND
+    )  # and the client names all its partitions again
     assert not second.is_open
     assert desk.sessions.partitions == 5
     for partition in range(1, 6):

@@ -21,7 +21,10 @@ def test_more_partitions_than_members():
 
 
 def test_one_partition_is_shared_by_all():
-    assert assign_simple({"a": {"t"}, "b": {"t"}}, {"t": [0]}, {}) == {"a": {"t": (0,)}, "b": {"t": (0,)}}
+    assert assign_simple({"a": {"t"}, "b": {"t"}}, {"t": [0]}, {}) == {
+        "a": {"t": (0,)},
+        "b": {"t": (0,)},
+    }
 
 
 def test_three_members_on_two_partitions():
@@ -52,7 +55,9 @@ def test_topics_are_balanced_apart_when_subscriptions_differ():
 
 
 def test_a_topic_that_is_no_longer_subscribed_is_given_up():
-    target = assign_simple({"a": {"u"}, "b": {"u"}}, {"t": range(2), "u": range(2)}, {"a": {"t": (0, 1)}})
+    target = assign_simple(
+        {"a": {"u"}, "b": {"u"}}, {"t": range(2), "u": range(2)}, {"a": {"t": (0, 1)}}
+    )
     assert {topic for topics in target.values() for topic in topics} == {"u"}
 
 
@@ -80,7 +85,9 @@ def test_loads_differ_by_at_most_one_and_partitions_are_evenly_shared(situation)
     sharing = -(-len(now) // len(partitions))
     counts = Counter(p for own in given_out.values() for p in own)
     assert all(counts[p] == sharing for p in partitions), counts
-    assert all(own == sorted(set(own)) and set(own) <= set(partitions) for own in given_out.values())
+    assert all(
+        own == sorted(set(own)) and set(own) <= set(partitions) for own in given_out.values()
+    )
 
 
 @given(situations())
@@ -108,10 +115,15 @@ def test_who_stays_keeps_all_when_one_leaves(now, count):
         assert set(before[m]) <= set(after[m])
 
 
-@given(st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1)), st.data())
+@given(
+    st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1)),
+    st.data(),
+)
 def test_every_subscribed_partition_is_assigned_to_a_subscriber(subscriptions, data):
     partitions = {topic: range(data.draw(st.integers(0, 5))) for topic in "tuv"}
-    current = {m: {t: tuple(data.draw(st.sets(st.integers(0, 6)))) for t in "tuv"} for m in subscriptions}
+    current = {
+        m: {t: tuple(data.draw(st.sets(st.integers(0, 6)))) for t in "tuv"} for m in subscriptions
+    }
     target = assign_simple(subscriptions, partitions, current)
     assert all(set(topics) <= subscriptions[m] for m, topics in target.items())
     subscribed = {topic for topics in subscriptions.values() for topic in topics}
@@ -122,9 +134,14 @@ def test_every_subscribed_partition_is_assigned_to_a_subscriber(subscriptions, d
 
 @given(members.filter(bool), st.data())
 def test_no_fewer_could_move(now, data):
-    """Where no partition is shared, who has too much keeps its share, and everyone else all it has."""
+    """Where no partition is shared, who has too much keeps its share, and everyone else all it
+    has."""
     partitions = list(range(data.draw(st.integers(len(now), 20))))
-    owners = data.draw(st.lists(st.none() | st.sampled_from(now), min_size=len(partitions), max_size=len(partitions)))
+    owners = data.draw(
+        st.lists(
+            st.none() | st.sampled_from(now), min_size=len(partitions), max_size=len(partitions)
+        )
+    )
     held = {m: {p for p, owner in zip(partitions, owners, strict=True) if owner == m} for m in now}
     after = share_out(now, partitions, held)
     kept = sum(len(held[m] & set(after[m])) for m in now)
@@ -133,17 +150,26 @@ def test_no_fewer_could_move(now, data):
     assert kept == sum(min(load, least + (i < odd)) for i, load in enumerate(most_loaded_first))
 
 
-@given(st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1), min_size=1), st.data())
+@given(
+    st.dictionaries(
+        st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1), min_size=1
+    ),
+    st.data(),
+)
 def test_each_topic_is_shared_evenly_by_its_subscribers_and_then_left_alone(subscriptions, data):
     partitions = {topic: range(data.draw(st.integers(1, 6))) for topic in "tuv"}
-    current = {m: {t: tuple(data.draw(st.sets(st.integers(0, 6)))) for t in "tuv"} for m in subscriptions}
+    current = {
+        m: {t: tuple(data.draw(st.sets(st.integers(0, 6)))) for t in "tuv"} for m in subscriptions
+    }
     target = assign_simple(subscriptions, partitions, current)
     assert assign_simple(subscriptions, partitions, target) == target
     if len({frozenset(topics) for topics in subscriptions.values()}) == 1:
         assert max(loads(target)) - min(loads(target)) <= 1
         return
     for topic, numbers in partitions.items():
-        having = [target[m].get(topic, ()) for m, topics in subscriptions.items() if topic in topics]
+        having = [
+            target[m].get(topic, ()) for m, topics in subscriptions.items() if topic in topics
+        ]
         if having:
             sizes = [len(own) for own in having]
             assert max(sizes) - min(sizes) <= 1
@@ -151,12 +177,21 @@ def test_each_topic_is_shared_evenly_by_its_subscribers_and_then_left_alone(subs
             assert set(holders.values()) == {-(-len(having) // len(numbers))}
 
 
-@given(st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1), min_size=2), st.data())
-def test_a_change_of_one_topic_leaves_the_others_alone_when_subscriptions_differ(subscriptions, data):
+@given(
+    st.dictionaries(
+        st.sampled_from("abcde"), st.sets(st.sampled_from("tuv"), min_size=1), min_size=2
+    ),
+    st.data(),
+)
+def test_a_change_of_one_topic_leaves_the_others_alone_when_subscriptions_differ(
+    subscriptions, data
+):
     partitions = {topic: range(data.draw(st.integers(1, 6))) for topic in "tuv"}
     before = assign_simple(subscriptions, partitions, {})
     if len({frozenset(topics) for topics in subscriptions.values()}) == 1:
         return
     after = assign_simple(subscriptions, {**partitions, "t": range(9)}, before)
     for m in subscriptions:
-        assert {t: p for t, p in after[m].items() if t != "t"} == {t: p for t, p in before[m].items() if t != "t"}
+        assert {t: p for t, p in after[m].items() if t != "t"} == {
+            t: p for t, p in before[m].items() if t != "t"
+        }

@@ -1,4 +1,6 @@
-"""The bytes of ``__consumer_offsets``: as a real Apache Kafka 4.3.1 wrote them, and every older version read."""
+"""The bytes of ``__consumer_offsets``: as a real Apache Kafka 4.3.1 wrote them, and every older
+version read.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,22 @@ MEMBER_ID = "cl-3debb04a-8a75-451c-9cc2-6f37f8c13625"
 # (record, key, value) captured from Apache Kafka 4.3.1
 CAPTURED = {
     "commit with topic id": (
-        OffsetCommit("grp-classic-a", "grp-t1", 0, CommittedOffset(13, 0, "", 0x1A1FAFF221D, topic_id=TOPIC_ID)),
+        OffsetCommit(
+            "grp-classic-a",
+            "grp-t1",
+            0,
+            CommittedOffset(13, 0, "", 0x1A1FAFF221D, topic_id=TOPIC_ID),
+        ),
         "0001000d6772702d636c61737369632d6100066772702d743100000000",
         f"0004000000000000000d0000000001000001a1faff221d010010{ID_HEX}",
     ),
     "commit with metadata": (
-        OffsetCommit("grp-classic-a", "grp-t1", 0, CommittedOffset(2, -1, "meta!\0", 0x1A1FAFF2229, topic_id=TOPIC_ID)),
+        OffsetCommit(
+            "grp-classic-a",
+            "grp-t1",
+            0,
+            CommittedOffset(2, -1, "meta!\0", 0x1A1FAFF2229, topic_id=TOPIC_ID),
+        ),
         "0001000d6772702d636c61737369632d6100066772702d743100000000",
         f"00040000000000000002ffffffff076d6574612100000001a1faff2229010010{ID_HEX}",
     ),
@@ -80,7 +92,9 @@ CAPTURED = {
                         300_000,
                         10_000,
                         bytes.fromhex("00030000000100066772702d74310000000000000000ffffffff0000"),
-                        bytes.fromhex("00000000000100066772702d74310000000300000000000000010000000200000000"),
+                        bytes.fromhex(
+                            "00000000000100066772702d74310000000300000000000000010000000200000000"
+                        ),
                     ),
                 ),
             ),
@@ -94,14 +108,18 @@ CAPTURED = {
     ),
     "consumer member": (
         ConsumerGroupMemberMetadata(
-            "grp-sh-b-1", "m", ConsumerMember(None, "ra", "raw", "/127.0.0.1", ("grp-t1",), "", 30_000)
+            "grp-sh-b-1",
+            "m",
+            ConsumerMember(None, "ra", "raw", "/127.0.0.1", ("grp-t1",), "", 30_000),
         ),
         f"0005000a{GROUP}00016d",
         "000000037261047261770b2f3132372e302e302e3102076772702d743101000075300001000100",
     ),
     "static consumer member with a regular expression": (
         ConsumerGroupMemberMetadata(
-            "grp-sh-b-1", "m", ConsumerMember("i3", None, "raw", "/127.0.0.1", (), "cgp.*6552-0", 30_000)
+            "grp-sh-b-1",
+            "m",
+            ConsumerMember("i3", None, "raw", "/127.0.0.1", (), "cgp.*6552-0", 30_000),
         ),
         f"0005000a{GROUP}00016d",
         "000003693300047261770b2f3132372e302e302e31010c6367702e2a363535322d30000075300001000100",
@@ -119,7 +137,15 @@ CAPTURED = {
                 "",
                 20_000,
                 classic=ClassicSide(
-                    10_000, (("range", bytes.fromhex("00030000000100066772702d7431ffffffff00000000ffffffffffff")),)
+                    10_000,
+                    (
+                        (
+                            "range",
+                            bytes.fromhex(
+                                "00030000000100066772702d7431ffffffff00000000ffffffffffff"
+                            ),
+                        ),
+                    ),
                 ),
             ),
         ),
@@ -149,7 +175,9 @@ CAPTURED = {
     ),
     "consumer current": (
         ConsumerGroupCurrentMemberAssignment(
-            "grp-sh-b-1", "m", ConsumerAssignment(4, 2, MemberState.STABLE, {TOPIC_ID: {0: 4, 1: 4}})
+            "grp-sh-b-1",
+            "m",
+            ConsumerAssignment(4, 2, MemberState.STABLE, {TOPIC_ID: {0: 4, 1: 4}}),
         ),
         f"0008000a{GROUP}00016d",
         f"000000000004000000020002{ID_HEX}0300000000000000010100090300000004000000040100",
@@ -159,7 +187,11 @@ CAPTURED = {
             "grp-sh-b-1",
             "m",
             ConsumerAssignment(
-                1, 1, MemberState.UNREVOKED_PARTITIONS, {TOPIC_ID: {0: 1, 1: 1}}, {TOPIC_ID: {2: 1, 3: 1}}
+                1,
+                1,
+                MemberState.UNREVOKED_PARTITIONS,
+                {TOPIC_ID: {0: 1, 1: 1}},
+                {TOPIC_ID: {2: 1, 3: 1}},
             ),
         ),
         f"0008000a{GROUP}00016d",
@@ -172,12 +204,16 @@ CAPTURED = {
         "0000fffffffe0000000000010100",
     ),
     "resolved regular expression": (
-        ConsumerGroupRegularExpression("grp-sh-b-1", "a.*", ResolvedRegex(("grp-t1",), 0x2358, 0x1A1FBD23305)),
+        ConsumerGroupRegularExpression(
+            "grp-sh-b-1", "a.*", ResolvedRegex(("grp-t1",), 0x2358, 0x1A1FBD23305)
+        ),
         f"0010000a{GROUP}0003612e2a",
         "000002076772702d74310000000000002358000001a1fbd2330500",
     ),
     "share member": (
-        ShareGroupMemberMetadata("grp-sh-b-1", "m", ShareMember(None, "raw", "/127.0.0.1", ("grp-t1", "nope"))),
+        ShareGroupMemberMetadata(
+            "grp-sh-b-1", "m", ShareMember(None, "raw", "/127.0.0.1", ("grp-t1", "nope"))
+        ),
         f"000a000a{GROUP}00016d",
         "000000047261770b2f3132372e302e302e3103076772702d7431056e6f706500",
     ),
@@ -202,12 +238,16 @@ CAPTURED = {
         "00000100",
     ),
     "share current": (
-        ShareGroupCurrentMemberAssignment("grp-sh-b-1", "m", CurrentAssignment(4, 3, {TOPIC_ID: (0,)})),
+        ShareGroupCurrentMemberAssignment(
+            "grp-sh-b-1", "m", CurrentAssignment(4, 3, {TOPIC_ID: (0,)})
+        ),
         f"000e000a{GROUP}00016d",
         f"000000000004000000030002{ID_HEX}02000000000000",
     ),
     "share state partitions, initializing": (
-        ShareGroupStatePartitionMetadata("grp-sh-b-1", StatePartitions({TOPIC_ID: SharedTopic("grp-t1", (0, 1, 2))})),
+        ShareGroupStatePartitionMetadata(
+            "grp-sh-b-1", StatePartitions({TOPIC_ID: SharedTopic("grp-t1", (0, 1, 2))})
+        ),
         f"000f000a{GROUP}",
         f"000002{ID_HEX}076772702d74310400000000000000010000000200010100",
     ),

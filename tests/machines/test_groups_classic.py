@@ -22,12 +22,22 @@ def test_one_member_joins_leads_and_assigns(desk):
     required = desk.answer(desk.join())
     assert (required.code, required.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "m1")
     joined = desk.answer(desk.join("m1", protocols=("range", "roundrobin")))
-    assert (joined.code, joined.generation_id, joined.protocol, joined.leader) == (0, 1, "range", "m1")
+    assert (joined.code, joined.generation_id, joined.protocol, joined.leader) == (
+        0,
+        1,
+        "range",
+        "m1",
+    )
     assert joined.members == (JoinedMember("m1", None, b"as range"),)
     assert state(desk) == "CompletingRebalance"
     assert desk.log == []
     synced = desk.answer(desk.sync("m1", 1, [("m1", b"all")]))
-    assert (synced.code, synced.assignment, synced.protocol_type, synced.protocol) == (0, b"all", "consumer", "range")
+    assert (synced.code, synced.assignment, synced.protocol_type, synced.protocol) == (
+        0,
+        b"all",
+        "consumer",
+        "range",
+    )
     assert state(desk) == "Stable"
     assert len(desk.log) == 1
     assert desk.heartbeat("m1", 1) == ErrorCode.NONE
@@ -140,7 +150,9 @@ def test_a_new_members_own_session_begins_with_its_answer():
 
 
 def test_who_was_sent_away_to_come_back_with_its_id_is_waited_for(desk):
-    """KIP-394: a rebalance does not end without the members whose ids have been handed out, for a session's time."""
+    """KIP-394: a rebalance does not end without the members whose ids have been handed out, for a
+    session's time.
+    """
     (leader,) = desk.stable(1)
     expected = desk.answer(desk.join()).member_id
     again = desk.join(leader, version=3)
@@ -196,16 +208,30 @@ def test_the_protocol_is_the_one_that_all_speak_and_most_like(desk):
     desk.join(version=3, protocols=("c", "b"))
     again = desk.join("m1", version=3, protocols=("a", "b", "c"))
     assert desk.answer(again).protocol == "b"
-    assert desk.answer(desk.join(version=3, protocols=("a",))).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert desk.answer(desk.join(version=3, protocol_type="connect")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert desk.answer(desk.join(version=3, group="h", protocols=())).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (
+        desk.answer(desk.join(version=3, protocols=("a",))).code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
+    assert (
+        desk.answer(desk.join(version=3, protocol_type="connect")).code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
+    assert (
+        desk.answer(desk.join(version=3, group="h", protocols=())).code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
     assert "h" not in desk.coordinator.groups
 
 
 def test_joins_that_are_refused(desk):
     assert desk.answer(desk.join(group="")).code == ErrorCode.INVALID_GROUP_ID
-    assert desk.answer(desk.join(session_timeout_ms=5_999)).code == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert desk.answer(desk.join(session_timeout_ms=1_800_001)).code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert (
+        desk.answer(desk.join(session_timeout_ms=5_999)).code == ErrorCode.INVALID_SESSION_TIMEOUT
+    )
+    assert (
+        desk.answer(desk.join(session_timeout_ms=1_800_001)).code
+        == ErrorCode.INVALID_SESSION_TIMEOUT
+    )
     assert desk.answer(desk.join("who")).code == ErrorCode.UNKNOWN_MEMBER_ID
     desk.stable(1)
     assert desk.answer(desk.join("who")).code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -236,9 +262,17 @@ def test_syncs_and_heartbeats_that_are_refused(desk):
     leader, follower = desk.stable(2)
     assert desk.answer(desk.sync("who", 2)).code == ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.answer(desk.sync(leader, 1)).code == ErrorCode.ILLEGAL_GENERATION
-    assert desk.answer(desk.sync(leader, 2, protocol="other")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert desk.answer(desk.sync(leader, 2, protocol_type="other")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert desk.answer(desk.sync(leader, 2, protocol="")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (
+        desk.answer(desk.sync(leader, 2, protocol="other")).code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
+    assert (
+        desk.answer(desk.sync(leader, 2, protocol_type="other")).code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
+    assert (
+        desk.answer(desk.sync(leader, 2, protocol="")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
     assert desk.answer(desk.sync(leader, 2, group="")).code == ErrorCode.INVALID_GROUP_ID
     assert desk.heartbeat(leader, 3) == ErrorCode.ILLEGAL_GENERATION
     assert desk.heartbeat("who", 2) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -252,7 +286,9 @@ def test_a_follower_that_repeats_its_join_gets_the_same_generation(desk):
     repeated = desk.answer(desk.join(follower, version=3))
     assert (repeated.code, repeated.generation_id) == (ErrorCode.NONE, 2)
     assert state(desk) == "Stable"
-    assert desk.answer(desk.join(leader, version=3)) is None  # from the leader it means: something changed
+    assert (
+        desk.answer(desk.join(leader, version=3)) is None
+    )  # from the leader it means: something changed
     assert state(desk) == "PreparingRebalance"
 
 
@@ -278,7 +314,12 @@ def test_a_static_member_is_replaced_without_a_rebalance(desk):
     leader, follower = static_pair(desk)
     written = len(desk.log)
     back = desk.answer(desk.join(instance="two"))
-    assert (back.code, back.generation_id, back.leader, back.skip_assignment) == (ErrorCode.NONE, 2, leader, False)
+    assert (back.code, back.generation_id, back.leader, back.skip_assignment) == (
+        ErrorCode.NONE,
+        2,
+        leader,
+        False,
+    )
     assert state(desk) == "Stable"
     assert len(desk.log) == written + 1
     assert desk.answer(desk.sync(back.member_id, 2, instance="two")).assignment == b"y"
@@ -315,7 +356,9 @@ def test_a_static_member_that_is_away_keeps_its_place(desk):
 
 
 def test_a_static_member_that_does_not_rejoin_in_time_stays_with_what_it_said_before(desk):
-    """KIP-345: only the end of its session, or its not asking for its assignment, takes a static member out."""
+    """KIP-345: only the end of its session, or its not asking for its assignment, takes a static
+    member out.
+    """
     times = {"rebalance_timeout_ms": 8_000, "session_timeout_ms": 30_000}
     leader, away = (f"m{desk.join(instance=one, **times)}" for one in ("one", "two"))
     desk.join(leader, instance="one", **times)
@@ -404,9 +447,13 @@ def test_a_rebalance_that_a_restart_interrupts_begins_again(desk):
 # --- commits ---
 
 
-def commit(desk, member_id="", generation_id=-1, *, group="g", instance=None, commits=None, **fields):
+def commit(
+    desk, member_id="", generation_id=-1, *, group="g", instance=None, commits=None, **fields
+):
     commits = [("t", None, 0, 5)] if commits is None else commits
-    return desk.commit_all(commits, MemberIdentity(member_id, instance), generation_id, group=group, **fields)
+    return desk.commit_all(
+        commits, MemberIdentity(member_id, instance), generation_id, group=group, **fields
+    )
 
 
 def test_commits_without_a_group_make_a_simple_one(desk):
@@ -431,7 +478,9 @@ def test_who_may_commit(desk):
     assert commit(desk, "who", 2) == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert commit(desk, leader, 2, commits=[("t", None, 0, 1), ("t", None, 1, -5)]) == (0, 0)
     desk.join(leader, version=3)
-    assert commit(desk, follower, 2) == (ErrorCode.NONE,)  # while others join, what was read can still be committed
+    assert commit(desk, follower, 2) == (
+        ErrorCode.NONE,
+    )  # while others join, what was read can still be committed
     desk.join(follower, version=3)
     assert commit(desk, follower, 3) == (ErrorCode.REBALANCE_IN_PROGRESS,)
     desk.leave(leader, follower)
@@ -471,7 +520,9 @@ def test_offsets_go_with_their_topic(desk):
     commit(desk, commits=[("t", None, 0, 1), ("t", None, 1, 1), ("u", None, 0, 1)])
     commit(desk, group="h", commits=[("t", None, 0, 1)])
     desk.delete_topic("t")
-    assert {topic: list(partitions) for topic, partitions in desk.coordinator.committed("g").items()} == {"u": [0]}
+    assert {
+        topic: list(partitions) for topic, partitions in desk.coordinator.committed("g").items()
+    } == {"u": [0]}
     assert desk.coordinator.committed("h") == {}
     assert durable(desk.restarted()) == durable(desk.coordinator)
 

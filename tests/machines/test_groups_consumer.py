@@ -1,4 +1,6 @@
-"""Consumer groups step by step: time, assignors, restarts, classic members, and what a large group costs."""
+"""Consumer groups step by step: time, assignors, restarts, classic members, and what a large group
+costs.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,11 @@ def test_the_assignor_that_most_ask_for(desk):
     for member_id in ("m", "n", "o"):
         desk.consume(member_id, 0, ["t", "u"], assignor="uniform" if member_id == "m" else "range")
     target = {member_id: desk.by_name(own) for member_id, own in state(desk).target.items()}
-    assert target == {"m": {"t": [0, 1], "u": [0]}, "n": {"t": [2], "u": [1]}, "o": {"t": [3], "u": [2]}}
+    assert target == {
+        "m": {"t": [0, 1], "u": [0]},
+        "n": {"t": [2], "u": [1]},
+        "o": {"t": [3], "u": [2]},
+    }
 
 
 @pytest.mark.parametrize("votes", [["range", "uniform"], ["uniform", "range"], [None]])
@@ -143,7 +149,9 @@ def test_a_restart_in_the_midst_of_a_hand_over(desk):
 
 
 def test_the_epoch_grows_once_for_each_change(desk):
-    """KIP-848: with a subscription, a subscribed topic, or a member that goes; not with heartbeats in between."""
+    """KIP-848: with a subscription, a subscribed topic, or a member that goes; not with heartbeats
+    in between.
+    """
     desk.add_topic("u", 1)
 
     def epoch():
@@ -171,12 +179,16 @@ def test_the_hash_of_subscribed_topics_follows_what_an_expression_matches(desk):
     desk.consume("m", 2)
     group = state(desk)
     assert group.topics_hash(desk) == topics_hash([desk.topics["t"]])
-    group.replay(ConsumerGroupRegularExpression("c", "t", ResolvedRegex(("t", "u"), 0, desk.now_ms)))
+    group.replay(
+        ConsumerGroupRegularExpression("c", "t", ResolvedRegex(("t", "u"), 0, desk.now_ms))
+    )
     assert group.topics_hash(desk) == topics_hash([desk.topics["t"], desk.topics["u"]])
 
 
 def test_a_log_that_is_compacted_while_it_is_read_gives_no_partition_to_two(desk):
-    """KAFKA-19862: that ``m`` gave up its partition was removed between reading its record and the next."""
+    """KAFKA-19862: that ``m`` gave up its partition was removed between reading its record and the
+    next.
+    """
     topic_id = desk.id_of("t")
     has, has_none = ConsumerAssignment(3, 2, assigned={topic_id: {0: 2}}), ConsumerAssignment(5, 4)
     group = ConsumerState("c")
@@ -196,13 +208,24 @@ def subscription(*topics, owned=(), version=1):
 
     held = b"".join(string(t) + struct.pack(f">i{len(ns)}i", len(ns), *ns) for t, ns in owned)
     names = b"".join(map(string, topics))
-    return struct.pack(">hi", version, len(topics)) + names + struct.pack(">ii", -1, len(owned)) + held
+    return (
+        struct.pack(">hi", version, len(topics)) + names + struct.pack(">ii", -1, len(owned)) + held
+    )
 
 
 def join(desk, member_id, metadata, *, group="c", instance=None, protocol="range"):
     desk.tickets += 1
     request = JoinRequest(
-        member_id, instance, "c", "/h", 10_000, 20_000, "consumer", ((protocol, metadata),), f"m{desk.tickets}", False
+        member_id,
+        instance,
+        "c",
+        "/h",
+        10_000,
+        20_000,
+        "consumer",
+        ((protocol, metadata),),
+        f"m{desk.tickets}",
+        False,
     )
     ticket = desk.tickets
     reply = desk.submit(desk.coordinator.join(group, request, ticket, desk.now_ms))
@@ -213,7 +236,9 @@ def sync(desk, member_id, generation_id, given=(), *, group="c"):
     desk.tickets += 1
     ticket = desk.tickets
     request = SyncRequest(member_id, None, generation_id, "consumer", "range", tuple(given))
-    return desk.submit(desk.coordinator.sync(group, request, ticket, desk.now_ms)) or desk.answer(ticket)
+    return desk.submit(desk.coordinator.sync(group, request, ticket, desk.now_ms)) or desk.answer(
+        ticket
+    )
 
 
 @pytest.fixture
@@ -236,7 +261,11 @@ def test_a_classic_group_is_upgraded_and_downgraded(desk, classic):
     desk.consume("n", -1)
     desk.pass_ms(0)
     group = desk.coordinator.groups["c"]
-    assert (group.type_name, group.state_name, group.generation_id) == ("classic", "PreparingRebalance", 2)
+    assert (group.type_name, group.state_name, group.generation_id) == (
+        "classic",
+        "PreparingRebalance",
+        2,
+    )
     assert desk.heartbeat(classic, 2, group="c") == ErrorCode.REBALANCE_IN_PROGRESS
     assert join(desk, classic, subscription("t")).generation_id == 3
 
@@ -264,14 +293,21 @@ def test_classic_members_that_do_not_come_back_are_removed(desk, classic):
 
 @pytest.mark.parametrize(
     ("policy", "upgrade", "downgrade"),
-    [("bidirectional", True, True), ("UPGRADE", True, False), ("downgrade", False, True), ("disabled", False, False)],
+    [
+        ("bidirectional", True, True),
+        ("UPGRADE", True, False),
+        ("downgrade", False, True),
+        ("disabled", False, False),
+    ],
 )
 def test_the_migration_policy(desk, classic, policy, upgrade, downgrade):
     desk.config.values["group.consumer.migration.policy"] = policy
     reply = desk.consume("n", 0, ["t"])
     assert isinstance(reply, Refusal) != upgrade
     if not upgrade:
-        assert reply.message == ("Cannot upgrade classic group c to consumer group because online upgrade is disabled.")
+        assert reply.message == (
+            "Cannot upgrade classic group c to consumer group because online upgrade is disabled."
+        )
         return
     desk.consume("n", -1)
     assert (desk.coordinator.groups["c"].type_name == "classic") == downgrade
@@ -288,7 +324,8 @@ def test_a_static_classic_member_takes_the_place_of_the_last_of_the_new_protocol
 
 
 def test_a_classic_group_whose_assignment_is_out_of_date_rebalances(desk):
-    """The last member of the new protocol is replaced by a classic one that wants something else."""
+    """The last member of the new protocol is replaced by a classic one that wants something
+    else."""
     desk.add_topic("u", 1)
     desk.consume("m", 0, ["t"], instance="i")
     joined = join(desk, "", subscription("t", "u"), instance="i")
@@ -302,7 +339,9 @@ def test_a_classic_group_whose_assignment_is_out_of_date_rebalances(desk):
 
 
 def test_a_classic_member_is_told_to_join_again_when_there_is_a_new_target(desk, classic):
-    """Not as soon as the group epoch grows: until the target is computed there would be nothing new."""
+    """Not as soon as the group epoch grows: until the target is computed there would be nothing
+    new.
+    """
     desk.consume("n", 0, ["t"])
     generation_id = join(desk, classic, subscription("t")).generation_id
     sync(desk, classic, generation_id)
@@ -328,7 +367,9 @@ def test_administrators_remove_members_of_either_protocol(desk, classic):
     assert desk.coordinator.groups["c"].type_name == "classic"
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"\0\1\0\0\0\1\0\5t", b"\xff\xff\0\0\0\0\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"\0\1\0\0\0\1\0\5t", b"\xff\xff\0\0\0\0\xff\xff\xff\xff"]
+)
 def test_metadata_that_is_none(desk, data):
     with pytest.raises(ValueError, match="not the subscription of a consumer"):
         read_subscription(data)
@@ -366,7 +407,9 @@ def test_the_heartbeat_of_a_settled_member_does_not_look_at_the_others(desk):
             own = desk.by_name(state(desk).current[member_id].assigned)
             desk.consume(member_id, state(desk).current[member_id].member_epoch, owned=own)
     group = state(desk)
-    group.members, group.current, group.target = map(Counted, (group.members, group.current, group.target))
+    group.members, group.current, group.target = map(
+        Counted, (group.members, group.current, group.target)
+    )
     Counted.walks = 0
     assert desk.consume("m7", group.epoch).assigned is None
     assert Counted.walks == 0
@@ -393,15 +436,23 @@ def test_a_group_of_a_thousand_settles(desk):
 
 
 def commit_codes(desk, member_id, epoch):
-    """What a member is told that commits an offset with an epoch, for each partition of ``t`` by itself."""
+    """What a member is told that commits an offset with an epoch, for each partition of ``t`` by
+    itself.
+    """
     commits = [("t", desk.id_of("t"), number, 1) for number in range(desk.topics["t"].partitions)]
     identity = MemberIdentity(member_id)
-    return tuple(code for one in commits for code in desk.commit_all([one], identity, epoch, group="c"))
+    return tuple(
+        code for one in commits for code in desk.commit_all([one], identity, epoch, group="c")
+    )
 
 
 def test_offsets_are_committed_all_or_none(desk):
     """One partition that an earlier epoch is not good for is enough."""
-    good, stale, too_large = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.OFFSET_METADATA_TOO_LARGE
+    good, stale, too_large = (
+        ErrorCode.NONE,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    )
     desk.consume("m", 0, ["t"])
     desk.consume("n", 0, ["t"])
     desk.consume("m", 2)
@@ -419,7 +470,8 @@ def test_offsets_are_committed_all_or_none(desk):
 
 
 def test_an_earlier_epoch_is_good_for_what_a_member_has_had_since(desk):
-    """KIP-1251: a partition may be committed with any epoch from the one at which it was given, as long as it is held.
+    """KIP-1251: a partition may be committed with any epoch from the one at which it was given, as
+    long as it is held.
 
     A commit under way is not lost because the member's epoch grows meanwhile.
     """
@@ -436,7 +488,12 @@ def test_an_earlier_epoch_is_good_for_what_a_member_has_had_since(desk):
     for joins in "op":
         desk.consume(joins, 0, ["t"])
     assert told(desk, desk.consume("m", 3)) == {"t": [0]}
-    assert commit_codes(desk, "m", 2) == (good, good, stale, stale)  # 1 is to be given up, and still held
+    assert commit_codes(desk, "m", 2) == (
+        good,
+        good,
+        stale,
+        stale,
+    )  # 1 is to be given up, and still held
 
 
 def test_a_partition_that_was_just_given_is_not_good_for_an_earlier_epoch(desk):
@@ -449,7 +506,10 @@ def test_a_partition_that_was_just_given_is_not_good_for_an_earlier_epoch(desk):
     desk.add_topic("t", 5)
     assert told(desk, desk.consume("n", 4)) == {"t": [0, 1, 2, 3, 4]}
     given_later = (ErrorCode.NONE,) * 4 + (ErrorCode.STALE_MEMBER_EPOCH,)
-    assert [commit_codes(desk, "n", epoch) for epoch in (5, 4)] == [(ErrorCode.NONE,) * 5, given_later]
+    assert [commit_codes(desk, "n", epoch) for epoch in (5, 4)] == [
+        (ErrorCode.NONE,) * 5,
+        given_later,
+    ]
 
 
 def test_offsets_of_subscribed_topics_stay_and_a_group_that_is_left_vanishes(desk):

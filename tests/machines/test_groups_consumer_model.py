@@ -1,4 +1,6 @@
-"""Consumer groups through thousands of random steps: no partition is ever read by two, all get to their target."""
+"""Consumer groups through thousands of random steps: no partition is ever read by two, all get to
+their target.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ INSTANCES = {"s1": "one", "s2": "one", "t1": "two"}
 class Client:
     """A member as it sees itself: what it was told last, and what it reads.
 
-    What is new it reads at once; what it shall not read any more it reads until it gives it up, which it says then.
+    What is new it reads at once; what it shall not read any more it reads until it gives it up,
+    which it says then.
     """
 
     def __init__(self, names, regex):
@@ -35,7 +38,10 @@ class Client:
         self.epoch, self.missed = reply.member_epoch, False
         if reply.assigned is not None:
             self.told = {topic_id: set(numbers) for topic_id, numbers in reply.assigned.items()}
-            self.reads = {t: self.reads.get(t, set()) | self.told.get(t, set()) for t in {**self.reads, **self.told}}
+            self.reads = {
+                t: self.reads.get(t, set()) | self.told.get(t, set())
+                for t in {**self.reads, **self.told}
+            }
 
     def give_up(self):
         """Stop reading what is not in the assignment."""
@@ -67,12 +73,20 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         full |= client.missed
         client.names = client.names if names is None else names
         reply = self.desk.consume(
-            member_id, client.epoch, client.names if full else names, regex=client.regex if full else None,
-            owned=self.owned(client) if full or client.gave_up else None, instance=INSTANCES.get(member_id),
+            member_id,
+            client.epoch,
+            client.names if full else names,
+            regex=client.regex if full else None,
+            owned=self.owned(client) if full or client.gave_up else None,
+            instance=INSTANCES.get(member_id),
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if full else -1,
-        )  # fmt: skip
+        )
         if isinstance(reply, Refusal):
-            if reply.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID):
+            if reply.code in (
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                ErrorCode.FENCED_INSTANCE_ID,
+            ):
                 del self.clients[member_id]  # it gives up everything and would join again
             return reply
         client.missed, client.gave_up = lost, False
@@ -103,11 +117,18 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         names = [] if regex else names
         self.clients[member_id] = client = Client(names, regex or "")
         reply = self.desk.consume(
-            member_id, 0, names, regex=regex or "", instance=instance_id, assignor=assignor,
+            member_id,
+            0,
+            names,
+            regex=regex or "",
+            instance=instance_id,
+            assignor=assignor,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-        )  # fmt: skip
+        )
         if isinstance(reply, Refusal):
-            assert reply.code == (ErrorCode.GROUP_MAX_SIZE_REACHED if full else ErrorCode.UNRELEASED_INSTANCE_ID)
+            assert reply.code == (
+                ErrorCode.GROUP_MAX_SIZE_REACHED if full else ErrorCode.UNRELEASED_INSTANCE_ID
+            )
             assert full or here
             del self.clients[member_id]
             return
@@ -125,7 +146,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.clients) > 1)
     @rule(beats=st.lists(st.tuples(st.integers(0, 7), st.booleans()), min_size=3, max_size=10))
     def some_heartbeats(self, beats):
-        """One after the other; some of the clients give up what they shall, others have not come to it yet."""
+        """One after the other; some of the clients give up what they shall, others have not come to
+        it yet.
+        """
         for number, gives_up in beats:
             if not self.clients:
                 return
@@ -135,7 +158,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.beat(member_id)
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data(), lost=st.sampled_from([False, False, True]), names=st.none() | NAMES, full=st.booleans())
+    @rule(
+        data=st.data(),
+        lost=st.sampled_from([False, False, True]),
+        names=st.none() | NAMES,
+        full=st.booleans(),
+    )
     def heartbeat(self, data, lost, names, full):
         member_id = data.draw(st.sampled_from(sorted(self.clients)))
         self.beat(member_id, lost=lost, names=names, full=full)
@@ -143,7 +171,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.clients and self.group)
     @rule(data=st.data(), gives_up=st.booleans())
     def an_epoch_of_long_ago_is_fenced(self, data, gives_up):
-        """But for the one before the present, whose answer may have been lost, of who holds nothing that it lost."""
+        """But for the one before the present, whose answer may have been lost, of who holds nothing
+        that it lost.
+        """
         member_id = data.draw(st.sampled_from(sorted(self.clients)))
         current = self.state.current.get(member_id)
         if current is None or current.member_epoch < 3:
@@ -163,7 +193,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.clients and self.group)
     @rule(restarts=st.booleans())
     def who_gives_nothing_up_goes(self, restarts):
-        """It says that it is alive, but after its rebalance timeout it is out; a restart gives it as long again."""
+        """It says that it is alive, but after its rebalance timeout it is out; a restart gives it
+        as long again.
+        """
         asked = [one for one in sorted(self.clients) if self.shall_give_up(one)]
         if not asked:
             return
@@ -181,7 +213,11 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def shall_give_up(self, member_id):
         current = self.state.current.get(member_id)
-        return member_id in self.clients and current is not None and current.state is MemberState.UNREVOKED_PARTITIONS
+        return (
+            member_id in self.clients
+            and current is not None
+            and current.state is MemberState.UNREVOKED_PARTITIONS
+        )
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
@@ -206,7 +242,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule(data=st.data(), back=st.sampled_from([0, 0, 1, -1]))
     def commit(self, data, back):
         member_id = data.draw(st.sampled_from(sorted(self.clients)))
-        topic = data.draw(st.sampled_from(sorted(self.desk.topics.values(), key=lambda topic: topic.name)))
+        topic = data.draw(
+            st.sampled_from(sorted(self.desk.topics.values(), key=lambda topic: topic.name))
+        )
         current = self.state.current.get(member_id)
         epoch = (current.member_epoch if current else 1) - back
         commits = [(topic.name, topic.topic_id, 0, 1)]
@@ -216,7 +254,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         elif back <= 0:
             assert code == (ErrorCode.STALE_MEMBER_EPOCH if back else ErrorCode.NONE)
         elif not code:
-            held = {**current.assigned.get(topic.topic_id, {}), **current.pending_revocation.get(topic.topic_id, {})}
+            held = {
+                **current.assigned.get(topic.topic_id, {}),
+                **current.pending_revocation.get(topic.topic_id, {}),
+            }
             assert held[0] <= epoch
 
     @rule(name=st.sampled_from("abc"), partitions=st.integers(1, 6))
@@ -245,7 +286,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def lose_the_fenced(self):
         """A client that the group has removed stops by itself: its own session is over too."""
         known = self.state.members if self.group else {}
-        self.clients = {member_id: client for member_id, client in self.clients.items() if member_id in known}
+        self.clients = {
+            member_id: client for member_id, client in self.clients.items() if member_id in known
+        }
 
     @rule()
     def restart(self):
@@ -276,13 +319,19 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         topics = self.desk.topics
         subscribed = {member_id: self.subscription(member_id) for member_id in self.state.members}
         wanted = set().union(*subscribed.values())
-        expected = {(topics[name].topic_id, p) for name in wanted for p in range(topics[name].partitions)}
+        expected = {
+            (topics[name].topic_id, p) for name in wanted for p in range(topics[name].partitions)
+        }
         assert set(self.holders()) == expected
         for member_id, assignment in self.state.target.items():
             current = self.state.current[member_id].assigned
-            assert {t: set(numbers) for t, numbers in current.items()} == {t: set(n) for t, n in assignment.items()}
+            assert {t: set(numbers) for t, numbers in current.items()} == {
+                t: set(n) for t, n in assignment.items()
+            }
             assert set(self.desk.by_name(assignment)) <= subscribed[member_id]
-            assert self.clients[member_id].reads == {t: set(numbers) for t, numbers in assignment.items()}
+            assert self.clients[member_id].reads == {
+                t: set(numbers) for t, numbers in assignment.items()
+            }
         epoch = self.state.epoch
         for member_id in sorted(self.clients):
             assert self.beat(member_id).assigned is None
@@ -292,7 +341,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         member = self.state.members[member_id]
         regex = member.subscribed_topic_regex
         names = {"a|b": "ab", "[bc]": "bc", "": ""}[regex]
-        return {name for name in (*member.subscribed_topic_names, *names) if name in self.desk.topics}
+        return {
+            name for name in (*member.subscribed_topic_names, *names) if name in self.desk.topics
+        }
 
     def holders(self):
         """(topic id, partition) → the members that hold it."""
@@ -315,7 +366,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_is_read_by_two(self):
-        readers = [(t, p) for client in self.clients.values() for t, numbers in client.reads.items() for p in numbers]
+        readers = [
+            (t, p)
+            for client in self.clients.values()
+            for t, numbers in client.reads.items()
+            for p in numbers
+        ]
         assert len(readers) == len(set(readers))
 
     @invariant()
@@ -327,13 +383,17 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert self.state.target.keys() <= self.state.members.keys()
         for current in self.state.current.values():
             assert -2 <= current.member_epoch <= self.state.target_epoch.epoch
-            assert bool(current.pending_revocation) == (current.state is MemberState.UNREVOKED_PARTITIONS) or (
-                current.member_epoch == -2
-            )
+            assert bool(current.pending_revocation) == (
+                current.state is MemberState.UNREVOKED_PARTITIONS
+            ) or (current.member_epoch == -2)
 
     @invariant()
     def epochs_never_go_back(self):
-        now = {"group": self.state.epoch, "target": self.state.target_epoch.epoch} if self.group else {}
+        now = (
+            {"group": self.state.epoch, "target": self.state.target_epoch.epoch}
+            if self.group
+            else {}
+        )
         assert all(now.get(kind, epoch) >= epoch for kind, epoch in self.epochs.items())
         self.epochs |= now
 

@@ -1,4 +1,6 @@
-"""Groups through thousands of random steps: no request is lost, no group gets stuck, and replay equals live."""
+"""Groups through thousands of random steps: no request is lost, no group gets stuck, and replay
+equals live.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +48,22 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         return member_id, member.group_instance_id if member else None
 
     @rule(
-        protocols=PROTOCOLS, instance=INSTANCES, version=st.sampled_from([3, 8, 9]), delay=st.sampled_from([0, 1_000])
+        protocols=PROTOCOLS,
+        instance=INSTANCES,
+        version=st.sampled_from([3, 8, 9]),
+        delay=st.sampled_from([0, 1_000]),
     )
     def join_anew(self, protocols, instance, version, delay):
         self.desk.config.values["group.initial.rebalance.delay.ms"] = delay
-        ticket = self.desk.join(protocols=protocols, instance=instance, version=version, rebalance_timeout_ms=20_000)
+        ticket = self.desk.join(
+            protocols=protocols, instance=instance, version=version, rebalance_timeout_ms=20_000
+        )
         self.waiting.add(ticket)
         answer = self.desk.answer(ticket)
         if answer and answer.code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.waiting.add(self.desk.join(answer.member_id, protocols=protocols, rebalance_timeout_ms=20_000))
+            self.waiting.add(
+                self.desk.join(answer.member_id, protocols=protocols, rebalance_timeout_ms=20_000)
+            )
 
     def gather(self, count, synced):
         """Several members come, and join once more until all are in one generation."""
@@ -75,7 +84,11 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     @rule(protocols=PROTOCOLS, data=st.data())
     def join_again(self, protocols, data):
         member_id, instance = self.pick(data)
-        self.waiting.add(self.desk.join(member_id, protocols=protocols, instance=instance, rebalance_timeout_ms=20_000))
+        self.waiting.add(
+            self.desk.join(
+                member_id, protocols=protocols, instance=instance, rebalance_timeout_ms=20_000
+            )
+        )
 
     @rule()
     def all_join(self):
@@ -83,7 +96,9 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             member = self.group.roster.members[member_id]
             if self.group.state_name == "PreparingRebalance" and member.join_ticket is None:
                 instance = member.group_instance_id
-                self.waiting.add(self.desk.join(member_id, instance=instance, rebalance_timeout_ms=20_000))
+                self.waiting.add(
+                    self.desk.join(member_id, instance=instance, rebalance_timeout_ms=20_000)
+                )
 
     def ask_for_assignment(self, member_id, instance, off=0):
         generation_id = (self.group.generation_id if self.group else 1) + off
@@ -91,8 +106,13 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         ticket = self.desk.sync(member_id, generation_id, given, instance=instance)
         self.waiting.add(ticket)
         if off:
-            assert self.desk.answer(ticket).code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
-        elif instance is None:  # static members may get what was meant for the id that they had before
+            assert self.desk.answer(ticket).code in (
+                ErrorCode.ILLEGAL_GENERATION,
+                ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+        elif (
+            instance is None
+        ):  # static members may get what was meant for the id that they had before
             self.syncs[ticket] = f"for {member_id} in {generation_id}".encode()
 
     @rule(data=st.data(), off=st.sampled_from([0, 0, 1, -1]))
@@ -123,14 +143,23 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             preparing = self.group.state_name == "PreparingRebalance"
             assert code == (ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE)
 
-    @rule(data=st.data(), offset=st.integers(0, 9), partition=st.integers(0, 2), off=st.sampled_from([None, 0, 0, 1]))
+    @rule(
+        data=st.data(),
+        offset=st.integers(0, 9),
+        partition=st.integers(0, 2),
+        off=st.sampled_from([None, 0, 0, 1]),
+    )
     def commit(self, data, offset, partition, off):
         member_id, instance = self.pick(data)
         generation_id = -1 if off is None or self.group is None else self.group.generation_id + off
         state, known = self.group and self.group.state_name, member_id in self.known_ids()
         (code,) = self.commit_one(member_id, instance, generation_id, offset, partition)
         if state and known and off is not None:
-            expected = ErrorCode.REBALANCE_IN_PROGRESS if state == "CompletingRebalance" else ErrorCode.NONE
+            expected = (
+                ErrorCode.REBALANCE_IN_PROGRESS
+                if state == "CompletingRebalance"
+                else ErrorCode.NONE
+            )
             assert code == (ErrorCode.ILLEGAL_GENERATION if off else expected)
         elif self.known_ids():
             assert code != ErrorCode.NONE
@@ -146,7 +175,12 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 instance, generation_id = member.group_instance_id, self.group.generation_id
                 fenced = ErrorCode.FENCED_INSTANCE_ID
                 assert self.desk.heartbeat("stranger", generation_id, instance=instance) == fenced
-                assert self.desk.answer(self.desk.sync("stranger", generation_id, instance=instance)).code == fenced
+                assert (
+                    self.desk.answer(
+                        self.desk.sync("stranger", generation_id, instance=instance)
+                    ).code
+                    == fenced
+                )
                 assert self.commit_one("stranger", instance, generation_id) == (fenced,)
 
     @rule()
@@ -154,10 +188,14 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         if self.group is None or self.group.state_name != "CompletingRebalance":
             return
         generation_id = self.group.generation_id
-        late = {member.member_id for member in self.group.roster.all() if member.sync_ticket is None}
+        late = {
+            member.member_id for member in self.group.roster.all() if member.sync_ticket is None
+        }
         for _ in range(20):
             for member in self.group.roster.all():
-                self.desk.heartbeat(member.member_id, generation_id, instance=member.group_instance_id)
+                self.desk.heartbeat(
+                    member.member_id, generation_id, instance=member.group_instance_id
+                )
             self.desk.pass_ms(1_000)
         assert not late & set(self.known_ids())
 
@@ -174,7 +212,9 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             assert codes == ErrorCode.GROUP_ID_NOT_FOUND
         elif self.group.state_name == "Empty":
             assert codes == (ErrorCode.NONE,)
-        elif self.group.state_name != "PreparingRebalance":  # nobody understands the members' metadata
+        elif (
+            self.group.state_name != "PreparingRebalance"
+        ):  # nobody understands the members' metadata
             assert codes == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,)
 
     @rule(duration_ms=st.sampled_from([1, 1_000, 9_999, 10_000, 20_000, 300_000]))
@@ -282,13 +322,21 @@ class ShareGroupMachine(RuleBasedStateMachine):
     )
     def join(self, member_id, names, interval):
         self.desk.config.values["share.assignment.interval.ms"] = interval
-        full = self.group is not None and len(self.group.members) >= 4 and member_id not in self.group.members
+        full = (
+            self.group is not None
+            and len(self.group.members) >= 4
+            and member_id not in self.group.members
+        )
         reply = self.desk.beat(member_id, 0, names)
         assert isinstance(reply, Refusal) == full
         assert full or reply.assignment is not None
 
     @precondition(lambda self: self.group)
-    @rule(member_id=st.sampled_from("mnopq"), back=st.sampled_from([0, 0, 0, 1]), names=st.none() | st.just(["a", "c"]))
+    @rule(
+        member_id=st.sampled_from("mnopq"),
+        back=st.sampled_from([0, 0, 0, 1]),
+        names=st.none() | st.just(["a", "c"]),
+    )
     def beat(self, member_id, back, names):
         known = self.group.current.get(member_id)
         before = known and known.assigned
@@ -298,7 +346,9 @@ class ShareGroupMachine(RuleBasedStateMachine):
             return
         now = self.group.current[member_id]
         assert reply.member_epoch == now.member_epoch
-        assert reply.assignment == (now.assigned if names is not None or now.assigned != before else None)
+        assert reply.assignment == (
+            now.assigned if names is not None or now.assigned != before else None
+        )
 
     @precondition(lambda self: self.group)
     @rule(member_id=st.sampled_from("mnopq"))
@@ -326,7 +376,9 @@ class ShareGroupMachine(RuleBasedStateMachine):
         topic = self.desk.topics.get(name)
         if topic is None:
             return
-        found = self.desk.alter({name: dict.fromkeys(range(0, topic.partitions, 2), start)}, lines=lines)
+        found = self.desk.alter(
+            {name: dict.fromkeys(range(0, topic.partitions, 2), start)}, lines=lines
+        )
         assert isinstance(found, Refusal) == bool(self.group and self.group.members)
         if lines < 3 and crash:
             self.restart()
@@ -380,8 +432,15 @@ class ShareGroupMachine(RuleBasedStateMachine):
             for member_id in self.group.members:
                 self.desk.beat(member_id, self.group.current[member_id].member_epoch)
         epoch = self.group.epoch
-        wanted = {name for member in self.group.members.values() for name in member.subscribed_topic_names}
-        expected = {(t.topic_id, p) for t in self.desk.topics.values() if t.name in wanted for p in range(t.partitions)}
+        wanted = {
+            name for member in self.group.members.values() for name in member.subscribed_topic_names
+        }
+        expected = {
+            (t.topic_id, p)
+            for t in self.desk.topics.values()
+            if t.name in wanted
+            for p in range(t.partitions)
+        }
         assigned = {
             (topic_id, partition)
             for current in self.group.current.values()
@@ -409,14 +468,20 @@ class ShareGroupMachine(RuleBasedStateMachine):
     def what_is_ready_has_state(self):
         if self.group:
             initialized = self.group.state_partitions.initialized
-            ready = {("s", topic_id, p) for topic_id, topic in initialized.items() for p in topic.partitions}
+            ready = {
+                ("s", topic_id, p)
+                for topic_id, topic in initialized.items()
+                for p in topic.partitions
+            }
             assert ready <= self.desk.share_state.keys()
 
     @invariant()
     def epochs_are_in_order(self):
         if self.group:
             assert self.group.epoch >= self.group.target_epoch.epoch
-            assert all(c.member_epoch <= self.group.target_epoch.epoch for c in self.group.current.values())
+            assert all(
+                c.member_epoch <= self.group.target_epoch.epoch for c in self.group.current.values()
+            )
             assert self.group.members.keys() == self.group.current.keys()
             assert self.group.target.keys() <= self.group.members.keys()
 
@@ -425,7 +490,9 @@ class ShareGroupMachine(RuleBasedStateMachine):
         if self.group is None:
             return
         now = {"the group": self.group.epoch, "the assignment": self.group.target_epoch.epoch}
-        now |= {member_id: current.member_epoch for member_id, current in self.group.current.items()}
+        now |= {
+            member_id: current.member_epoch for member_id, current in self.group.current.items()
+        }
         assert all(epoch >= self.seen.get(name, 0) for name, epoch in now.items())
         self.seen = now
 

@@ -1,4 +1,6 @@
-"""Share group membership: heartbeats, epochs, assignments, and the state that partitions need to be shared."""
+"""Share group membership: heartbeats, epochs, assignments, and the state that partitions need to be
+shared.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def given(desk, reply):
     """The reply's assignment with topic names for ids."""
     names = {topic.topic_id: name for name, topic in desk.topics.items()}
     return (
-        None if reply.assignment is None else {names[id_]: partitions for id_, partitions in reply.assignment.items()}
+        None
+        if reply.assignment is None
+        else {names[id_]: partitions for id_, partitions in reply.assignment.items()}
     )
 
 
@@ -40,7 +44,11 @@ def refused(reply):
 
 def test_a_first_member_gets_its_partitions_at_once(desk):
     first = desk.beat("m", 0, ["t"])
-    assert (first.member_epoch, given(desk, first), first.heartbeat_interval_ms) == (2, {"t": (0, 1, 2, 3)}, 5_000)
+    assert (first.member_epoch, given(desk, first), first.heartbeat_interval_ms) == (
+        2,
+        {"t": (0, 1, 2, 3)},
+        5_000,
+    )
     second = desk.beat("m", 2)
     assert (second.member_epoch, given(desk, second)) == (2, None)
 
@@ -83,7 +91,11 @@ def test_one_partition_is_given_to_both(desk):
     desk.beat("m", 0, ["one"])
     desk.beat("n", 0, ["one"])
     settle(desk, "m", "n")
-    assert given(desk, desk.beat("m", 0, ["one"])) == given(desk, desk.beat("n", 0, ["one"])) == {"one": (0,)}
+    assert (
+        given(desk, desk.beat("m", 0, ["one"]))
+        == given(desk, desk.beat("n", 0, ["one"]))
+        == {"one": (0,)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,13 +133,16 @@ def test_epochs_that_do_not_fit(desk):
     assert desk.beat("m", 3).member_epoch == 4  # the previous one: its answer was lost
     assert refused(desk.beat("m", 5)) == (
         110,
-        "The share group member has a greater member epoch (5) than the one known by the group coordinator (4). "
+        "The share group member has a greater member epoch (5) than the one known by the "
+        "group coordinator (4). "
         "The member must abandon all its partitions and rejoin.",
     )
     assert refused(desk.beat("m", 2)) == (
         110,
-        "The share group member has a smaller member epoch (2) than the one known by the group coordinator (4), and it "
-        "does not match the previous member epoch (3). The member must abandon all its partitions and rejoin.",
+        "The share group member has a smaller member epoch (2) than the one known by the "
+        "group coordinator (4), and it "
+        "does not match the previous member epoch (3). The member must abandon all its "
+        "partitions and rejoin.",
     )
 
 
@@ -156,12 +171,19 @@ def test_leaving(desk):
     group = desk.coordinator.groups["s"]
     epoch = group.epoch
     left = desk.beat("n", -1)
-    assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assignment) == ("n", -1, 0, None)
+    assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assignment) == (
+        "n",
+        -1,
+        0,
+        None,
+    )
     assert (group.epoch, group.target_epoch.epoch, group.state_name) == (epoch + 1, epoch, "Stable")
     assert given(desk, desk.beat("m", epoch)) == {"t": (0, 1, 2, 3)}
     desk.beat("m", -1)
     assert (group.epoch, group.state_name, group.metadata_hash) == (epoch + 2, "Empty", 0)
-    assert [tuple(g) for g in desk.coordinator.list(types=["SHARE"])] == [("s", "share", "Empty", "share")]
+    assert [tuple(g) for g in desk.coordinator.list(types=["SHARE"])] == [
+        ("s", "share", "Empty", "share")
+    ]
     assert desk.coordinator.next_deadline_ms() is None
     assert given(desk, desk.beat("m", 0, ["t"])) == {"t": (0, 1, 2, 3)}
 
@@ -254,7 +276,11 @@ def test_what_a_member_says_of_itself_is_kept(desk):
     desk.beat("m", 0, ["t"], rack="r")
     desk.beat("m", 2, client="other")
     member = desk.coordinator.groups["s"].members["m"]
-    assert (member.rack_id, member.client_id, member.subscribed_topic_names) == ("r", "other", ("t",))
+    assert (member.rack_id, member.client_id, member.subscribed_topic_names) == (
+        "r",
+        "other",
+        ("t",),
+    )
     assert desk.coordinator.groups["s"].epoch == 2
 
 
@@ -275,7 +301,12 @@ def test_assignments_are_computed_no_more_often_than_the_interval():
     assert given(desk, desk.beat("m", 0, ["t"])) == {"t": (0, 1, 2)}
     joined = desk.beat("n", 0, ["t"])
     group = desk.coordinator.groups["s"]
-    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (2, {}, 3, 2)
+    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (
+        2,
+        {},
+        3,
+        2,
+    )
     desk.pass_ms(999)
     assert desk.beat("m", 2).assignment is None
     desk.pass_ms(1)
@@ -287,7 +318,10 @@ def test_assignments_are_computed_no_more_often_than_the_interval():
 
 def test_groups_of_another_type_are_refused(desk):
     desk.stable(1, group="classic")
-    assert refused(desk.beat("m", 0, ["t"], group="classic")) == (69, "Group classic is not a share group.")
+    assert refused(desk.beat("m", 0, ["t"], group="classic")) == (
+        69,
+        "Group classic is not a share group.",
+    )
     desk.beat("m", 0, ["t"])
     assert desk.answer(desk.join(group="s")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert desk.heartbeat("m", 2, group="s") == ErrorCode.UNKNOWN_MEMBER_ID
@@ -297,7 +331,10 @@ def test_groups_of_another_type_are_refused(desk):
     assert desk.coordinator.classic_group("s") == Refusal(
         ErrorCode.GROUP_ID_NOT_FOUND, "Group s is not a classic group."
     )
-    assert refused(desk.coordinator.share_group("classic")) == (69, "Group classic is not a share group.")
+    assert refused(desk.coordinator.share_group("classic")) == (
+        69,
+        "Group classic is not a share group.",
+    )
     assert refused(desk.coordinator.share_group("nope")) == (69, "Group nope not found.")
 
 
@@ -354,7 +391,9 @@ def test_altering_begins_a_group_at_epoch_one(desk):
     group = desk.coordinator.groups["s"]
     assert (group.epoch, group.target_epoch.epoch, group.state_name) == (1, 1, "Empty")
     assert desk.beat("m", 0, ["t"]).member_epoch == 2
-    assert desk.share_state["s", desk.topics["t"].topic_id, 0] == 7  # what was set is kept, the rest begins
+    assert (
+        desk.share_state["s", desk.topics["t"].topic_id, 0] == 7
+    )  # what was set is kept, the rest begins
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -376,11 +415,19 @@ def test_the_first_thing_that_is_wrong_is_told(desk):
     desk.stable(1, group="classic")
     assert refused(desk.beat("", 0, None, group="", rack=""))[1] is None
     assert refused(desk.beat("m", -2, None, group="", rack=""))[1] == "GroupId can't be empty."
-    assert refused(desk.beat("m", -2, None, group="classic", rack=""))[1] == "RackId can't be empty."
-    assert refused(desk.beat("m", 0, [], group="classic"))[1] == "SubscribedTopicNames must be set in first request."
+    assert (
+        refused(desk.beat("m", -2, None, group="classic", rack=""))[1] == "RackId can't be empty."
+    )
+    assert (
+        refused(desk.beat("m", 0, [], group="classic"))[1]
+        == "SubscribedTopicNames must be set in first request."
+    )
     assert refused(desk.beat("m", -2, None, group="classic"))[1] == "MemberEpoch is invalid."
     for epoch in (-1, 0, 7):
-        assert refused(desk.beat("m", epoch, ["t"], group="classic")) == (69, "Group classic is not a share group.")
+        assert refused(desk.beat("m", epoch, ["t"], group="classic")) == (
+            69,
+            "Group classic is not a share group.",
+        )
 
 
 def test_a_lowered_limit_keeps_who_is_there():
@@ -391,7 +438,10 @@ def test_a_lowered_limit_keeps_who_is_there():
     desk.config.values["group.share.max.size"] = 2
     assert desk.beat("m", 0, ["t"]).member_id == "m"  # joining again is not joining
     desk.beat("n", -1)
-    assert refused(desk.beat("p", 0, ["t"])) == (81, "The share group has reached its maximum capacity of 2 members.")
+    assert refused(desk.beat("p", 0, ["t"])) == (
+        81,
+        "The share group has reached its maximum capacity of 2 members.",
+    )
     desk.beat("o", -1)
     assert desk.beat("p", 0, ["t"]).member_id == "p"
 

@@ -1,4 +1,5 @@
-"""Committed offsets that go: deleted one by one (KIP-496), or because their time is over (KIP-211)."""
+"""Committed offsets that go: deleted one by one (KIP-496), or because their time is over
+(KIP-211)."""
 
 from __future__ import annotations
 
@@ -95,7 +96,9 @@ def test_who_cannot_be_understood_may_need_everything(desk, metadata):
     assert desk.delete_committed(("t", 0), ("u", 0)) == (SUBSCRIBED, SUBSCRIBED)
 
 
-@pytest.mark.parametrize("metadata", [subscription("t", version=3, rest=b"any"), subscription("t", version=-7)])
+@pytest.mark.parametrize(
+    "metadata", [subscription("t", version=3, rest=b"any"), subscription("t", version=-7)]
+)
 def test_later_versions_begin_like_the_first(desk, metadata):
     desk.stable(1, metadata=metadata)
     assert desk.delete_committed(("t", 0), ("u", 0)) == (SUBSCRIBED, 0)
@@ -112,7 +115,9 @@ def test_of_other_kinds_of_members_nothing_can_be_deleted(desk):
 def pending(desk, partition, *, group="g"):
     """Commit offset 9 within the transaction of producer 7."""
     commits = [commit_record(group, "t", None, partition, 9, now_ms=desk.now_ms)]
-    outcome = desk.coordinator.commit(group, NO_MEMBER, -1, commits, desk.now_ms, transactional=True)
+    outcome = desk.coordinator.commit(
+        group, NO_MEMBER, -1, commits, desk.now_ms, transactional=True
+    )
     for record in outcome.records:
         desk.coordinator.replay(record, Position(0, 0, 7))
 
@@ -184,7 +189,9 @@ def test_members_that_nobody_understands_keep_everything(desk, fields):
 
 
 def test_nothing_expires_during_a_rebalance(desk):
-    (member,) = desk.stable(1, metadata=subscription("t"), rebalance_timeout_ms=300_000, session_timeout_ms=300_000)
+    (member,) = desk.stable(
+        1, metadata=subscription("t"), rebalance_timeout_ms=300_000, session_timeout_ms=300_000
+    )
     desk.commit(member_id=member, generation_id=1, topic="u")
     desk.join(version=3, metadata=subscription("t"), session_timeout_ms=300_000)
     desk.pass_ms(65_000)
@@ -261,7 +268,9 @@ def test_many_groups_expire_in_portions(desk):
     desk.now_ms += 3_000
     portions = 0
     while listed(desk):
-        looks_and_writes = [desk.submit(outcome) for _, outcome in desk.coordinator.expire(desk.now_ms)]
+        looks_and_writes = [
+            desk.submit(outcome) for _, outcome in desk.coordinator.expire(desk.now_ms)
+        ]
         assert 0 < len(looks_and_writes) <= PORTION
         portions += 1
         assert desk.coordinator.next_deadline_ms() > desk.now_ms  # others are served first

@@ -63,7 +63,9 @@ def test_what_was_committed_later_wins_over_a_transaction_that_ends_later_still(
 
 
 @pytest.mark.parametrize("order", list(permutations((1, 2))))
-def test_the_newer_of_two_transactions_wins_in_whatever_order_they_end(order: tuple[int, int]) -> None:
+def test_the_newer_of_two_transactions_wins_in_whatever_order_they_end(
+    order: tuple[int, int],
+) -> None:
     offsets = Offsets()
     offsets.write(5, producer_id=1)
     offsets.write(6, producer_id=2)

@@ -72,7 +72,9 @@ def test_nothing_is_acquired_without_a_budget():
 
 def test_the_record_lock_limit_is_soft_and_released_records_come_again():
     s = shelf(*[100] * 30)
-    assert [s.fetch(max_records=300) for _ in range(6)] == [[(i * 300, i * 300 + 299, 1)] for i in range(6)]
+    assert [s.fetch(max_records=300) for _ in range(6)] == [
+        [(i * 300, i * 300 + 299, 1)] for i in range(6)
+    ]
     assert s.fetch(max_records=300) == [(1800, 1999, 1)]
     assert s.fetch(max_records=300) == []
     assert s.partition.fetch_offset(s.settings) is None
@@ -127,7 +129,8 @@ def released_again_and_again(size, limit):
 
 
 @pytest.mark.parametrize(
-    ("first", "acquired"), [(4, [(0, 3, 2), (4, 4, 4)]), (5, [(0, 4, 2), (5, 9, 4)]), (8, [(0, 7, 2), (8, 9, 4)])]
+    ("first", "acquired"),
+    [(4, [(0, 3, 2), (4, 4, 4)]), (5, [(0, 4, 2), (5, 9, 4)]), (8, [(0, 7, 2), (8, 9, 4)])],
 )
 def test_suspects_are_halved_unless_as_many_records_precede_them(first, acquired):
     s = shelf(10)
@@ -152,7 +155,15 @@ def test_new_records_do_not_pass_a_suspect_batch():
 
 def test_isolation_of_ten_records_with_limit_five():
     singles = [[(i, i, 5)] for i in range(10)]
-    expected = [[(0, 9, 1)], [(0, 9, 2)], [(0, 9, 3)], [(0, 4, 4)], *singles[:5], [(5, 9, 4)], *singles[5:]]
+    expected = [
+        [(0, 9, 1)],
+        [(0, 9, 2)],
+        [(0, 9, 3)],
+        [(0, 4, 4)],
+        *singles[:5],
+        [(5, 9, 4)],
+        *singles[5:],
+    ]
     assert released_again_and_again(10, 5) == expected
 
 
@@ -192,7 +203,9 @@ def test_with_limit_two_a_released_batch_is_delivered_again_whole():
 
 
 def shelf_with_a_suspect_end(deliveries):
-    """Of a batch of four, 0-1 delivered once and 2-3 more often, all available; and four new records."""
+    """Of a batch of four, 0-1 delivered once and 2-3 more often, all available; and four new
+    records.
+    """
     s = shelf(4, 4)
     assert s.fetch("m", max_records=2, record_limit=True) == [(0, 1, 1)]
     for count in range(1, deliveries + 1):
@@ -335,10 +348,14 @@ def test_nothing_in_flight_is_not_found():
 def test_a_request_can_not_acknowledge_an_offset_twice():
     s = shelf(10, 1)
     s.fetch(max_records=10)
-    assert s.ack((8, 8, RELEASE), (8, 8, RELEASE)) == Refusal(ErrorCode.INVALID_RECORD_STATE, OFFSET_STATE)
+    assert s.ack((8, 8, RELEASE), (8, 8, RELEASE)) == Refusal(
+        ErrorCode.INVALID_RECORD_STATE, OFFSET_STATE
+    )
     assert s.partition.states() == [StateBatch(0, 9, 1, 1)]
     s.fetch()
-    assert s.ack((10, 10, RELEASE), (10, 10, ACCEPT)) == Refusal(ErrorCode.INVALID_RECORD_STATE, BATCH_STATE)
+    assert s.ack((10, 10, RELEASE), (10, 10, ACCEPT)) == Refusal(
+        ErrorCode.INVALID_RECORD_STATE, BATCH_STATE
+    )
 
 
 def test_a_bad_ack_of_one_partition_applies_nothing_of_it():
@@ -378,7 +395,8 @@ def test_renew_may_be_mixed_with_other_types():
     s.fetch()
     s.wait(500)
     assert (
-        s.ack((0, 3, [ACCEPT, RENEW, RENEW, RELEASE]), (3, 3, RENEW), renew=True).code == ErrorCode.INVALID_RECORD_STATE
+        s.ack((0, 3, [ACCEPT, RENEW, RENEW, RELEASE]), (3, 3, RENEW), renew=True).code
+        == ErrorCode.INVALID_RECORD_STATE
     )
     assert s.partition.next_deadline_ms() == 1000, "nothing was renewed"
     assert s.ack((0, 3, [ACCEPT, RENEW, RENEW, RELEASE]), renew=True) is None
@@ -470,7 +488,10 @@ def test_records_gone_from_the_log_are_archived():
     s = shelf(5, 5, 5, 5)
     s.fetch(max_records=20, batch_size=5)
     s.close()
-    s.log = [(5, 9), (15, 19)]  # 0-4 was compacted away, and 10-14, which is for the client to report as a gap
+    s.log = [
+        (5, 9),
+        (15, 19),
+    ]  # 0-4 was compacted away, and 10-14, which is for the client to report as a gap
     assert s.fetch() == [(5, 9, 2), (10, 14, 2), (15, 19, 2)]
     assert (s.partition.start_offset, s.lag) == (5, 15)
     assert s.ack((5, 9, ACCEPT), (10, 14, GAP), (15, 19, ACCEPT)) is None
@@ -503,7 +524,11 @@ def test_aborted_data_is_archived_when_it_is_acquired():
     s = shelf_with_aborted_data()
     assert s.fetch() == [(0, 3, 1), (7, 9, 1)], "markers stay, for the client to report as gaps"
     assert s.fetch() == []
-    assert s.partition.states() == [StateBatch(0, 3, 1, 1), StateBatch(4, 6, ARCHIVED, 0), StateBatch(7, 9, 1, 1)]
+    assert s.partition.states() == [
+        StateBatch(0, 3, 1, 1),
+        StateBatch(4, 6, ARCHIVED, 0),
+        StateBatch(7, 9, 1, 1),
+    ]
     assert s.partition.delivery_complete_count == 3
     assert s.coordinator.summary(KEY, 1) == s.summary_before_any_write, "nothing is written for it"
     assert s.ack((4, 4, ACCEPT)) == Refusal(ErrorCode.INVALID_RECORD_STATE, OFFSET_STATE)
@@ -515,7 +540,9 @@ def test_the_next_write_carries_the_count_of_aborted_data():
     assert s.ack((7, 7, GAP)) is None
     summary = s.coordinator.summary(KEY, 1)
     assert (summary.start_offset, summary.delivery_complete_count, s.lag) == (0, 4, 6)
-    assert s.partition_state() == (StateBatch(7, 7, ARCHIVED, 1),), "the aborted batches are not written"
+    assert s.partition_state() == (StateBatch(7, 7, ARCHIVED, 1),), (
+        "the aborted batches are not written"
+    )
 
 
 def test_lag_example_of_aborted_data():
@@ -662,8 +689,14 @@ def test_a_restart_keeps_what_was_finished_or_given_back_and_forgets_what_was_he
 
 
 def test_state_written_with_a_trailing_start_offset_is_passed_on_loading():
-    partition = SharePartition(0, [StateBatch(0, 4, 2, 1), StateBatch(5, 5, 4, 1), StateBatch(8, 8, 2, 1)])
-    assert (partition.start_offset, partition.end_offset, partition.delivery_complete_count) == (6, 9, 1)
+    partition = SharePartition(
+        0, [StateBatch(0, 4, 2, 1), StateBatch(5, 5, 4, 1), StateBatch(8, 8, 2, 1)]
+    )
+    assert (partition.start_offset, partition.end_offset, partition.delivery_complete_count) == (
+        6,
+        9,
+        1,
+    )
     assert SharePartition(0, [StateBatch(0, 4, 2, 1)]).in_flight == 0
 
 
@@ -697,7 +730,14 @@ def test_lag_example_of_the_proposal():
     s = shelf(10)
     s.fetch()
     lags = []
-    for batch in [(3, 3, RELEASE), (3, 3, RELEASE), (5, 5, ACCEPT), (6, 6, REJECT), (0, 1, REJECT), (7, 9, RELEASE)]:
+    for batch in [
+        (3, 3, RELEASE),
+        (3, 3, RELEASE),
+        (5, 5, ACCEPT),
+        (6, 6, REJECT),
+        (0, 1, REJECT),
+        (7, 9, RELEASE),
+    ]:
         if len(lags) == 1:
             assert s.fetch() == [(3, 3, 2)]
         if len(lags) == 2:

@@ -1,6 +1,8 @@
-"""The share-partition against a naive model that keeps one object per record, through random histories.
+"""The share-partition against a naive model that keeps one object per record, through random
+histories.
 
-The model is written from the description (docs/behaviour/share-groups.md), record by record, with no thought of cost.
+The model is written from the description (docs/behaviour/share-groups.md), record by record, with
+no thought of cost.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from headrace.share.settings import ShareSettings
 from tests.machines.share_shelf import KEY, Shelf
 
 FINISHED = ARCHIVED
-LIMITS = ShareSettings(delivery_count_limit=5, lock_duration_ms=100, max_record_locks=30, release_backoff_max_ms=70)
+LIMITS = ShareSettings(
+    delivery_count_limit=5, lock_duration_ms=100, max_record_locks=30, release_backoff_max_ms=70
+)
 MEMBERS = st.sampled_from(["m1", "m2", "m3"])
 REASONS = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 
@@ -64,7 +68,9 @@ class NaivePartition:
         return sum(r.state == FINISHED for r in self.records.values())
 
     def deadline(self):
-        return min((r.deadline for r in self.records.values() if r.deadline > self.now), default=None)
+        return min(
+            (r.deadline for r in self.records.values() if r.deadline > self.now), default=None
+        )
 
     def may_be_acquired(self, offset):
         record = self.records[offset]
@@ -91,11 +97,17 @@ class NaivePartition:
 
     def acquire(self, member, read, max_records, batch_size, record_limit, aborted):
         taken, alone = self.take_available(read[-1][1], max_records, record_limit)
-        left = min(max_records - len(taken), self.settings.max_record_locks - (self.end - self.start))
+        left = min(
+            max_records - len(taken), self.settings.max_record_locks - (self.end - self.start)
+        )
         runs = []
         for offset in taken:
             record = self.records[offset]
-            if runs and runs[-1][1] == offset - 1 and runs[-1][2:] == [record.count + 1, record.batch]:
+            if (
+                runs
+                and runs[-1][1] == offset - 1
+                and runs[-1][2:] == [record.count + 1, record.batch]
+            ):
                 runs[-1][1] = offset
             else:
                 runs.append([offset, offset, record.count + 1, record.batch])
@@ -238,7 +250,11 @@ class NaivePartition:
             record.deadline = self.now + min(wait, limits.release_backoff_max_ms)
 
     def give_back_all(self, condition):
-        held = [offset for offset, record in self.records.items() if record.state == ACQUIRED and condition(record)]
+        held = [
+            offset
+            for offset, record in self.records.items()
+            if record.state == ACQUIRED and condition(record)
+        ]
         for offset in held:
             self.give_back(offset)
         if held:
@@ -263,7 +279,11 @@ class NaivePartition:
             self.wrote()
 
     def skip_missing(self, base):
-        gone = [offset for offset in range(self.start, min(base, self.end)) if self.may_be_acquired(offset)]
+        gone = [
+            offset
+            for offset in range(self.start, min(base, self.end))
+            if self.may_be_acquired(offset)
+        ]
         if base > self.end:
             gone += range(self.end, base)
             self.new_batch(self.end, base - 1)
@@ -273,8 +293,12 @@ class NaivePartition:
             self.wrote()
 
     def restart(self, stored):
-        """:param stored: the coordinator's batches: they are in-flight batches now, and so are the holes"""
-        persisted = {offset: r.persisted for offset, r in self.records.items() if r.persisted} | self.passed
+        """:param stored: the coordinator's batches: they are in-flight batches now, and so are the
+        holes
+        """
+        persisted = {
+            offset: r.persisted for offset, r in self.records.items() if r.persisted
+        } | self.passed
         found = {
             offset: (AVAILABLE if state == AVAILABLE else FINISHED, count)
             for first, last, state, count in stored
@@ -313,7 +337,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.shelf.settings = self.naive.settings = limits
 
     def held_by(self, member):
-        return [o for o, r in self.naive.records.items() if r.state == ACQUIRED and r.owner == member]
+        return [
+            o for o, r in self.naive.records.items() if r.state == ACQUIRED and r.owner == member
+        ]
 
     def somebody_who_holds_records(self, member):
         """``member``, or another; after a fetch if nobody holds any."""
@@ -324,10 +350,19 @@ class SharePartitionMachine(RuleBasedStateMachine):
             self.fetch(member, 5, batch_size=4, record_limit=False, log_batches=4)
         return holder or member
 
-    @initialize(limit=st.sampled_from([2, 3, 5, 5, 10]), backoff=st.sampled_from([0, 20, 60]), committed=st.booleans())
+    @initialize(
+        limit=st.sampled_from([2, 3, 5, 5, 10]),
+        backoff=st.sampled_from([0, 20, 60]),
+        committed=st.booleans(),
+    )
     def begin(self, limit, backoff, committed):
         self.configure(
-            replace(LIMITS, delivery_count_limit=limit, release_backoff_ms=backoff, read_committed=committed)
+            replace(
+                LIMITS,
+                delivery_count_limit=limit,
+                release_backoff_ms=backoff,
+                read_committed=committed,
+            )
         )
 
     @rule(
@@ -376,20 +411,32 @@ class SharePartitionMachine(RuleBasedStateMachine):
         shelf, naive = self.shelf, self.naive
         naive.move_start(shelf.log_start)
         offset = naive.fetch_offset()
-        read = [] if offset is None else [batch for batch in shelf.log if batch[1] >= offset][:log_batches]
+        read = (
+            []
+            if offset is None
+            else [batch for batch in shelf.log if batch[1] >= offset][:log_batches]
+        )
         expected = []
         if read:
             if read[0][0] > offset:
                 naive.skip_missing(read[0][0])
             if max_records > 0:
-                aborted = [batch for batch in shelf.aborted if batch in read] if naive.settings.read_committed else []
-                expected = naive.acquire(member, read, max_records, batch_size, record_limit, aborted)
+                aborted = (
+                    [batch for batch in shelf.aborted if batch in read]
+                    if naive.settings.read_committed
+                    else []
+                )
+                expected = naive.acquire(
+                    member, read, max_records, batch_size, record_limit, aborted
+                )
         assert shelf.fetch(member, max_records, batch_size, record_limit, log_batches) == expected
 
     def draw_batches(self, data, member):
         batches = []
         held = self.held_by(member)
-        position = data.draw(st.integers(max(self.naive.start - 3, 0), self.naive.start + 2), "from")
+        position = data.draw(
+            st.integers(max(self.naive.start - 3, 0), self.naive.start + 2), "from"
+        )
         if held and data.draw(st.booleans(), "something held"):
             position = data.draw(st.sampled_from(held), "first")
         for _ in range(data.draw(st.integers(1, 3), "batches")):
@@ -404,7 +451,12 @@ class SharePartitionMachine(RuleBasedStateMachine):
             position = data.draw(st.sampled_from([last, last + 1, *later[:3]]), "next")
         return batches
 
-    @rule(data=st.data(), member=MEMBERS, renew=st.booleans(), own=st.sampled_from([True, True, False]))
+    @rule(
+        data=st.data(),
+        member=MEMBERS,
+        renew=st.booleans(),
+        own=st.sampled_from([True, True, False]),
+    )
     def acknowledge(self, data, member, renew, own):
         holder = self.somebody_who_holds_records(member)
         batches = self.draw_batches(data, holder)
@@ -458,7 +510,10 @@ class SharePartitionMachine(RuleBasedStateMachine):
             if how == "release":
                 for offset in self.held_by(member):
                     assert self.shelf.ack((offset, offset, RELEASE), member=member) is None
-                    assert self.naive.acknowledge(member, [(offset, offset, [RELEASE])], renew=False) is None
+                    assert (
+                        self.naive.acknowledge(member, [(offset, offset, [RELEASE])], renew=False)
+                        is None
+                    )
             elif how == "close":
                 self.close(member)
             else:
@@ -493,7 +548,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def log_start_moves(self, data):
         """Retention and DeleteRecords."""
         shelf = self.shelf
-        shelf.log_start = data.draw(st.integers(shelf.log_start, min(shelf.end, shelf.log_start + 15)))
+        shelf.log_start = data.draw(
+            st.integers(shelf.log_start, min(shelf.end, shelf.log_start + 15))
+        )
         while shelf.log[0][1] < shelf.log_start and len(shelf.log) > 1:
             del shelf.log[0]
         if data.draw(st.booleans(), "a fetch notices"):
@@ -522,7 +579,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_was_archived_was_said_so_with_the_reason(self):
-        archived = [(o, one.reason) for one in self.shelf.archived for o in range(one[0], one[1] + 1)]
+        archived = [
+            (o, one.reason) for one in self.shelf.archived for o in range(one[0], one[1] + 1)
+        ]
         assert sorted(archived, key=str) == sorted(self.naive.archived, key=str)
 
     @invariant()

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from headrace.share.spans import Spans
 
-RANGE = st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+RANGE = st.tuples(st.integers(0, 30), st.integers(0, 6)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
 
 
 @st.composite
@@ -37,7 +39,10 @@ def check_shape(spans):
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["paint", "max", "erase", "erase some"]), disjoint_runs()), max_size=8),
+    st.lists(
+        st.tuples(st.sampled_from(["paint", "max", "erase", "erase some"]), disjoint_runs()),
+        max_size=8,
+    ),
     st.integers(0, 40),
     RANGE,
 )
@@ -61,7 +66,9 @@ def test_spans_do_what_a_dict_of_offsets_does(steps, below, window):
         assert as_dict(spans) == model
         check_shape(spans)
     first, last = window
-    assert as_dict(spans.within(first, last)) == {o: v for o, v in model.items() if first <= o <= last}
+    assert as_dict(spans.within(first, last)) == {
+        o: v for o, v in model.items() if first <= o <= last
+    }
     assert spans.covers(first, last) == any(f <= first and last <= end for f, end, _ in spans)
     assert [spans.at(offset) for offset in range(50)] == [model.get(offset) for offset in range(50)]
     assert spans.count_below(below) == sum(offset < below for offset in model)

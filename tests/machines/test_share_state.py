@@ -46,13 +46,22 @@ def submit(coordinator, outcome):
 
 def initialized(start_offset=0, state_epoch=1, **kwargs):
     coordinator = ShareCoordinator(**kwargs)
-    assert submit(coordinator, coordinator.initialize(KEY, state_epoch, start_offset, NOW, 1)) is None
+    assert (
+        submit(coordinator, coordinator.initialize(KEY, state_epoch, start_offset, NOW, 1)) is None
+    )
     return coordinator
 
 
 def write(coordinator, *batches, start=-1, complete=0, state_epoch=-1, leader_epoch=-1):
     outcome = coordinator.write(
-        KEY, state_epoch, leader_epoch, start, complete, [StateBatch(*batch) for batch in batches], NOW, 1
+        KEY,
+        state_epoch,
+        leader_epoch,
+        start,
+        complete,
+        [StateBatch(*batch) for batch in batches],
+        NOW,
+        1,
     )
     return submit(coordinator, outcome)
 
@@ -69,7 +78,9 @@ def test_a_snapshot_is_the_bytes_that_kafka_writes():
     record = ShareSnapshot(KEY, 0, 1, 0, 0, created_ms, created_ms)
     key, value = encode(record)
     assert key.hex() == "00000005736e61703135938f869cc14259be1c26326786962d00000000"
-    assert value.hex() == "0000000000000000000100000000" + "00" * 8 + "000001a1fa9c59c5" * 2 + "0100"
+    assert (
+        value.hex() == "0000000000000000000100000000" + "00" * 8 + "000001a1fa9c59c5" * 2 + "0100"
+    )
     assert decode(key, value) == record
 
 
@@ -77,7 +88,10 @@ def test_an_update_is_the_bytes_that_kafka_writes():
     record = ShareUpdate(KEY, 0, 0, 0, (StateBatch(0, 0, 2, 1),), 0)
     key, value = encode(record)
     assert key.hex() == "00010005736e61703135938f869cc14259be1c26326786962d00000000"
-    assert value.hex() == "00000000000000000000" + "00" * 8 + "02" + "00" * 16 + "0200010001000400000000"
+    assert (
+        value.hex()
+        == "00000000000000000000" + "00" * 8 + "02" + "00" * 16 + "0200010001000400000000"
+    )
     assert decode(key, value) == record
 
 
@@ -141,7 +155,9 @@ def test_commands_refuse_what_is_not_hosted():
             assert refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert refusal.message == "This server does not host this topic-partition."
         refusal = command(KEY._replace(partition=-1), 1)
-        assert refusal == Refusal(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
+        assert refusal == Refusal(
+            ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number."
+        )
 
 
 def test_nothing_is_read_or_written_before_initialize():
@@ -153,10 +169,16 @@ def test_nothing_is_read_or_written_before_initialize():
         ErrorCode.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
     )
     assert coordinator.summary(KEY, 1) == StateSummary(0, 0, -1, -1)
-    unknown_topic = coordinator.read(KEY, 0, NOW, None), coordinator.write(KEY, -1, -1, 0, 0, (), NOW, None)
+    unknown_topic = (
+        coordinator.read(KEY, 0, NOW, None),
+        coordinator.write(KEY, -1, -1, 0, 0, (), NOW, None),
+    )
     assert [outcome.reply.code for outcome in unknown_topic] == [ErrorCode.INVALID_REQUEST] * 2
     negative = KEY._replace(partition=-1)
-    for outcome in coordinator.read(negative, 0, NOW, 1), coordinator.write(negative, -1, -1, 0, 0, (), NOW, 1):
+    for outcome in (
+        coordinator.read(negative, 0, NOW, 1),
+        coordinator.write(negative, -1, -1, 0, 0, (), NOW, 1),
+    ):
         assert outcome.reply.message == "The partition id cannot be a negative number."
 
 
@@ -224,7 +246,11 @@ def test_a_deleted_topic_takes_all_its_state_along():
 def test_overlapping_batches_of_one_write_are_cut_apart():
     coordinator = initialized()
     write(coordinator, (5, 9, 0, 1), (7, 7, 2, 1))
-    assert read(coordinator).state_batches == (StateBatch(5, 6, 0, 1), StateBatch(7, 7, 2, 1), StateBatch(8, 9, 0, 1))
+    assert read(coordinator).state_batches == (
+        StateBatch(5, 6, 0, 1),
+        StateBatch(7, 7, 2, 1),
+        StateBatch(8, 9, 0, 1),
+    )
 
 
 def test_the_higher_delivery_count_wins_and_then_the_greater_state():
@@ -256,7 +282,9 @@ def test_a_snapshot_follows_after_five_hundred_updates():
     coordinator = initialized()
     kinds = []
     for offset in range(1002):
-        outcome = coordinator.write(KEY, 1, 0, offset, 0, [StateBatch(offset + 2, offset + 2, 2, 1)], NOW + offset, 1)
+        outcome = coordinator.write(
+            KEY, 1, 0, offset, 0, [StateBatch(offset + 2, offset + 2, 2, 1)], NOW + offset, 1
+        )
         submit(coordinator, outcome)
         kinds.append(type(outcome.records[0]))
         if kinds[-1] is ShareSnapshot:
@@ -268,7 +296,12 @@ def test_a_snapshot_follows_after_five_hundred_updates():
 
 
 def test_one_write_is_stored_ascending_and_disjoint():
-    batches = [StateBatch(8, 9, 0, 1), StateBatch(2, 6, 0, 1), StateBatch(5, 5, 2, 1), StateBatch(3, 3, 0, 1)]
+    batches = [
+        StateBatch(8, 9, 0, 1),
+        StateBatch(2, 6, 0, 1),
+        StateBatch(5, 5, 2, 1),
+        StateBatch(3, 3, 0, 1),
+    ]
     assert combined(batches, 3) == (
         StateBatch(3, 4, 0, 1),
         StateBatch(5, 5, 2, 1),
@@ -276,7 +309,12 @@ def test_one_write_is_stored_ascending_and_disjoint():
         StateBatch(8, 9, 0, 1),
     )
     assert combined([StateBatch(1, 1, 0, 2)], 3) == ()
-    for unsound in (StateBatch(5, 4, 0, 1), StateBatch(-1, 4, 0, 1), StateBatch(4, 4, 1, 1), StateBatch(4, 4, 2, -1)):
+    for unsound in (
+        StateBatch(5, 4, 0, 1),
+        StateBatch(-1, 4, 0, 1),
+        StateBatch(4, 4, 1, 1),
+        StateBatch(4, 4, 2, -1),
+    ):
         assert combined([StateBatch(3, 3, 2, 1), unsound], -1).code == ErrorCode.INVALID_REQUEST
 
 
@@ -394,11 +432,20 @@ def test_the_limit_of_a_step_holds_for_all_partitions_of_the_internal_topic_toge
             snapshots.written(key_of(10 * partition + number), Position(partition, number), NOW)
         snapshots.updated(Position(partition, 99))
     snapshots.begin_sweep(NOW)
-    assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [["g0", "g1", "g2", "g3"], ["g10", "g11"]]
+    assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [
+        ["g0", "g1", "g2", "g3"],
+        ["g10", "g11"],
+    ]
     for partition in range(3):
         for number in range(3):
-            snapshots.written(key_of(10 * partition + number), Position(partition, 100 + number), NOW + 1)
-    assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [["g3"], ["g13"], ["g23"]]
+            snapshots.written(
+                key_of(10 * partition + number), Position(partition, 100 + number), NOW + 1
+            )
+    assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [
+        ["g3"],
+        ["g13"],
+        ["g23"],
+    ]
 
 
 def test_a_long_log_is_shortened_without_waiting_for_time(monkeypatch):
@@ -420,9 +467,9 @@ def test_a_long_log_is_shortened_without_waiting_for_time(monkeypatch):
 
 KEYS = st.integers(0, 2).map(key_of)
 BATCHES = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(0, 6), st.sampled_from([0, 2, 4]), st.integers(1, 5)).map(
-        lambda t: StateBatch(t[0], t[0] + t[1], t[2], t[3])
-    ),
+    st.tuples(
+        st.integers(0, 20), st.integers(0, 6), st.sampled_from([0, 2, 4]), st.integers(1, 5)
+    ).map(lambda t: StateBatch(t[0], t[0] + t[1], t[2], t[3])),
     max_size=4,
 )
 INITIALIZE = st.tuples(st.just("initialize"), KEYS, st.integers(0, 3), st.integers(-1, 20))
@@ -459,19 +506,27 @@ def run(topic, name, args, now_ms):
             topic.submit(outcome)
         return
     before = repr(state_of(coordinator))
-    outcome = coordinator.delete(*args, 1) if name == "delete" else getattr(coordinator, name)(*args, now_ms, 1)
+    outcome = (
+        coordinator.delete(*args, 1)
+        if name == "delete"
+        else getattr(coordinator, name)(*args, now_ms, 1)
+    )
     assert repr(state_of(coordinator)) == before, "deciding changes nothing"
     topic.submit(outcome)
 
 
 @given(COMMANDS, st.integers(0, 4), st.integers(1, 200), st.integers(1, 200))
-def test_replaying_what_is_left_of_the_log_gives_the_live_state(commands, updates, cold_ms, prune_ms):
+def test_replaying_what_is_left_of_the_log_gives_the_live_state(
+    commands, updates, cold_ms, prune_ms
+):
     topic = Topic(ShareCoordinator(updates, cold_ms, prune_ms))
     now_ms = NOW
     for name, *args in commands:
         if name == "expire":
             now_ms += args[0]
-            while (deadline_ms := topic.coordinator.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+            while (
+                deadline_ms := topic.coordinator.next_deadline_ms()
+            ) is not None and deadline_ms <= now_ms:
                 topic.expire(now_ms)
         else:
             run(topic, name, args, now_ms)
@@ -487,12 +542,17 @@ def test_snapshots_do_not_change_what_is_read(commands):
     for name, key, *args in commands:
         run(often, name, (key, *args), NOW)
         run(never, name, (key, *args), NOW)
-        assert often.coordinator.read(key, 99, NOW, 1).reply == never.coordinator.read(key, 99, NOW, 1).reply
+        assert (
+            often.coordinator.read(key, 99, NOW, 1).reply
+            == never.coordinator.read(key, 99, NOW, 1).reply
+        )
 
 
 @given(st.lists(st.tuples(st.integers(-1, 20), BATCHES)), st.integers(0, 3))
 def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
-    """Of an offset the highest delivery count counts, and at that the greatest state; below the start nothing does."""
+    """Of an offset the highest delivery count counts, and at that the greatest state; below the
+    start nothing does.
+    """
     topic = Topic(ShareCoordinator(updates))
     begin(topic, 0)
     offsets, start = {}, 0
@@ -502,7 +562,9 @@ def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
         start = start if start_offset == -1 else start_offset
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
-                offsets[offset] = max(offsets.get(offset, (0, 0)), (batch.delivery_count, batch.delivery_state))
+                offsets[offset] = max(
+                    offsets.get(offset, (0, 0)), (batch.delivery_count, batch.delivery_state)
+                )
         offsets = {offset: value for offset, value in offsets.items() if offset >= start}
         found = topic.coordinator.read(key_of(0), -1, NOW, 1).reply
         assert found.start_offset == start

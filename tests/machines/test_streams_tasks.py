@@ -28,14 +28,23 @@ def topology(**subtopologies: tuple[list[str], list[str]]) -> Any:
 
 
 def tasks(**partitions: list[int]) -> list[Any]:
-    return [SimpleNamespace(subtopology_id=name, partitions=numbers) for name, numbers in partitions.items()]
+    return [
+        SimpleNamespace(subtopology_id=name, partitions=numbers)
+        for name, numbers in partitions.items()
+    ]
 
 
 def test_each_task_reads_its_partition_of_every_source_topic() -> None:
     found = task_partitions(
         topology(one=(["orders", "returns"], []), two=([], ["by-word"])), tasks(one=[0, 2], two=[1])
     )
-    assert sorted(found) == [("by-word", 1), ("orders", 0), ("orders", 2), ("returns", 0), ("returns", 2)]
+    assert sorted(found) == [
+        ("by-word", 1),
+        ("orders", 0),
+        ("orders", 2),
+        ("returns", 0),
+        ("returns", 2),
+    ]
 
 
 def test_a_topology_that_is_not_known_yet_says_nothing() -> None:
@@ -47,7 +56,10 @@ def test_only_a_topic_that_is_there_can_lack_a_partition() -> None:
     class Cluster:
         async def metadata(self, topics: list[str]) -> dict[str, Any]:
             there = TopicMetadata("orders", UUID(int=1), {0: 1, 1: -1})
-            return {name: there if name == "orders" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for name in topics}
+            return {
+                name: there if name == "orders" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                for name in topics
+            }
 
     leaders = PartitionLeaders(Cluster())  # type: ignore[arg-type]
     asyncio.run(leaders.learn(["orders", "gone"]))

@@ -14,10 +14,16 @@ partition_logs = st.lists(st.lists(st.integers(-1, 20), max_size=12), min_size=1
 
 
 def brute_force(logs):
-    """Always the smallest head, the first partition of equal ones: the (partition index, offset) in order."""
+    """Always the smallest head, the first partition of equal ones: the (partition index, offset) in
+    order.
+    """
     at, order = [0] * len(logs), []
     while any(a < len(log) for a, log in zip(at, logs, strict=True)):
-        heads = [(log[a], index) for index, (a, log) in enumerate(zip(at, logs, strict=True)) if a < len(log)]
+        heads = [
+            (log[a], index)
+            for index, (a, log) in enumerate(zip(at, logs, strict=True))
+            if a < len(log)
+        ]
         _, index = min(heads)
         order.append((index, at[index]))
         at[index] += 1
@@ -26,7 +32,10 @@ def brute_force(logs):
 
 def lateness_of(timestamps):
     """Of each, by how much it is behind the largest before it."""
-    return [max(0, max(timestamps[:i], default=-1) - timestamp) for i, timestamp in enumerate(timestamps)]
+    return [
+        max(0, max(timestamps[:i], default=-1) - timestamp)
+        for i, timestamp in enumerate(timestamps)
+    ]
 
 
 @given(partition_logs)
@@ -62,7 +71,9 @@ def test_an_input_may_be_put_back(logs, data):
     assert merge.count(gone) == 0
     taken = [record for _, record in merge]
     assert taken == [
-        record for record in brute_force([log if i != gone else [] for i, log in enumerate(logs)]) if record in taken
+        record
+        for record in brute_force([log if i != gone else [] for i, log in enumerate(logs)])
+        if record in taken
     ]
 
 
@@ -92,7 +103,10 @@ def test_a_task_remembers_nothing_that_changes_its_decisions(count, idle_ms, ste
         if step in ("add", "discard") and arguments[0] >= count:
             continue
         if step == "add":
-            partition, records = partitions[arguments[0]], [(timestamp, object()) for timestamp in arguments[1]]
+            partition, records = (
+                partitions[arguments[0]],
+                [(timestamp, object()) for timestamp in arguments[1]],
+            )
             queues[partition] += records
             task.add(partition, records)
         elif step == "discard":
@@ -107,9 +121,13 @@ def test_a_task_remembers_nothing_that_changes_its_decisions(count, idle_ms, ste
             now_ms += arguments[0]
         else:
             for _ in range(arguments[0]):
-                ready, _, given_up = naive.decide({p: len(q) for p, q in queues.items()}, lags, now_ms)
+                ready, _, given_up = naive.decide(
+                    {p: len(q) for p, q in queues.items()}, lags, now_ms
+                )
                 enforced += ready and bool(given_up)
-                idle_since_ms = None if ready else now_ms if idle_since_ms is None else idle_since_ms
+                idle_since_ms = (
+                    None if ready else now_ms if idle_since_ms is None else idle_since_ms
+                )
                 full = [p for p in partitions if queues[p]]
                 expected = None
                 if ready and full:

@@ -1,4 +1,6 @@
-"""The lag that a consumer knows of, against a partition that is written to, fetched in pieces, and asked."""
+"""The lag that a consumer knows of, against a partition that is written to, fetched in pieces, and
+asked.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def test_what_is_remembered_of_an_earlier_assignment_is_not_believed():
 
 
 class Partition:
-    """A broker's partition, and a client that fetches pieces of it in the background and hands them out later."""
+    """A broker's partition, and a client that fetches pieces of it in the background and hands them
+    out later.
+    """
 
     def __init__(self, read_committed):
         self.read_committed = read_committed
@@ -80,7 +84,9 @@ class Partition:
         return self.stable if self.read_committed else self.high
 
     def fetch(self, most):
-        """What a fetch response does: the client's cached watermark, and events behind those not handed out yet."""
+        """What a fetch response does: the client's cached watermark, and events behind those not
+        handed out yet.
+        """
         self.cached = self.high
         if self.fetched == self.end:
             self.queue.append(("end", self.fetched, self.end))
@@ -102,7 +108,9 @@ events = st.lists(
 )
 
 
-@pytest.mark.parametrize("read_committed", [False, True], ids=["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize(
+    "read_committed", [False, True], ids=["read_uncommitted", "read_committed"]
+)
 @given(events=events)
 def test_caught_up_is_never_said_while_the_client_has_been_told_of_more(read_committed, events):
     broker, lag = Partition(read_committed), PartitionLag(read_committed, position=0)
@@ -132,7 +140,9 @@ def test_caught_up_is_never_said_while_the_client_has_been_told_of_more(read_com
             assert known >= 0
             assert lag.position + known <= broker.end, "no more than the broker has"
             if known == 0:
-                assert lag.position >= handed_out_knows, "what came with the last record said that there is more"
+                assert lag.position >= handed_out_knows, (
+                    "what came with the last record said that there is more"
+                )
     # However it went: once all is handed out and fetched again, the lag is known, and zero.
     broker.stable = broker.high
     for _ in range(2):

@@ -1,4 +1,6 @@
-"""The rule of max.task.idle.ms: each of its cases, its log lines, and any sequence of events against a slow model."""
+"""The rule of max.task.idle.ms: each of its cases, its log lines, and any sequence of events
+against a slow model.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,15 @@ def test_a_later_deadline_starts_only_when_the_earlier_partition_no_longer_block
     readiness = Readiness(["a-0", "b-0", "c-0"], 100)
     lags = {"a-0": 0, "b-0": 0}
     assert readiness.decide({"c-0": 1}, lags, 1_000).deadline_ms == 1_100
-    assert readiness.decide({"c-0": 1}, lags, 1_100).deadline_ms == 1_200  # of b-0, which starts now
+    assert (
+        readiness.decide({"c-0": 1}, lags, 1_100).deadline_ms == 1_200
+    )  # of b-0, which starts now
     assert readiness.decide({"c-0": 1}, lags, 1_200).enforced == {"a-0": 1_100, "b-0": 1_200}
 
 
-@pytest.mark.parametrize("between", [({"b-0": 1}, {}), ({}, {"b-0": 3}), ({}, {})], ids=["data", "lag", "unknown"])
+@pytest.mark.parametrize(
+    "between", [({"b-0": 1}, {}), ({}, {"b-0": 3}), ({}, {})], ids=["data", "lag", "unknown"]
+)
 def test_the_whole_idle_time_starts_again_after(between):
     readiness = Readiness(["a-0", "b-0"], 100)
     assert readiness.decide({"a-0": 1}, {"b-0": 0}, 1_000).deadline_ms == 1_100
@@ -71,21 +77,39 @@ def test_records_elsewhere_do_not_start_it_again():
     [
         (0, {"a-0": 1}, {}, "Partition b-0 has fetched lag of -1\n\tWaiting to fetch data for b-0"),
         (
-            0, {"a-0": 1}, {"b-0": 5},
-            "Partition b-0 has current lag 5, but no data is buffered locally. Waiting to buffer some records.",
+            0,
+            {"a-0": 1},
+            {"b-0": 5},
+            (
+                "Partition b-0 has current lag 5, but no data is buffered locally. Waiting to "
+                "buffer some records."
+            ),
         ),
         (
-            30, {"a-0": 1}, {"b-0": 0},
-            "Partition b-0 has current lag 0 and current time is 1000. Waiting for new data to be produced for "
+            30,
+            {"a-0": 1},
+            {"b-0": 0},
+            "Partition b-0 has current lag 0 and current time is 1000. Waiting for new data "
+            "to be produced for "
             "configured idle time 30 (deadline is 1030).",
         ),
         (
-            0, {"a-0": 1}, {"b-0": 0},
-            "Records are processed without waiting any longer for b-0 (deadline 1000); current time is 1000.",
+            0,
+            {"a-0": 1},
+            {"b-0": 0},
+            (
+                "Records are processed without waiting any longer for b-0 (deadline 1000); "
+                "current time is 1000."
+            ),
         ),
-        (0, {}, {"a-0": 0, "b-0": 0}, "No partitions were buffered locally, so this task is not ready for processing."),
+        (
+            0,
+            {},
+            {"a-0": 0, "b-0": 0},
+            ("No partitions were buffered locally, so this task is not ready for processing."),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_lines_of_the_log(idle_ms, buffered, lags, text):
     assert str(decide(idle_ms, buffered, lags)) == text
 
@@ -96,7 +120,8 @@ def test_other_negative_idle_times_are_refused():
 
 
 class Naive:
-    """The rule as its text has it, sentence by sentence, with the state that Kafka Streams keeps."""
+    """The rule as its text has it, sentence by sentence, with the state that Kafka Streams
+    keeps."""
 
     def __init__(self, partitions, idle_ms):
         self.partitions, self.idle_ms, self.deadlines = partitions, idle_ms, {}
@@ -129,7 +154,9 @@ PARTITIONS = ["a-0", "b-0", "c-0", "d-0"]
 moments = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 2)),
-        st.dictionaries(st.sampled_from(PARTITIONS), st.one_of(st.none(), st.just(0), st.integers(-2, 3))),
+        st.dictionaries(
+            st.sampled_from(PARTITIONS), st.one_of(st.none(), st.just(0), st.integers(-2, 3))
+        ),
         st.integers(0, 12),
     ),
     max_size=30,
@@ -138,11 +165,17 @@ moments = st.lists(
 
 @given(st.integers(1, 4), st.integers(-1, 20), moments)
 def test_any_sequence_of_events_is_decided_as_the_text_says(count, idle_ms, moments):
-    readiness, naive, now_ms = Readiness(PARTITIONS[:count], idle_ms), Naive(PARTITIONS[:count], idle_ms), 100
+    readiness, naive, now_ms = (
+        Readiness(PARTITIONS[:count], idle_ms),
+        Naive(PARTITIONS[:count], idle_ms),
+        100,
+    )
     for buffered, lags, later_ms in moments:
         now_ms += later_ms
         decision = readiness.decide(buffered, lags, now_ms)
-        assert (decision.ready, decision.partition, decision.enforced) == naive.decide(buffered, lags, now_ms)
+        assert (decision.ready, decision.partition, decision.enforced) == naive.decide(
+            buffered, lags, now_ms
+        )
         assert readiness.next_deadline_ms() == min(naive.deadlines.values(), default=None)
         if decision.reason is Reason.IDLING:
             assert decision.deadline_ms == naive.deadlines[decision.partition]

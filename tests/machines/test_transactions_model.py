@@ -1,7 +1,9 @@
-"""Transactional ids through thousands of random steps: one producer each, decisions that stay, replay equal to live.
+"""Transactional ids through thousands of random steps: one producer each, decisions that stay,
+replay equal to live.
 
-The machine under test is told what clients and time do in any order, with answers that are lost, requests that come
-again, and crashes between any two records. A small model keeps who was given which epoch, and what was decided.
+The machine under test is told what clients and time do in any order, with answers that are lost,
+requests that come again, and crashes between any two records. A small model keeps who was given
+which epoch, and what was decided.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class Client:
 class Known:
     """What must hold for one transactional id."""
 
-    epochs: dict[int, int] = field(default_factory=dict)  # producer id → the highest epoch that was seen
+    epochs: dict[int, int] = field(
+        default_factory=dict
+    )  # producer id → the highest epoch that was seen
     decided: bool | None = None
 
 
@@ -72,7 +76,9 @@ class TransactionMachine(RuleBasedStateMachine):
         self.known = {one: Known() for one in IDS}
 
     def fresh(self) -> TransactionCoordinator:
-        return TransactionCoordinator(TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS))
+        return TransactionCoordinator(
+            TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS)
+        )
 
     def allocate(self) -> int:
         self.next_producer_id += 1
@@ -141,16 +147,23 @@ class TransactionMachine(RuleBasedStateMachine):
             decide = self.coordinator
             if transactional_id in decide.prepared:
                 return machine.CONCURRENT_TRANSACTIONS
-            outcome = decide.abort_for_new_producer(transactional_id, TIMEOUT_MS, expected, self.now_ms)
-            assert all(one.value.state == State.PREPARE_ABORT for one in outcome.records), "what is open is not aborted"
+            outcome = decide.abort_for_new_producer(
+                transactional_id, TIMEOUT_MS, expected, self.now_ms
+            )
+            assert all(one.value.state == State.PREPARE_ABORT for one in outcome.records), (
+                "what is open is not aborted"
+            )
             aborted = self.submit(outcome)
             if isinstance(aborted, Refusal) or transactional_id in decide.prepared:
                 return machine.CONCURRENT_TRANSACTIONS
             told = self.submit(
-                decide.init_producer_id(transactional_id, TIMEOUT_MS, expected, self.now_ms, self.allocate)
+                decide.init_producer_id(
+                    transactional_id, TIMEOUT_MS, expected, self.now_ms, self.allocate
+                )
             )
             if isinstance(told, Producer):
-                # A retry may be answered with what was given before, but never with what another one was given.
+                # A retry may be answered with what was given before, but never with what another
+                # one was given.
                 others = {
                     one.producer
                     for one in self.clients
@@ -173,22 +186,32 @@ class TransactionMachine(RuleBasedStateMachine):
         if isinstance(told, Producer):
             client.producer = told
 
-    @rule(data=st.data(), partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1), version=CLIENT_VERSIONS)
+    @rule(
+        data=st.data(),
+        partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1),
+        version=CLIENT_VERSIONS,
+    )
     def add(self, data: st.DataObject, partitions: set[tuple[str, int]], version: int) -> None:
         client = self.who(data)
         before = self.coordinator.transactions.get(client.transactional_id)
         told = self.submit(
-            self.coordinator.add_partitions(client.transactional_id, client.producer, partitions, self.now_ms, version)
+            self.coordinator.add_partitions(
+                client.transactional_id, client.producer, partitions, self.now_ms, version
+            )
         )
         if isinstance(told, Producer):
             assert before is not None
             assert before.state not in DECIDED, "something joins a decided transaction"
             assert (before.producer_id, before.producer_epoch) == client.producer, "a zombie joins"
             self.only_one(client)
-            taking_part = set(before.partitions) | partitions if before.state == State.ONGOING else partitions
+            taking_part = (
+                set(before.partitions) | partitions if before.state == State.ONGOING else partitions
+            )
             for one in PARTITIONS:
                 refusal = self.coordinator.takes_part(client.transactional_id, client.producer, one)
-                assert (refusal is None) == (one in taking_part), "another partition takes part than was added"
+                assert (refusal is None) == (one in taking_part), (
+                    "another partition takes part than was added"
+                )
 
     @rule(data=st.data(), commit=st.booleans(), version=CLIENT_VERSIONS, lost=st.booleans())
     def end(self, data: st.DataObject, commit: bool, version: int, lost: bool) -> None:
@@ -200,14 +223,24 @@ class TransactionMachine(RuleBasedStateMachine):
             if transactional_id in self.coordinator.prepared:
                 return machine.CONCURRENT_TRANSACTIONS
             told = self.submit(
-                self.coordinator.end(transactional_id, producer, commit, self.now_ms, version, self.allocate)
+                self.coordinator.end(
+                    transactional_id, producer, commit, self.now_ms, version, self.allocate
+                )
             )
             if isinstance(told, Producer):
-                if before is not None and (before.producer_id, before.producer_epoch) == producer and version == 2:
-                    assert not commit or before.state == State.ONGOING or lost, "nothing was committed"
+                if (
+                    before is not None
+                    and (before.producer_id, before.producer_epoch) == producer
+                    and version == 2
+                ):
+                    assert not commit or before.state == State.ONGOING or lost, (
+                        "nothing was committed"
+                    )
                 state = self.coordinator.transactions[transactional_id].state
                 decided = DECIDED.get(state, COMPLETE.get(state))
-                assert decided == commit, f"told that it ended with commit={commit}, and it is {state.name}"
+                assert decided == commit, (
+                    f"told that it ended with commit={commit}, and it is {state.name}"
+                )
             return told
 
         told = self.answer(client, ask, lost)
@@ -221,13 +254,19 @@ class TransactionMachine(RuleBasedStateMachine):
         """Nobody else may write under the id with what they were given."""
         transactional_id = client.transactional_id
         for other in self.clients:
-            if other is client or other.transactional_id != transactional_id or other.producer == NO_PRODUCER:
+            if (
+                other is client
+                or other.transactional_id != transactional_id
+                or other.producer == NO_PRODUCER
+            ):
                 continue
             told = self.coordinator.takes_part(transactional_id, other.producer, PARTITIONS[0])
             assert told is not None
             assert told.code in (
-                ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.CONCURRENT_TRANSACTIONS,
-            ), f"{other.producer} is not fenced"  # fmt: skip
+                ErrorCode.PRODUCER_FENCED,
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+            ), f"{other.producer} is not fenced"
 
     # --- the broker ---
 
@@ -241,22 +280,32 @@ class TransactionMachine(RuleBasedStateMachine):
     def delete_topic(self, topic: str) -> None:
         for _, outcome in self.coordinator.forget_partitions(topic):
             self.submit(outcome)
-        assert all(name != topic for one in self.coordinator.transactions.values() for name, _ in one.partitions)
+        assert all(
+            name != topic
+            for one in self.coordinator.transactions.values()
+            for name, _ in one.partitions
+        )
 
     @rule(ms=st.sampled_from([1, 1_000, 6_000, 70_000]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         for transactional_id, outcome in self.coordinator.expire(self.now_ms):
             if outcome.records[0].value is None:
-                idle_ms = self.now_ms - self.coordinator.transactions[transactional_id].last_update_ms
+                idle_ms = (
+                    self.now_ms - self.coordinator.transactions[transactional_id].last_update_ms
+                )
                 assert idle_ms >= EXPIRATION_MS, "forgotten too early"
             self.submit(outcome)
         due = self.coordinator.next_deadline_ms()
         assert due is None or due > self.now_ms
         for one in self.coordinator.transactions.values():
-            assert one.state != State.ONGOING or self.now_ms < one.start_ms + TIMEOUT_MS, "it should have timed out"
+            assert one.state != State.ONGOING or self.now_ms < one.start_ms + TIMEOUT_MS, (
+                "it should have timed out"
+            )
             idle_ms = self.now_ms - one.last_update_ms
-            assert one.state not in (State.EMPTY, *COMPLETE) or idle_ms < EXPIRATION_MS + CHECK_MS, "never forgotten"
+            assert (
+                one.state not in (State.EMPTY, *COMPLETE) or idle_ms < EXPIRATION_MS + CHECK_MS
+            ), "never forgotten"
 
     @rule()
     def crash(self) -> None:
@@ -273,14 +322,23 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def nearly_use_up_epochs(self, data: st.DataObject) -> None:
         """As after tens of thousands of transactions of the producer that is there."""
-        found = [one for one, value in self.coordinator.transactions.items() if value.state in COMPLETE]
+        found = [
+            one for one, value in self.coordinator.transactions.items() if value.state in COMPLETE
+        ]
         if not found:
             return
         transactional_id = data.draw(st.sampled_from(found))
         value = self.coordinator.transactions[transactional_id]
         if value.producer_epoch > MAX_EPOCH - 10:
             return
-        holder = next((one for one in self.clients if one.producer == (value.producer_id, value.producer_epoch)), None)
+        holder = next(
+            (
+                one
+                for one in self.clients
+                if one.producer == (value.producer_id, value.producer_epoch)
+            ),
+            None,
+        )
         if holder is None:
             return
         aged = replace(value, producer_epoch=MAX_EPOCH - 3, previous_producer_id=-1)
@@ -289,9 +347,15 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_decided_is_to_be_completed(self) -> None:
-        decided = {one: value for one, value in self.coordinator.transactions.items() if value.state in DECIDED}
+        decided = {
+            one: value
+            for one, value in self.coordinator.transactions.items()
+            if value.state in DECIDED
+        }
         assert decided == self.coordinator.prepared
-        assert set(decided) == {one for one, known in self.known.items() if known.decided is not None}
+        assert set(decided) == {
+            one for one, known in self.known.items() if known.decided is not None
+        }
 
     @invariant()
     def the_latest_epoch_is_the_one(self) -> None:
@@ -299,12 +363,16 @@ class TransactionMachine(RuleBasedStateMachine):
             assert value.producer_epoch == self.known[transactional_id].epochs[value.producer_id]
 
 
-TransactionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TransactionMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None
+)
 TestTransactions = TransactionMachine.TestCase
 
 
 def test_expired_ids_go_with_the_next_look_at_them() -> None:
-    decide = TransactionCoordinator(TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS))
+    decide = TransactionCoordinator(
+        TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS)
+    )
     for one, ms in (("a", 0), ("b", 4_000), ("c", 8_000)):
         outcome = decide.init_producer_id(one, TIMEOUT_MS, NO_PRODUCER, 1_001_000 + ms, lambda: 1)
         decide.replay(*outcome.records)
@@ -320,7 +388,9 @@ def test_a_used_up_producer_id_is_good_until_its_successor_writes() -> None:
     last, new = Producer(1, MAX_EPOCH - 1), Producer(7, 0)
 
     def init(expected: Producer) -> object:
-        return told.submit(told.coordinator.init_producer_id("a", TIMEOUT_MS, expected, told.now_ms, lambda: 7))
+        return told.submit(
+            told.coordinator.init_producer_id("a", TIMEOUT_MS, expected, told.now_ms, lambda: 7)
+        )
 
     assert init(Producer(1, 5)) == machine.PRODUCER_FENCED
     assert [init(last) for _ in range(3)] == [new] * 3
@@ -332,7 +402,9 @@ class Story(TransactionMachine):
     """A transactional id told step by step, with an epoch for each transaction (KIP-890)."""
 
     def write(self, producer: Producer) -> object:
-        return self.submit(self.coordinator.add_partitions("a", producer, PARTITIONS[:1], self.now_ms, 2))
+        return self.submit(
+            self.coordinator.add_partitions("a", producer, PARTITIONS[:1], self.now_ms, 2)
+        )
 
     def finish(self, producer: Producer, *, commit: bool = True) -> object:
         """End the transaction and write its markers, if it can be ended."""
@@ -348,7 +420,12 @@ class Story(TransactionMachine):
 def a_story(epoch: int) -> tuple[Story, Producer]:
     """Of a producer that is at this epoch."""
     told = Story()
-    told.submit(Outcome(None, (TransactionRecord("a", Transaction(1, epoch, TIMEOUT_MS, State.EMPTY, told.now_ms)),)))
+    told.submit(
+        Outcome(
+            None,
+            (TransactionRecord("a", Transaction(1, epoch, TIMEOUT_MS, State.EMPTY, told.now_ms)),),
+        )
+    )
     return told, Producer(1, epoch)
 
 
@@ -378,7 +455,9 @@ def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id() -> None:
     told.write(last)
     assert told.submit(told.coordinator.end("a", last, True, told.now_ms, 2, lambda: 7)) == new
     decided = told.coordinator.prepared["a"]
-    assert (decided.producer_id, decided.producer_epoch) == (1, MAX_EPOCH), "the markers do not fence the old producer"
+    assert (decided.producer_id, decided.producer_epoch) == (1, MAX_EPOCH), (
+        "the markers do not fence the old producer"
+    )
     told.complete_one("a")
     assert told.finish(last) == new  # the answer was lost
     assert told.finish(last, commit=False) == machine.INVALID_TXN_STATE
@@ -394,7 +473,9 @@ def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id() -> None:
 
 def any_epoch_may_write(patch: pytest.MonkeyPatch) -> None:
     right = machine._check
-    patch.setattr(machine, "_check", lambda known, producer: None if known else right(known, producer))
+    patch.setattr(
+        machine, "_check", lambda known, producer: None if known else right(known, producer)
+    )
 
 
 def no_new_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -402,7 +483,11 @@ def no_new_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_epoch_that_goes_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "_with_new_epoch", lambda known: replace(known, producer_epoch=known.producer_epoch // 2))
+    patch.setattr(
+        machine,
+        "_with_new_epoch",
+        lambda known: replace(known, producer_epoch=known.producer_epoch // 2),
+    )
 
 
 def aborted_is_completed_as_committed(patch: pytest.MonkeyPatch) -> None:
@@ -411,9 +496,10 @@ def aborted_is_completed_as_committed(patch: pytest.MonkeyPatch) -> None:
 
 def any_end_is_fine(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        TransactionCoordinator, "_ended",
+        TransactionCoordinator,
+        "_ended",
         lambda self, known, commit: Producer(known.producer_id, known.producer_epoch),
-    )  # fmt: skip
+    )
 
 
 def a_decision_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -434,7 +520,11 @@ def an_epoch_before_is_good_for_ever(patch: pytest.MonkeyPatch) -> None:
     def replay(self: TransactionCoordinator, record: TransactionRecord, *at: object) -> None:
         before = self.transactions.get(record.transactional_id)
         right(self, record)
-        if before is not None and record.value is not None and before.producer_epoch != record.value.producer_epoch:
+        if (
+            before is not None
+            and record.value is not None
+            and before.producer_epoch != record.value.producer_epoch
+        ):
             self._last_epochs[record.transactional_id] = before.producer_epoch
 
     patch.setattr(TransactionCoordinator, "replay", replay)
@@ -444,7 +534,11 @@ def the_start_is_not_written(patch: pytest.MonkeyPatch) -> None:
     right = machine.records.encode
 
     def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-        return right(TransactionRecord(record.transactional_id, record.value and replace(record.value, start_ms=-1)))
+        return right(
+            TransactionRecord(
+                record.transactional_id, record.value and replace(record.value, start_ms=-1)
+            )
+        )
 
     patch.setattr(machine.records, "encode", encode)
 
@@ -470,12 +564,21 @@ def a_decided_transaction_grows(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "mistake",
     [
-        any_epoch_may_write, no_new_epoch, an_epoch_that_goes_back, aborted_is_completed_as_committed, any_end_is_fine,
-        a_decision_is_forgotten, an_epoch_before_is_good_for_ever,
-        the_start_is_not_written, nothing_times_out, a_decided_transaction_grows,
+        any_epoch_may_write,
+        no_new_epoch,
+        an_epoch_that_goes_back,
+        aborted_is_completed_as_committed,
+        any_end_is_fine,
+        a_decision_is_forgotten,
+        an_epoch_before_is_good_for_ever,
+        the_start_is_not_written,
+        nothing_times_out,
+        a_decided_transaction_grows,
     ],
-)  # fmt: skip
-def test_mistakes_are_found(monkeypatch: pytest.MonkeyPatch, mistake: Callable[[pytest.MonkeyPatch], None]) -> None:
+)
+def test_mistakes_are_found(
+    monkeypatch: pytest.MonkeyPatch, mistake: Callable[[pytest.MonkeyPatch], None]
+) -> None:
     mistake(monkeypatch)
     quickly = settings(
         max_examples=2000,

@@ -28,7 +28,9 @@ class KafkaPeer:
 
     name = "Apache Kafka 4.3.1"
 
-    def __init__(self, directory: Path, configs: Mapping[str, str] | None = None, heap: str = "1g") -> None:
+    def __init__(
+        self, directory: Path, configs: Mapping[str, str] | None = None, heap: str = "1g"
+    ) -> None:
         self.directory = directory
         self.configs = dict(configs or {})
         self.heap = heap
@@ -42,7 +44,13 @@ class KafkaPeer:
     def start(self) -> KafkaPeer:
         """Start it and wait until it answers requests."""
         up = subprocess.Popen(
-            [SCRIPT, "up", str(self.port), str(self.directory), *(f"{k}={v}" for k, v in self.configs.items())],
+            [
+                SCRIPT,
+                "up",
+                str(self.port),
+                str(self.directory),
+                *(f"{k}={v}" for k, v in self.configs.items()),
+            ],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "KAFKA_HEAP": self.heap},

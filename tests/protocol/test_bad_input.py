@@ -1,4 +1,6 @@
-"""What a broker does with bytes that no client should send: as Kafka does it, and everybody else goes on."""
+"""What a broker does with bytes that no client should send: as Kafka does it, and everybody else
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ CLOSED = {
     "a version that is not served": frame(request_header(3, 99, 1) + struct.pack(">i", 0)),
     "a negative version": frame(request_header(3, -1, 1) + struct.pack(">i", 0)),
     "a body cut short": frame(request_header(3, 1, 1) + struct.pack(">i", 5) + b"\x00"),
-    "an array longer than the frame": frame(request_header(3, 1, 1) + struct.pack(">i", 2_000_000_000)),
+    "an array longer than the frame": frame(
+        request_header(3, 1, 1) + struct.pack(">i", 2_000_000_000)
+    ),
     "a string that is no text": frame(request_header(10, 0, 1) + struct.pack(">h", 200) + b"abc"),
     "a body of noise": frame(request_header(0, 9, 1) + b"\x00" + RNG.randbytes(300)),
 }
@@ -53,7 +57,9 @@ def test_the_connection_is_closed(bootstrap_servers: str, garbage: bytes) -> Non
 
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_never_harms_others(bootstrap_servers: str, seed: int) -> None:
-    """Frames of noise behind a right header of a random API: answered or closed, and the broker lives on."""
+    """Frames of noise behind a right header of a random API: answered or closed, and the broker
+    lives on.
+    """
     rng = random.Random(seed)
     with connection(bootstrap_servers) as other:
         versions = other.api_versions()
@@ -70,11 +76,16 @@ def test_noise_never_harms_others(bootstrap_servers: str, seed: int) -> None:
 
 
 def test_api_versions_of_an_unknown_version_is_answered(bootstrap_servers: str) -> None:
-    """KIP-511: in version 0, with the error and the versions that are served, and the connection stays."""
+    """KIP-511: in version 0, with the error and the versions that are served, and the connection
+    stays.
+    """
     with connection(bootstrap_servers) as client:
         body = client.call(18, 99, b"\x00\x04java\x064.9.9\x00")
         code, count = struct.unpack_from(">hi", body)
-        served = {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])}
+        served = {
+            key: (low, high)
+            for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])
+        }
         assert code == UNSUPPORTED_VERSION
         assert served[18] == (0, 4)
         assert client.api_versions()[18] == (0, 4)
@@ -98,7 +109,9 @@ def test_a_request_byte_by_byte_is_answered(bootstrap_servers: str) -> None:
         assert struct.unpack(">i", response[:4])[0] == 5
 
 
-def test_a_half_sent_request_holds_up_nobody(bootstrap_servers: str, topic_name: str, bystander: Connection) -> None:
+def test_a_half_sent_request_holds_up_nobody(
+    bootstrap_servers: str, topic_name: str, bystander: Connection
+) -> None:
     create_topic(bootstrap_servers, topic_name)
     whole = frame(request_header(18, 0, 5))
     with connection(bootstrap_servers) as slow, connection(bootstrap_servers) as gone:
@@ -154,7 +167,11 @@ def test_a_corrupt_batch_is_refused_and_the_next_is_stored(
     produce(bootstrap_servers, topic_name, [b"third"])
     with consumer(bootstrap_servers, unique("group"), check_crcs=True) as source:
         source.subscribe([topic_name])
-        assert [(m.offset(), m.value()) for m in take(source, 3)] == [(0, b"first"), (1, b"second"), (2, b"third")]
+        assert [(m.offset(), m.value()) for m in take(source, 3)] == [
+            (0, b"first"),
+            (1, b"second"),
+            (2, b"third"),
+        ]
 
 
 def test_a_partition_that_is_not_there(bootstrap_servers: str, topic_name: str) -> None:

@@ -1,4 +1,6 @@
-"""That a connection remembers how its commits begin: what is told to the client is in tests/conformance."""
+"""That a connection remembers how its commits begin: what is told to the client is in
+tests/conformance.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,15 @@ from tests.raw import Connection, connection
 OFFSET_COMMIT, VERSION = 8, 9
 
 
-def fields(offset: int, group_id: str = "g", metadata: str = "", partitions: int = 2) -> dict[str, Any]:
+def fields(
+    offset: int, group_id: str = "g", metadata: str = "", partitions: int = 2
+) -> dict[str, Any]:
     """A request that commits the same offset for partitions of a topic."""
     one = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": metadata}
-    topic = {"name": "t", "partitions": [{"partition_index": index} | one for index in range(partitions)]}
+    topic = {
+        "name": "t",
+        "partitions": [{"partition_index": index} | one for index in range(partitions)],
+    }
     who = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     return {"group_id": group_id, "topics": [topic]} | who
 
@@ -43,7 +50,9 @@ def client() -> Iterator[Connection]:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether requests were served as before, one after the other; the first of a connection is not asked about."""
+    """Whether requests were served as before, one after the other; the first of a connection is not
+    asked about.
+    """
     found: list[bool] = []
     serve = CommitHeads.serve
 
@@ -67,7 +76,9 @@ def test_what_is_remembered(client: Connection, served: list[bool]) -> None:
         assert commit(client, 1, partitions=257) == {ErrorCode.NONE}
     assert served == [False] * 4, "metadata, and very many partitions"
     del served[:]
-    assert commit(client, 1, partitions=256) == commit(client, 2, partitions=256) == {ErrorCode.NONE}
+    assert (
+        commit(client, 1, partitions=256) == commit(client, 2, partitions=256) == {ErrorCode.NONE}
+    )
     assert served == [False, True]
 
 

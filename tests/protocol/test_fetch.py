@@ -21,7 +21,9 @@ from headrace.protocol.messages import codec
 from tests.raw import message
 
 VERSIONS = range(fetch.FIRST_BY_HAND, 19)
-INT8, INT16, INT32, INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64))
+INT8, INT16, INT32, INT64 = (
+    st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)
+)
 TAGGED: dict[str, Any] = {
     "replica_directory_id": st.uuids(),
     "high_watermark": INT64,
@@ -55,21 +57,35 @@ def names(message_class: Any) -> list[str]:
 
 def partition(data: st.DataObject, version: int) -> dict[str, Any]:
     offsets = dict.fromkeys(("fetch_offset", "log_start_offset"), INT64)
-    numbers = dict.fromkeys(("partition", "current_leader_epoch", "last_fetched_epoch", "partition_max_bytes"), INT32)
+    numbers = dict.fromkeys(
+        ("partition", "current_leader_epoch", "last_fetched_epoch", "partition_max_bytes"), INT32
+    )
     return some(data, offsets | numbers, request_class(version, "FetchPartition"))
 
 
 def drawn_request(data: st.DataObject, version: int) -> Any:
     count = st.integers(0, 3)
     topics = [
-        {"topic_id": data.draw(st.uuids()), "partitions": [partition(data, version) for _ in range(data.draw(count))]}
+        {
+            "topic_id": data.draw(st.uuids()),
+            "partitions": [partition(data, version) for _ in range(data.draw(count))],
+        }
         for _ in range(data.draw(count))
     ]
     forgotten = data.draw(
-        st.lists(st.fixed_dictionaries({"topic_id": st.uuids(), "partitions": st.lists(INT32, max_size=4)}), max_size=3)
+        st.lists(
+            st.fixed_dictionaries(
+                {"topic_id": st.uuids(), "partitions": st.lists(INT32, max_size=4)}
+            ),
+            max_size=3,
+        )
     )
     numbers = dict.fromkeys(("min_bytes", "max_bytes", "session_id", "session_epoch"), INT32)
-    others = {"isolation_level": INT8, "rack_id": st.text(max_size=5), "max_wait": st.integers(0, 2**31 - 1)}
+    others = {
+        "isolation_level": INT8,
+        "rack_id": st.text(max_size=5),
+        "max_wait": st.integers(0, 2**31 - 1),
+    }
     message_class = request_class(version)
     values = some(data, numbers | others, message_class)
     if "replica_id" in names(message_class):
@@ -79,17 +95,33 @@ def drawn_request(data: st.DataObject, version: int) -> Any:
 
 def said(one: Any) -> Any:
     """What a broker has to know of a request."""
-    plain = (one.max_wait, one.min_bytes, one.max_bytes, one.isolation_level, one.session_id, one.session_epoch)
+    plain = (
+        one.max_wait,
+        one.min_bytes,
+        one.max_bytes,
+        one.isolation_level,
+        one.session_id,
+        one.session_epoch,
+    )
     fields = fetch.FetchPartition._fields
     asked = [
-        (topic.topic_id, [tuple(getattr(each, name) for name in fields) for each in topic.partitions])
+        (
+            topic.topic_id,
+            [tuple(getattr(each, name) for name in fields) for each in topic.partitions],
+        )
         for topic in one.topics
     ]
-    return plain, asked, [(topic.topic_id, list(topic.partitions)) for topic in one.forgotten_topics_data]
+    return (
+        plain,
+        asked,
+        [(topic.topic_id, list(topic.partitions)) for topic in one.forgotten_topics_data],
+    )
 
 
 @given(data=st.data(), before=st.binary(max_size=3))
-def test_a_request_is_read_as_kio_wrote_it(version: int, data: st.DataObject, before: bytes) -> None:
+def test_a_request_is_read_as_kio_wrote_it(
+    version: int, data: st.DataObject, before: bytes
+) -> None:
     sent = drawn_request(data, version)
     frame = before + written(sent)
     read, end = fetch.reader(version)(frame, len(before))
@@ -109,21 +141,34 @@ def test_a_cut_request_is_refused(version: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize("of", ["topics", "forgotten topics", "forgotten partitions"])
 def test_a_false_count_is_refused(version: int, of: str, count: bytes) -> None:
     limits = bytes(25 if version >= 15 else 29)
-    before = {"topics": b"", "forgotten topics": b"\1", "forgotten partitions": b"\1\2" + bytes(16)}[of]
+    before = {
+        "topics": b"",
+        "forgotten topics": b"\1",
+        "forgotten partitions": b"\1\2" + bytes(16),
+    }[of]
     with pytest.raises(BadFrame):
         codec(1, version).read_request(b"\0" + limits + before + count + bytes(40), 0)
 
 
 @given(data=st.data())
 def test_a_response_is_written_as_kio_writes_it(version: int, data: st.DataObject) -> None:
-    aborted = st.none() | st.lists(st.builds(fetch.AbortedTransaction, INT64, INT64), max_size=3).map(tuple)
-    codes = st.sampled_from([ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.OFFSET_OUT_OF_RANGE])
+    aborted = st.none() | st.lists(
+        st.builds(fetch.AbortedTransaction, INT64, INT64), max_size=3
+    ).map(tuple)
+    codes = st.sampled_from(
+        [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.OFFSET_OUT_OF_RANGE]
+    )
     diverging = st.just(fetch.NOT_DIVERGING) | st.builds(fetch.EpochEndOffset, INT32, INT64)
     records = st.binary(max_size=300)
     partitions = st.lists(
-        st.builds(fetch.PartitionData, INT32, codes, INT64, INT64, INT64, aborted, records, diverging), max_size=3
+        st.builds(
+            fetch.PartitionData, INT32, codes, INT64, INT64, INT64, aborted, records, diverging
+        ),
+        max_size=3,
     )
-    topics = st.lists(st.builds(fetch.FetchableTopicResponse, st.uuids(), partitions.map(tuple)), max_size=3)
+    topics = st.lists(
+        st.builds(fetch.FetchableTopicResponse, st.uuids(), partitions.map(tuple)), max_size=3
+    )
     answer = fetch.FetchResponse(data.draw(codes), data.draw(INT32), tuple(data.draw(topics)))
     pieces: list[bytes] = []
     fetch.writer(version)(pieces.append, answer)
@@ -141,7 +186,10 @@ def as_kio(answer: fetch.FetchResponse, version: int) -> Any:
                 "topic_id": UUID(bytes=topic.topic_id.bytes),
                 "partitions": [
                     {name: getattr(one, name) for name in PLAIN}
-                    | {"aborted_transactions": listed(one), "diverging_epoch": one.diverging_epoch._asdict()}
+                    | {
+                        "aborted_transactions": listed(one),
+                        "diverging_epoch": one.diverging_epoch._asdict(),
+                    }
                     for one in topic.partitions
                 ],
             }
@@ -150,7 +198,14 @@ def as_kio(answer: fetch.FetchResponse, version: int) -> Any:
     )
 
 
-PLAIN = ("partition_index", "error_code", "high_watermark", "last_stable_offset", "log_start_offset", "records")
+PLAIN = (
+    "partition_index",
+    "error_code",
+    "high_watermark",
+    "last_stable_offset",
+    "log_start_offset",
+    "records",
+)
 
 
 def listed(one: fetch.PartitionData) -> list[dict[str, int]] | None:

@@ -76,7 +76,9 @@ def requests(draw: st.DrawFn) -> tuple[int, bytes, tuple[Any, ...]]:
             for name, topic_id, partitions in topics
         ),
     )
-    said = [(topic_of(version, name, topic_id), partitions) for name, topic_id, partitions in topics]
+    said = [
+        (topic_of(version, name, topic_id), partitions) for name, topic_id, partitions in topics
+    ]
     return version, written(sent), (group_id, generation, member_id, instance_id, said)
 
 
@@ -85,7 +87,10 @@ def test_a_request_is_read_as_kio_wrote_it(sent: tuple[int, bytes, tuple[Any, ..
     version, body, said = sent
     read = codec(API_KEY, version).read_request(b"before\0" + body, 6)
     topics = [
-        ({"topic_id": topic.topic_id} if topic.name is None else {"name": topic.name}, [*map(tuple, topic.partitions)])
+        (
+            {"topic_id": topic.topic_id} if topic.name is None else {"name": topic.name},
+            [*map(tuple, topic.partitions)],
+        )
         for topic in read.topics
     ]
     generation = read.generation_id_or_member_epoch
@@ -93,7 +98,9 @@ def test_a_request_is_read_as_kio_wrote_it(sent: tuple[int, bytes, tuple[Any, ..
 
 
 @given(requests(), st.data())
-def test_a_cut_request_is_refused(sent: tuple[int, bytes, tuple[Any, ...]], data: st.DataObject) -> None:
+def test_a_cut_request_is_refused(
+    sent: tuple[int, bytes, tuple[Any, ...]], data: st.DataObject
+) -> None:
     version, body, _ = sent
     end = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(BadFrame):
@@ -104,7 +111,9 @@ def test_a_cut_request_is_refused(sent: tuple[int, bytes, tuple[Any, ...]], data
 @pytest.mark.parametrize("count", [b"\xff\xff\xff\xff\x0f", b"\x80\x80\x04", b"\0", b"\xff" * 6])
 def test_a_false_count_of_topics_is_refused(version: int, count: bytes) -> None:
     with pytest.raises(BadFrame):
-        codec(API_KEY, version).read_request(b"\0" + b"\2g" + bytes(4) + b"\1\0" + count + bytes(40), 0)
+        codec(API_KEY, version).read_request(
+            b"\0" + b"\2g" + bytes(4) + b"\1\0" + count + bytes(40), 0
+        )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -128,7 +137,10 @@ def test_a_response_is_written_as_kio_writes_it(version: int, topics: list[Any])
         topics=tuple(
             topic_type(
                 **topic_of(version, name, topic_id),
-                partitions=tuple(partition_type(partition_index=index, error_code=code) for index, code in partitions),
+                partitions=tuple(
+                    partition_type(partition_index=index, error_code=code)
+                    for index, code in partitions
+                ),
             )
             for name, topic_id, partitions in topics
         ),
@@ -136,7 +148,9 @@ def test_a_response_is_written_as_kio_writes_it(version: int, topics: list[Any])
     by_hand = OffsetCommitResponse(
         tuple(
             OffsetCommitResponseTopic(
-                tuple(OffsetCommitResponsePartition(index, code) for index, code in partitions), name, topic_id
+                tuple(OffsetCommitResponsePartition(index, code) for index, code in partitions),
+                name,
+                topic_id,
             )
             for name, topic_id, partitions in topics
         )

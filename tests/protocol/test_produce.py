@@ -39,7 +39,10 @@ requests = st.builds(
             TopicProduceData,
             topic_id=st.uuids(),
             partition_data=st.lists(
-                st.builds(PartitionProduceData, index=INT32, records=st.none() | st.binary(max_size=300)), max_size=3
+                st.builds(
+                    PartitionProduceData, index=INT32, records=st.none() | st.binary(max_size=300)
+                ),
+                max_size=3,
             ).map(tuple),
         ),
         max_size=3,
@@ -54,7 +57,9 @@ def partition_responses(draw: st.DrawFn) -> kio_response.PartitionProduceRespons
         index=draw(INT32),
         error_code=error_code,
         base_offset=draw(INT64),
-        log_append_time=draw(st.none() | st.datetimes(EPOCH, timezones=st.just(UTC)).map(to_milliseconds)),
+        log_append_time=draw(
+            st.none() | st.datetimes(EPOCH, timezones=st.just(UTC)).map(to_milliseconds)
+        ),
         log_start_offset=draw(INT64),
         record_errors=(),
         error_message=draw(st.none() | st.text(max_size=5)) if error_code else None,
@@ -72,10 +77,19 @@ def test_a_request_is_read_as_kio_wrote_it(sent: ProduceRequest, before: bytes) 
     frame = before + written(sent)
     read, end = produce.read(frame, len(before))
     assert end == len(frame)
-    assert (read.transactional_id, read.acks, read.timeout) == (sent.transactional_id, sent.acks, sent.timeout)
-    assert [topic.topic_id for topic in read.topic_data] == [topic.topic_id for topic in sent.topic_data]
+    assert (read.transactional_id, read.acks, read.timeout) == (
+        sent.transactional_id,
+        sent.acks,
+        sent.timeout,
+    )
+    assert [topic.topic_id for topic in read.topic_data] == [
+        topic.topic_id for topic in sent.topic_data
+    ]
     assert [
-        [(one.index, one.records if one.records is None else bytes(one.records)) for one in topic.partition_data]
+        [
+            (one.index, one.records if one.records is None else bytes(one.records))
+            for one in topic.partition_data
+        ]
         for topic in read.topic_data
     ] == [[(one.index, one.records) for one in topic.partition_data] for topic in sent.topic_data]
 
@@ -91,7 +105,9 @@ def test_a_cut_request_is_refused(sent: ProduceRequest, data: st.DataObject) -> 
 @pytest.mark.parametrize("count", [b"\xff\xff\xff\xff\x0f", b"\x80\x80\x04", b"\0", b"\xff" * 6])
 def test_a_false_count_of_topics_is_refused(count: bytes) -> None:
     with pytest.raises(BadFrame):
-        codec(0, 13).read_request(b"\0" + b"\0" + struct.pack(">hi", -1, 1000) + count + bytes(40), 0)
+        codec(0, 13).read_request(
+            b"\0" + b"\0" + struct.pack(">hi", -1, 1000) + count + bytes(40), 0
+        )
 
 
 @given(st.lists(st.tuples(st.uuids(), st.lists(partition_responses(), max_size=3)), max_size=3))
@@ -100,7 +116,9 @@ def test_a_response_is_written_as_kio_writes_it(
 ) -> None:
     by_kio = kio_response.ProduceResponse(
         responses=tuple(
-            kio_response.TopicProduceResponse(topic_id=topic_id, partition_responses=tuple(partitions))
+            kio_response.TopicProduceResponse(
+                topic_id=topic_id, partition_responses=tuple(partitions)
+            )
             for topic_id, partitions in topics
         )
     )

@@ -1,4 +1,6 @@
-"""A connection that produces again to where it has produced before is served as one that comes for the first time."""
+"""A connection that produces again to where it has produced before is served as one that comes for
+the first time.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ ATTRIBUTES_LOW_BYTE = 22
 
 @pytest.fixture(params=VERSIONS.values(), ids=VERSIONS.keys())
 def version(request: pytest.FixtureRequest) -> int:
-    """Of Produce: those that clients use, some of which name topics, and some of which have no tagged fields."""
+    """Of Produce: those that clients use, some of which name topics, and some of which have no
+    tagged fields.
+    """
     number: int = request.param
     return number
 
@@ -48,9 +52,12 @@ class Topic(NamedTuple):
 
 def find(client: Connection, name: str, version: int = LATEST) -> Topic:
     (found,) = client.ask(
-        METADATA, 12, topics=[{"topic_id": UUID(int=0), "name": name}], allow_auto_topic_creation=False,
+        METADATA,
+        12,
+        topics=[{"topic_id": UUID(int=0), "name": name}],
+        allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
-    ).topics  # fmt: skip
+    ).topics
     return Topic(name, UUID(str(found.topic_id)), version)
 
 
@@ -77,7 +84,9 @@ def produce(client: Connection, topic: Topic, records: bytes | None, partition: 
 
 
 def new_topic(bootstrap_servers: str, partitions: int = 1) -> str:
-    """A topic with these partitions, each of which can be produced to: which Kafka's broker learns a little later."""
+    """A topic with these partitions, each of which can be produced to: which Kafka's broker learns
+    a little later.
+    """
     name = create_topic(bootstrap_servers, unique("again"), partitions)
     with connection(bootstrap_servers) as client:
         found = find(client, name)
@@ -89,11 +98,17 @@ def new_topic(bootstrap_servers: str, partitions: int = 1) -> str:
 def has_leader(client: Connection, topic: Topic, partition: int = 0) -> None:
     """Wait until what is wrong with a batch is all that is wrong."""
     wrong = with_byte_changed(batch([b"x"]), 64)
-    wait_until(lambda: produce(client, topic, wrong, partition).error_code == ErrorCode.CORRUPT_MESSAGE, 10, "a leader")
+    wait_until(
+        lambda: produce(client, topic, wrong, partition).error_code == ErrorCode.CORRUPT_MESSAGE,
+        10,
+        "a leader",
+    )
 
 
 @contextmanager
-def used(bootstrap_servers: str, topic: str, version: int = LATEST) -> Iterator[tuple[Connection, Topic]]:
+def used(
+    bootstrap_servers: str, topic: str, version: int = LATEST
+) -> Iterator[tuple[Connection, Topic]]:
     """A connection that has produced to the first partition before."""
     with connection(bootstrap_servers) as client:
         found = find(client, topic, version)
@@ -108,13 +123,19 @@ def test_records_follow_each_other_in_each_partition(bootstrap_servers: str, ver
         found = find(client, name, version)
         for n in range(30):
             one = produce(client, found, batch([b"%d" % n, b"and"]), n % 3)
-            assert (one.error_code, one.base_offset, one.log_start_offset) == (ErrorCode.NONE, n // 3 * 2, 0)
+            assert (one.error_code, one.base_offset, one.log_start_offset) == (
+                ErrorCode.NONE,
+                n // 3 * 2,
+                0,
+            )
             assert one.log_append_time is None
     with consumer(bootstrap_servers, unique("group"), auto_offset_reset="earliest") as source:
         source.subscribe([name])
         read = [message for message in take(source, 60) if message.value() != b"and"]
     expected = {(n % 3, n // 3 * 2, b"%d" % n) for n in range(30)}
-    assert {(message.partition(), message.offset(), message.value()) for message in read} == expected
+    assert {
+        (message.partition(), message.offset(), message.value()) for message in read
+    } == expected
 
 
 def test_pipelined_requests_are_answered_in_order(bootstrap_servers: str, version: int) -> None:
@@ -181,7 +202,10 @@ def test_what_is_unusual_is_answered_as_the_first_time(
 
 def test_a_batch_sent_again_is_not_written_again(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers)
-    sequence = [batch([b"x", b"y"], producer_id=90_001, producer_epoch=0, base_sequence=n) for n in (0, 2, 4)]
+    sequence = [
+        batch([b"x", b"y"], producer_id=90_001, producer_epoch=0, base_sequence=n)
+        for n in (0, 2, 4)
+    ]
     with connection(bootstrap_servers) as client:
         found = find(client, name, version)
         offsets = [produce(client, found, sequence[n]).base_offset for n in (0, 0, 1, 1, 0, 2)]
@@ -195,7 +219,11 @@ def test_other_acks_are_heeded(bootstrap_servers: str, version: int) -> None:
     with used(bootstrap_servers, name, version) as (client, found):
         for _ in range(3):
             send(client, found, batch([b"unanswered"]), acks=0)
-        one = client.receive_message(send(client, found, batch([b"x"]), acks=1)).responses[0].partition_responses[0]
+        one = (
+            client.receive_message(send(client, found, batch([b"x"]), acks=1))
+            .responses[0]
+            .partition_responses[0]
+        )
         assert one.base_offset == 5
         invalid = client.receive_message(send(client, found, batch([b"x"]), acks=2)).responses[0]
         assert invalid.partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
@@ -204,11 +232,20 @@ def test_other_acks_are_heeded(bootstrap_servers: str, version: int) -> None:
 def test_configs_that_change_count_at_once(bootstrap_servers: str, version: int) -> None:
     name = new_topic(bootstrap_servers)
     with used(bootstrap_servers, name, version) as (client, found):
-        set_configs(bootstrap_servers, ResourceType.TOPIC, name, message_timestamp_type="LogAppendTime")
-        wait_until(lambda: produce(client, found, batch([b"x"])).log_append_time, 10, "an append time")
-        set_configs(bootstrap_servers, ResourceType.TOPIC, name, flush_messages="1", max_message_bytes="100")
+        set_configs(
+            bootstrap_servers, ResourceType.TOPIC, name, message_timestamp_type="LogAppendTime"
+        )
         wait_until(
-            lambda: produce(client, found, batch([b"x" * 200])).error_code == ErrorCode.MESSAGE_TOO_LARGE,
+            lambda: produce(client, found, batch([b"x"])).log_append_time, 10, "an append time"
+        )
+        set_configs(
+            bootstrap_servers, ResourceType.TOPIC, name, flush_messages="1", max_message_bytes="100"
+        )
+        wait_until(
+            lambda: (
+                produce(client, found, batch([b"x" * 200])).error_code
+                == ErrorCode.MESSAGE_TOO_LARGE
+            ),
             10,
             "a refusal",
         )
@@ -220,28 +257,41 @@ def test_a_topic_that_is_deleted_and_made_again(bootstrap_servers: str, version:
     gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= LATEST else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with used(bootstrap_servers, name, version) as (client, found):
         admin(bootstrap_servers).delete_topics([name])[name].result(30)
-        wait_until(lambda: produce(client, found, batch([b"x"])).error_code == gone, 10, "the topic's end")
+        wait_until(
+            lambda: produce(client, found, batch([b"x"])).error_code == gone, 10, "the topic's end"
+        )
         create_topic(bootstrap_servers, name)
         if version >= LATEST:
             assert produce(client, found, batch([b"x"])).error_code == gone
             found = find(client, name)
-        wait_until(lambda: produce(client, found, batch([b"x"])).error_code == ErrorCode.NONE, 10, "the new topic")
+        wait_until(
+            lambda: produce(client, found, batch([b"x"])).error_code == ErrorCode.NONE,
+            10,
+            "the new topic",
+        )
         assert [produce(client, found, batch([b"x"])).base_offset for _ in range(2)] == [1, 2]
 
 
-def test_a_failure_is_answered_and_the_connection_lives_on(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_a_failure_is_answered_and_the_connection_lives_on(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     with Broker() as broker:
         name = create_topic(broker.bootstrap_servers, "again")
         with used(broker.bootstrap_servers, name, version) as (client, found):
             with monkeypatch.context() as patched:
                 patched.setattr(PartitionLog, "append", lambda *_, **__: 1 // 0)
-                assert produce(client, found, batch([b"x"])).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+                assert (
+                    produce(client, found, batch([b"x"])).error_code
+                    == ErrorCode.UNKNOWN_SERVER_ERROR
+                )
             assert produce(client, found, batch([b"x"])).base_offset == 2
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether requests were served as before, one after the other; the first of a connection is not asked about."""
+    """Whether requests were served as before, one after the other; the first of a connection is not
+    asked about.
+    """
     found: list[bool] = []
     serve = ProduceHeads.serve
 

@@ -1,4 +1,6 @@
-"""Every version of every served API: what its client sends arrives in the latest shape, and the answer goes back."""
+"""Every version of every served API: what its client sends arrives in the latest shape, and the
+answer goes back.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from headrace.protocol.skimmer import skimmer
 from headrace.protocol.versions import adapt
 from headrace.protocol.writer import nested_type
 
-EVERY_VERSION = [(api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
+EVERY_VERSION = [
+    (api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)
+]
 KNOWN_ID = uuid.uuid4()
 CATALOG = SimpleNamespace(
     topics={"known": SimpleNamespace(topic_id=KNOWN_ID, name="known")},
@@ -64,7 +68,12 @@ def request_frame(key: int, version: int, request: Any) -> bytes:
     flexible = wire.request_type.__header_schema__.__version__ >= 2
     body = io.BytesIO()
     entity_writer(wire.request_type)(body, request)
-    return struct.pack(">hhih", key, version, 77, 2) + b"me" + (b"\0" if flexible else b"") + body.getvalue()
+    return (
+        struct.pack(">hhih", key, version, 77, 2)
+        + b"me"
+        + (b"\0" if flexible else b"")
+        + body.getvalue()
+    )
 
 
 def answered(key: int, version: int, pieces: list[bytes | memoryview]) -> Any:
@@ -95,17 +104,30 @@ def errors_in(message: Any) -> list[int]:
 
 
 PASSED_OVER: dict[int, frozenset[str]] = {
-    1: frozenset(("cluster_id", "replica_id", "replica_state", "replica_directory_id", "high_watermark", "rack_id"))
+    1: frozenset(
+        (
+            "cluster_id",
+            "replica_id",
+            "replica_state",
+            "replica_directory_id",
+            "high_watermark",
+            "rack_id",
+        )
+    )
 }
 """Fields that are for replicas, by api: they need not be kept."""
 
 
 def fields_of(message: Any, key: int) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(message) if field.name not in PASSED_OVER.get(key, ())]
+    return [
+        field for field in dataclasses.fields(message) if field.name not in PASSED_OVER.get(key, ())
+    ]
 
 
 def assert_says_the_same(received: Any, sent: Any, key: int) -> None:
-    """Every field of ``sent`` has its value in ``received``, whatever class that is of, at every depth."""
+    """Every field of ``sent`` has its value in ``received``, whatever class that is of, at every
+    depth.
+    """
     for field in fields_of(sent, key):
         theirs, ours = getattr(sent, field.name), getattr(received, field.name)
         if not isinstance(theirs, tuple):
@@ -119,12 +141,16 @@ def assert_says_the_same(received: Any, sent: Any, key: int) -> None:
 
 
 def assert_has_shape(message: Any, message_type: Any, key: int) -> None:
-    """All fields of the class are there, at every depth. The class itself may be an older one with the same fields."""
+    """All fields of the class are there, at every depth. The class itself may be an older one with
+    the same fields.
+    """
     hints = typing.get_type_hints(message_type)
     for field in fields_of(message_type, key):
         value = getattr(message, field.name)
         nested, many = nested_type(hints[field.name])
-        for one in (value if many else (value,)) if nested is not None and value is not None else ():
+        for one in (
+            (value if many else (value,)) if nested is not None and value is not None else ()
+        ):
             assert_has_shape(one, nested, key)
 
 
@@ -140,10 +166,14 @@ def test_request_arrives_in_the_latest_shape(key: int, version: int) -> None:
     latest = adapt(received, wire, APIS[key].highest, CATALOG).request
     assert_has_shape(latest, codec(key, APIS[key].highest).request_type, key)
     for field in dataclasses.fields(latest):
-        if field.name not in {one.name for one in dataclasses.fields(codec(key, APIS[key].highest).request_type)}:
+        if field.name not in {
+            one.name for one in dataclasses.fields(codec(key, APIS[key].highest).request_type)
+        }:
             continue
         value = getattr(latest, field.name)
-        if field.name in {one.name for one in dataclasses.fields(sent)} and not isinstance(value, tuple):
+        if field.name in {one.name for one in dataclasses.fields(sent)} and not isinstance(
+            value, tuple
+        ):
             assert value == getattr(sent, field.name) or dataclasses.is_dataclass(value)
 
 
@@ -151,9 +181,13 @@ def test_request_arrives_in_the_latest_shape(key: int, version: int) -> None:
 def test_a_failure_is_told_where_the_client_looks(key: int, version: int) -> None:
     wire = codec(key, version)
     adapted = adapt(filled(wire.request_type), wire, APIS[key].highest, CATALOG)
-    refused = refuse_all(adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.KAFKA_STORAGE_ERROR)
+    refused = refuse_all(
+        adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.KAFKA_STORAGE_ERROR
+    )
     response = answered(key, version, wire.write_response(77, adapted.back(refused)))
-    if key != 3:  # Metadata says errors with topics only; below version 13 it has no place for a general one
+    if (
+        key != 3
+    ):  # Metadata says errors with topics only; below version 13 it has no place for a general one
         assert set(errors_in(response)) == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 
@@ -176,10 +210,14 @@ def test_unknown_name_is_not_told_about_topic_ids(key: int, version: int) -> Non
     request = filled(wire.request_type)
     topic = getattr(request, field)[0]
     name_field = dataclasses.fields(topic)[0].name
-    request = dataclasses.replace(request, **{field: (dataclasses.replace(topic, **{name_field: "nope"}),)})
+    request = dataclasses.replace(
+        request, **{field: (dataclasses.replace(topic, **{name_field: "nope"}),)}
+    )
     adapted = adapt(request, wire, APIS[key].highest, CATALOG)
     assert getattr(adapted.request, field)[0].topic_id not in CATALOG.topics_by_id
-    refused = refuse_all(adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.UNKNOWN_TOPIC_ID)
+    refused = refuse_all(
+        adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.UNKNOWN_TOPIC_ID
+    )
     if key == 1:
         refused = dataclasses.replace(refused, error_code=ErrorCode.NONE)
     response = answered(key, version, wire.write_response(77, adapted.back(refused)))
@@ -228,7 +266,9 @@ def test_a_cut_request_is_refused(key: int, version: int) -> None:
             wire.read_request(frame[:end], body)
 
 
-@pytest.mark.parametrize(("key", "version"), [one for one in EVERY_VERSION if not codec(*one).by_hand])
+@pytest.mark.parametrize(
+    ("key", "version"), [one for one in EVERY_VERSION if not codec(*one).by_hand]
+)
 def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> None:
     response = filled(codec(key, version).response_type)
     by_kio = io.BytesIO()
@@ -240,7 +280,8 @@ def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> Non
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
 def test_skimming_ends_where_the_request_ends(key: int, version: int) -> None:
-    """Were it to stray, it would refuse good requests, or let through an array that it did not see."""
+    """Were it to stray, it would refuse good requests, or let through an array that it did not
+    see."""
     request_type = codec(key, version).request_type
     frame = request_frame(key, version, filled(request_type))
     body = request_header(frame).body_offset + (request_type.__header_schema__.__version__ >= 2)
@@ -256,7 +297,9 @@ def test_noise_is_refused_or_read_and_never_ends_the_process(key: int, version: 
     for _ in range(300):
         noise = bytearray(whole)
         for _ in range(rng.randint(1, 4) if len(noise) > body else 0):
-            noise[rng.randrange(body, len(noise))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            noise[rng.randrange(body, len(noise))] = rng.choice(
+                (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))
+            )
         if rng.random() < 0.3:
             noise[body:] = rng.randbytes(rng.randint(0, 60))
         try:

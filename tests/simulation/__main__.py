@@ -12,17 +12,28 @@ from .run import Failure, simulate
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Share groups under bad luck.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description="Share groups under bad luck."
+    )
     parser.add_argument("--seed", type=int, help="repeat this run; without it, runs with new seeds")
     parser.add_argument("--steps", type=int, default=2000, help="how long a run is (default: 2000)")
-    parser.add_argument("--runs", type=int, default=1, help="how many runs (default: 1); their seeds follow each other")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=1,
+        help="how many runs (default: 1); their seeds follow each other",
+    )
     parser.add_argument("--minutes", type=float, help="run for so long instead")
     parser.add_argument("--trace", action="store_true", help="print every step")
     options = parser.parse_args()
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     started, done, counts = time.monotonic(), 0, Counter[str]()
     try:
-        while time.monotonic() - started < options.minutes * 60 if options.minutes else done < options.runs:
+        while (
+            time.monotonic() - started < options.minutes * 60
+            if options.minutes
+            else done < options.runs
+        ):
             result = simulate(first + done, options.steps, print if options.trace else None)
             counts.update(result.counts)
             done += 1
@@ -35,7 +46,9 @@ def main() -> int:
         pass
     seconds = time.monotonic() - started
     happened = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
-    print(f"{done} runs of {options.steps} steps from seed {first} on in {seconds:.1f} s: {happened}")
+    print(
+        f"{done} runs of {options.steps} steps from seed {first} on in {seconds:.1f} s: {happened}"
+    )
     return 0
 
 

@@ -90,35 +90,49 @@ class Administrator(Client):
     def grow_topic(self, name: str, total: int) -> Any:
         topic = create_partitions.CreatePartitionsTopic(name=name, count=total, assignments=None)
         return self.call(
-            create_partitions.CreatePartitionsRequest(topics=(topic,), timeout=SECOND, validate_only=False)
+            create_partitions.CreatePartitionsRequest(
+                topics=(topic,), timeout=SECOND, validate_only=False
+            )
         )
 
     def delete_records(self, name: str, partition: int, before_offset: int) -> Any:
-        asked = delete_records.DeleteRecordsPartition(partition_index=partition, offset=before_offset)
+        asked = delete_records.DeleteRecordsPartition(
+            partition_index=partition, offset=before_offset
+        )
         topic = delete_records.DeleteRecordsTopic(name=name, partitions=(asked,))
         return self.call(delete_records.DeleteRecordsRequest(topics=(topic,), timeout=SECOND))
 
     def alter_offsets(self, group_id: str, name: str, starts: Mapping[int, int]) -> Any:
         asked = tuple(
-            alter_offsets.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
+            alter_offsets.AlterShareGroupOffsetsRequestPartition(
+                partition_index=partition, start_offset=offset
+            )
             for partition, offset in starts.items()
         )
         topic = alter_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=asked)
-        return self.call(alter_offsets.AlterShareGroupOffsetsRequest(group_id=group_id, topics=(topic,)))
+        return self.call(
+            alter_offsets.AlterShareGroupOffsetsRequest(group_id=group_id, topics=(topic,))
+        )
 
     def delete_offsets(self, group_id: str, name: str) -> Any:
         topic = delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=name)
-        return self.call(delete_offsets.DeleteShareGroupOffsetsRequest(group_id=group_id, topics=(topic,)))
+        return self.call(
+            delete_offsets.DeleteShareGroupOffsetsRequest(group_id=group_id, topics=(topic,))
+        )
 
     def delete_group(self, group_id: str) -> Any:
         return self.call(delete_groups.DeleteGroupsRequest(groups_names=(group_id,)))
 
     def describe_offsets(self, group_id: str, topics: Sequence[tuple[str, int]]) -> Any:
         asked = tuple(
-            describe_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(range(partitions)))
+            describe_offsets.DescribeShareGroupOffsetsRequestTopic(
+                topic_name=name, partitions=tuple(range(partitions))
+            )
             for name, partitions in topics
         )
-        group = describe_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked)
+        group = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
+            group_id=group_id, topics=asked
+        )
         return self.call(describe_offsets.DescribeShareGroupOffsetsRequest(groups=(group,)))
 
 
@@ -136,19 +150,30 @@ class Producer(Client):
         self._unacknowledged: tuple[Partition, list[bytes]] | None = None
         self._values = count()
 
-    def act(self, rng: random.Random, partitions: Sequence[Partition], fate: Fate, now_ms: int) -> str:
+    def act(
+        self, rng: random.Random, partitions: Sequence[Partition], fate: Fate, now_ms: int
+    ) -> str:
         if self._producer_id < 0:
-            request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout=SECOND)
+            request = init_producer_id.InitProducerIdRequest(
+                transactional_id=None, transaction_timeout=SECOND
+            )
             self.send(request, self._initialized, fate())
             return "asks for an id"
         if self._unacknowledged is None:
-            values = [b"%s-%d" % (self.name.encode(), next(self._values)) for _ in range(rng.choice((1, 1, 2, 5, 20)))]
+            values = [
+                b"%s-%d" % (self.name.encode(), next(self._values))
+                for _ in range(rng.choice((1, 1, 2, 5, 20)))
+            ]
             self._unacknowledged = rng.choice(partitions), values
             self._witness.sent.setdefault(self._unacknowledged[0], set()).update(values)
         where, values = self._unacknowledged
         sequence = self._sequences.get(where, 0)
         records = batch(
-            values, producer_id=self._producer_id, producer_epoch=0, base_sequence=sequence, timestamp_ms=now_ms
+            values,
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+            timestamp_ms=now_ms,
         )
         data = produce.PartitionProduceData(index=where[1], records=records)
         topic = produce.TopicProduceData(topic_id=where[0], partition_data=(data,))
@@ -181,10 +206,14 @@ class Member(Client):
     :ivar held: the offsets that it believes to hold
     """
 
-    def __init__(self, network: Network, member_id: str, group_id: str, topics: Sequence[str]) -> None:
+    def __init__(
+        self, network: Network, member_id: str, group_id: str, topics: Sequence[str]
+    ) -> None:
         super().__init__(network, member_id)
         self.group_id, self.topics = group_id, tuple(topics)
-        self.heartbeats = Client(network, f"{member_id}-heartbeats")  # a fetch that waits must not hold them up
+        self.heartbeats = Client(
+            network, f"{member_id}-heartbeats"
+        )  # a fetch that waits must not hold them up
         self.member_epoch = 0
         self.next_heartbeat_ms = 0
         self.assignment: set[Partition] = set()
@@ -210,8 +239,14 @@ class Member(Client):
                 return
             code = ErrorCode(int(answer.error_code))
             if code or leave:
-                expected = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.FENCED_MEMBER_EPOCH)
-                assert leave or code in expected, f"a heartbeat of {self.name} is answered with {code.name}"
+                expected = (
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    ErrorCode.GROUP_ID_NOT_FOUND,
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                )
+                assert leave or code in expected, (
+                    f"a heartbeat of {self.name} is answered with {code.name}"
+                )
                 self.member_epoch, self.next_heartbeat_ms = 0, now_ms
                 self.assignment = set()
                 return
@@ -228,7 +263,14 @@ class Member(Client):
 
     # Fetching
 
-    def fetch(self, rng: random.Random, fate: str = GOOD, *, max_wait_ms: int = 0, acknowledge: bool = False) -> str:
+    def fetch(
+        self,
+        rng: random.Random,
+        fate: str = GOOD,
+        *,
+        max_wait_ms: int = 0,
+        acknowledge: bool = False,
+    ) -> str:
         """ShareFetch of the assigned partitions, with acknowledgements of some of what is held."""
         if self._unanswered is not None:
             return self._again(rng, fate)
@@ -247,7 +289,12 @@ class Member(Client):
             max_records=rng.choice((1, 3, 10, 50, 500)),
             batch_size=rng.choice((1, 5, 500)),
             share_acquire_mode=rng.randint(0, 1),
-            topics=_by_topic(share_fetch, "FetchTopic", "FetchPartition", {**dict.fromkeys(added, ()), **acknowledged}),
+            topics=_by_topic(
+                share_fetch,
+                "FetchTopic",
+                "FetchPartition",
+                {**dict.fromkeys(added, ()), **acknowledged},
+            ),
             forgotten_topics_data=tuple(
                 share_fetch.ForgottenTopic(topic_id=topic_id, partitions=(partition,))
                 for topic_id, partition in sorted(forgotten)
@@ -276,7 +323,9 @@ class Member(Client):
         """End the session and give back the rest."""
         return self._acknowledge(self._choose(rng, False), False, -1, fate)
 
-    def _acknowledge(self, acknowledged: dict[Partition, Any], renew: bool, epoch: int, fate: str) -> str:
+    def _acknowledge(
+        self, acknowledged: dict[Partition, Any], renew: bool, epoch: int, fate: str
+    ) -> str:
         if self._session_epoch == 0:
             return "has no session"
         request = share_acknowledge.ShareAcknowledgeRequest(
@@ -284,7 +333,9 @@ class Member(Client):
             member_id=self.name,
             share_session_epoch=epoch,
             is_renew_ack=renew,
-            topics=_by_topic(share_acknowledge, "AcknowledgeTopic", "AcknowledgePartition", acknowledged),
+            topics=_by_topic(
+                share_acknowledge, "AcknowledgeTopic", "AcknowledgePartition", acknowledged
+            ),
         )
         self._send(request, fate)
         return f"{'closes its session' if epoch < 0 else 'acknowledges'}{_said(acknowledged)}"
@@ -296,8 +347,14 @@ class Member(Client):
             offsets = self.held[where]
             if rng.random() < 0.02:
                 offsets = offsets | {max(offsets, default=0) + 1}
-            some = {offset for offset in sorted(offsets) if rng.random() < 0.7} if rng.random() < 0.5 else offsets
-            kinds = (ACCEPT, ACCEPT, ACCEPT, RELEASE, RELEASE, REJECT, GAP) + ((RENEW,) * 4 if renew else ())
+            some = (
+                {offset for offset in sorted(offsets) if rng.random() < 0.7}
+                if rng.random() < 0.5
+                else offsets
+            )
+            kinds = (ACCEPT, ACCEPT, ACCEPT, RELEASE, RELEASE, REJECT, GAP) + (
+                (RENEW,) * 4 if renew else ()
+            )
             batches = []
             for first, last in _runs(some):
                 size = 1 if rng.random() < 0.5 else last - first + 1
@@ -312,7 +369,9 @@ class Member(Client):
         self.send(request, lambda answer: self._answered(request, answer), fate)
 
     def _again(self, rng: random.Random, fate: str) -> str:
-        """There was no answer: ask the same again, on this connection or another, or give up on the session."""
+        """There was no answer: ask the same again, on this connection or another, or give up on the
+        session.
+        """
         request = self._unanswered
         if rng.random() < 0.5:
             self.abandon_wire()
@@ -330,18 +389,24 @@ class Member(Client):
             self._session_epoch = 0
             return
         self._let_go(request, answer)
-        self._session_epoch = 0 if request.share_session_epoch < 0 else request.share_session_epoch + 1
+        self._session_epoch = (
+            0 if request.share_session_epoch < 0 else request.share_session_epoch + 1
+        )
         if self._session_epoch == 0:
             self.held.clear()
         if isinstance(request, share_fetch.ShareFetchRequest):
             for topic in answer.responses:
                 for partition in topic.partitions:
                     for run in partition.acquired_records:
-                        held = self.held.setdefault((topic.topic_id, partition.partition_index), set())
+                        held = self.held.setdefault(
+                            (topic.topic_id, partition.partition_index), set()
+                        )
                         held.update(range(run.first_offset, run.last_offset + 1))
 
     def _let_go(self, request: Any, answer: Any) -> None:
-        """What was acknowledged is not held any more, but for what was renewed; after a refusal who knows what is."""
+        """What was acknowledged is not held any more, but for what was renewed; after a refusal who
+        knows what is.
+        """
         refused = {
             (topic.topic_id, partition.partition_index)
             for topic in answer.responses
@@ -351,7 +416,11 @@ class Member(Client):
         for topic in request.topics:
             for partition in topic.partitions:
                 where = (topic.topic_id, partition.partition_index)
-                done = {offset for offset, kind in each(partition.acknowledgement_batches) if kind != RENEW}
+                done = {
+                    offset
+                    for offset, kind in each(partition.acknowledgement_batches)
+                    if kind != RENEW
+                }
                 held = self.held.get(where, set()) - done
                 if where in refused or not held:
                     self.held.pop(where, None)
@@ -359,15 +428,21 @@ class Member(Client):
                     self.held[where] = held
 
 
-def _by_topic(module: Any, topic_type: str, partition_type: str, batches: dict[Partition, Any]) -> tuple[Any, ...]:
+def _by_topic(
+    module: Any, topic_type: str, partition_type: str, batches: dict[Partition, Any]
+) -> tuple[Any, ...]:
     """The topics of a share request, from the acknowledgements of each partition."""
     topics: dict[UUID, list[Any]] = {}
     for topic_id, partition in sorted(batches):
         acknowledged = tuple(
-            module.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+            module.AcknowledgementBatch(
+                first_offset=first, last_offset=last, acknowledge_types=types
+            )
             for first, last, types in batches[topic_id, partition]
         )
-        one = getattr(module, partition_type)(partition_index=partition, acknowledgement_batches=acknowledged)
+        one = getattr(module, partition_type)(
+            partition_index=partition, acknowledgement_batches=acknowledged
+        )
         topics.setdefault(topic_id, []).append(one)
     return tuple(
         getattr(module, topic_type)(topic_id=topic_id, partitions=tuple(partitions))
@@ -386,5 +461,8 @@ def _runs(offsets: set[int]) -> list[tuple[int, int]]:
 
 
 def _said(acknowledged: dict[Partition, Any]) -> str:
-    words = (f"{where[1]}: {' '.join(f'{f}-{la}={t}' for f, la, t in runs)}" for where, runs in acknowledged.items())
+    words = (
+        f"{where[1]}: {' '.join(f'{f}-{la}={t}' for f, la, t in runs)}"
+        for where, runs in acknowledged.items()
+    )
     return " with " + "; ".join(words) if acknowledged else ""

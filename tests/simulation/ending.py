@@ -1,4 +1,6 @@
-"""How every run ends: luck is good, everything is finished, and then nothing is missing and nothing is left over."""
+"""How every run ends: luck is good, everything is finished, and then nothing is missing and nothing
+is left over.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def drain(world: World) -> None:
     world.end_step()
     world.machine.loop.advance(world.session_ms + world.limits.lock_ms)
     world.end_step()
-    members = [Member(world.network, world.name("drainer"), group, world.topic_names) for group in world.groups * 2]
+    members = [
+        Member(world.network, world.name("drainer"), group, world.topic_names)
+        for group in world.groups * 2
+    ]
     for _ in range(DRAIN_ROUNDS):
         for member in members:
             if member.next_heartbeat_ms <= world.machine.loop.now_ms:
@@ -56,7 +61,9 @@ def undone(world: World) -> list[str]:
     """The partitions that groups have not finished, as described."""
     left = []
     for group_id in world.groups:
-        answer = world.admin.describe_offsets(group_id, [(topic.name, topic.partitions) for topic in world.topics])
+        answer = world.admin.describe_offsets(
+            group_id, [(topic.name, topic.partitions) for topic in world.topics]
+        )
         for topic in answer.groups[0].topics:
             for one in topic.partitions:
                 where = (topic.topic_id, one.partition_index)
@@ -90,7 +97,9 @@ def _check_records(world: World) -> None:
             raise Violation(f"{where} has records that nobody sent there")
         for offset, value in world.witness.produced.get(where, {}).items():
             if offset >= log_start and stored.get(offset) != value:
-                raise Violation(f"record {offset} of {where} was acknowledged, and is {stored.get(offset)!r}")
+                raise Violation(
+                    f"record {offset} of {where} was acknowledged, and is {stored.get(offset)!r}"
+                )
         for shelf in world.witness.shelves.values():
             if shelf.key[1:] == where:
                 for offset in range(log_start, end):
@@ -105,14 +114,21 @@ def _check_dead_letters(world: World) -> None:
     for partition in range(queue.partitions):
         for record in _records(world, (queue.topic_id, partition)):
             headers = {name: (value or b"").decode() for name, value in record.headers}
-            letters.add(tuple(headers[f"__dlq.errors.{name}"] for name in ("group", "topic", "partition", "offset")))
+            letters.add(
+                tuple(
+                    headers[f"__dlq.errors.{name}"]
+                    for name in ("group", "topic", "partition", "offset")
+                )
+            )
     topics = world.machine.broker.catalog.topics_by_id
     for key, shelf in world.witness.shelves.items():
         log_start = world.witness.log_starts.get(key[1:], 0)
         for offset, record in shelf.records.items():
             letter = (key.group_id, topics[key.topic_id].name, str(key.partition), str(offset))
             if record.is_dead and offset >= log_start and letter not in letters:
-                raise Violation(f"record {offset} of {shelf} was given up, and is not in the dead-letter queue")
+                raise Violation(
+                    f"record {offset} of {shelf} was given up, and is not in the dead-letter queue"
+                )
 
 
 def _check_leftovers(world: World) -> None:

@@ -18,7 +18,8 @@ MAX_CALLBACKS = 100_000
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """Runs callbacks when :meth:`settle` or :meth:`advance` is called; `now_ms` counts whole milliseconds.
+    """Runs callbacks when :meth:`settle` or :meth:`advance` is called; `now_ms` counts whole
+    milliseconds.
 
     :param is_alive: nothing runs any more when this answers False
     :ivar failures: what went wrong in callbacks and tasks, as asyncio describes it
@@ -67,7 +68,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.now_ms / 1000
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:  # type: ignore[override]
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -90,7 +93,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
         return asyncio.Task(coro, loop=self, **options)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+    def run_in_executor(
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:  # type: ignore[override]
         future = self.create_future()
         try:
             future.set_result(func(*args))

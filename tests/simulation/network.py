@@ -28,9 +28,12 @@ class Observer(Protocol):
     """Sees all that passes between clients and broker."""
 
     def arrived(self, connection_id: int, request: Any) -> object:
-        """The broker is about to serve a request. What this returns is handed to :meth:`answered`."""
+        """The broker is about to serve a request. What this returns is handed to
+        :meth:`answered`."""
 
-    def answered(self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes) -> None:
+    def answered(
+        self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes
+    ) -> None:
         """The broker's answer has left it, which makes it true, whether or not it gets anywhere."""
 
     def disconnected(self, connection_id: int) -> None:
@@ -71,7 +74,9 @@ class Network:
 
 
 class Wire:
-    """One connection, and its transport to the broker, who gets a request when the one before is answered."""
+    """One connection, and its transport to the broker, who gets a request when the one before is
+    answered.
+    """
 
     def __init__(self, network: Network, client_id: str) -> None:
         self.client_id = client_id
@@ -136,7 +141,9 @@ class Wire:
         assert sent is not None, "an answer that nobody asked for"
         frame = b"".join(pieces)
         answer = decode(sent.request, frame)
-        self._network.observer.answered(self._connection.connection_id, sent.request, sent.foreseen, answer, frame)
+        self._network.observer.answered(
+            self._connection.connection_id, sent.request, sent.foreseen, answer, frame
+        )
         if sent.on_answer:
             sent.on_answer(answer if sent.is_answered else None)
         if self._queue:

@@ -26,7 +26,8 @@ class PowerCut(BaseException):
 
 
 class Power:
-    """Counts the writes of the broker, to its logs and to its catalog, and fails at the one that was chosen.
+    """Counts the writes of the broker, to its logs and to its catalog, and fails at the one that
+    was chosen.
 
     :ivar is_off: whether the broker is dead; then nothing that it does counts
     """
@@ -90,7 +91,9 @@ class Power:
 
 
 class Machine:
-    """A broker and its disk. To be used inside of `power.wired()`, and by nobody else who has an event loop."""
+    """A broker and its disk. To be used inside of `power.wired()`, and by nobody else who has an
+    event loop.
+    """
 
     loop: VirtualLoop
     broker: Broker
@@ -105,7 +108,9 @@ class Machine:
         self.loop = loop = VirtualLoop(self._now_ms, lambda: not self.power.is_off)
         asyncio._set_running_loop(loop)
         self.broker = Broker(Config(self.configs), self.data_dir, clock_ms=lambda: loop.now_ms)
-        self.broker.logs.sync = False  # only the simulated machine loses power; and threads would bring in chance
+        self.broker.logs.sync = (
+            False  # only the simulated machine loses power; and threads would bring in chance
+        )
         self.server = Server(self.broker, [Listener("broker", 9092)])
         self.broker.start()
         loop.settle()

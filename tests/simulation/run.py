@@ -26,7 +26,9 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run that held: how many steps, what happened how often, and a digest of all frames that the broker sent."""
+    """A run that held: how many steps, what happened how often, and a digest of all frames that the
+    broker sent.
+    """
 
     seed: int
     steps: int
@@ -52,7 +54,11 @@ class _Errors(logging.Handler):
 @contextmanager
 def _directory() -> Iterator[Path]:
     """In memory where there is such a place: the simulation writes much, and keeps none of it."""
-    path = Path(tempfile.mkdtemp(prefix="headrace-simulation-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
+    path = Path(
+        tempfile.mkdtemp(
+            prefix="headrace-simulation-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+        )
+    )
     try:
         yield path
     finally:
@@ -76,7 +82,9 @@ def simulate(seed: int, steps: int, say: Callable[[str], None] | None = None) ->
         with (
             _directory() as data_dir,
             power.wired(),
-            mock.patch.object(catalog, "uuid4", side_effect=lambda: UUID(int=ids.getrandbits(128), version=4)),
+            mock.patch.object(
+                catalog, "uuid4", side_effect=lambda: UUID(int=ids.getrandbits(128), version=4)
+            ),
         ):
             world = World(seed, data_dir, power, say)
             world.run(steps)
@@ -88,7 +96,9 @@ def simulate(seed: int, steps: int, say: Callable[[str], None] | None = None) ->
     except Exception as error:
         step = world.step if world is not None else 0
         tail = "\n".join(world.tail if world is not None else ())
-        logged = "\n".join(f"the broker logged: {record.getMessage()}" for record in errors.records[-5:])
+        logged = "\n".join(
+            f"the broker logged: {record.getMessage()}" for record in errors.records[-5:]
+        )
         raise Failure(
             f"seed {seed}, step {step}: {type(error).__name__}: {error}\n{tail}\n{logged}\n"
             f"repeat it: python -m tests.simulation --seed {seed} --steps {steps}"

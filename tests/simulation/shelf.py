@@ -29,7 +29,9 @@ class Persisted(NamedTuple):
     delivery_count: int
 
     def __str__(self) -> str:
-        return "finished" if self.is_done else f"available with delivery count {self.delivery_count}"
+        return (
+            "finished" if self.is_done else f"available with delivery count {self.delivery_count}"
+        )
 
 
 class Record:
@@ -43,7 +45,15 @@ class Record:
     :ivar options: after a power cut: what a restart may find
     """
 
-    __slots__ = ("deadline_ms", "held_count", "holder", "is_dead", "not_before_ms", "options", "persisted")
+    __slots__ = (
+        "deadline_ms",
+        "held_count",
+        "holder",
+        "is_dead",
+        "not_before_ms",
+        "options",
+        "persisted",
+    )
 
     def __init__(self) -> None:
         self.persisted = NEW

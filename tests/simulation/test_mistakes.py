@@ -1,4 +1,6 @@
-"""The simulation can fail: each of these mistakes, made in the broker on purpose, is found within a few runs."""
+"""The simulation can fail: each of these mistakes, made in the broker on purpose, is found within a
+few runs.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def what_was_rejected_comes_back(patch: Patch) -> None:
 @mistake
 def delivery_counts_are_not_kept(patch: Patch) -> None:
     given_back = share_partition.given_back
-    patch.setattr(share_partition, "given_back", lambda first, last, _, settings: given_back(first, last, 0, settings))
+    patch.setattr(
+        share_partition,
+        "given_back",
+        lambda first, last, _, settings: given_back(first, last, 0, settings),
+    )
 
 
 @mistake
@@ -59,7 +65,12 @@ def records_are_delivered_once_too_often(patch: Patch) -> None:
     given_back = share_partition.given_back
 
     def patient(first: int, last: int, count: int, settings: Any) -> Any:
-        return given_back(first, last, count, replace(settings, delivery_count_limit=settings.delivery_count_limit + 1))
+        return given_back(
+            first,
+            last,
+            count,
+            replace(settings, delivery_count_limit=settings.delivery_count_limit + 1),
+        )
 
     patch.setattr(share_partition, "given_back", patient)
 
@@ -96,7 +107,11 @@ def renewing_does_nothing(patch: Patch) -> None:
 @mistake
 def backoffs_are_ignored(patch: Patch) -> None:
     settings = SharePartitions.settings
-    patch.setattr(SharePartitions, "settings", lambda self, group: replace(settings(self, group), release_backoff_ms=0))
+    patch.setattr(
+        SharePartitions,
+        "settings",
+        lambda self, group: replace(settings(self, group), release_backoff_ms=0),
+    )
 
 
 # Of the way to the disk
@@ -149,7 +164,9 @@ def snapshots_leave_out_what_they_replace(patch: Patch) -> None:
     encode = ShareCoordinator.encode
 
     def careless(self: Any, record: Any) -> Any:
-        return encode(self, replace(record, state_batches=()) if isinstance(record, ShareSnapshot) else record)
+        return encode(
+            self, replace(record, state_batches=()) if isinstance(record, ShareSnapshot) else record
+        )
 
     patch.setattr(ShareCoordinator, "encode", careless)
 
@@ -171,7 +188,9 @@ def state_is_read_from_the_beginning(patch: Patch) -> None:
 def the_lag_leaves_out_what_is_done_out_of_order(patch: Patch) -> None:
     write = ShareCoordinator.write
 
-    def unaware(self: Any, key: Any, state_epoch: int, leader_epoch: int, start: int, done: int, *rest: Any) -> Any:
+    def unaware(
+        self: Any, key: Any, state_epoch: int, leader_epoch: int, start: int, done: int, *rest: Any
+    ) -> Any:
         return write(self, key, state_epoch, leader_epoch, start, 0, *rest)
 
     patch.setattr(ShareCoordinator, "write", unaware)

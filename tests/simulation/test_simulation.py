@@ -1,4 +1,6 @@
-"""Runs whose seeds are always the same, runs whose seeds are new every time, and the same run twice."""
+"""Runs whose seeds are always the same, runs whose seeds are new every time, and the same run
+twice.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,22 @@ def test_everything_that_may_happen_happens() -> None:
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_run_by_seed_is_always_the_same(hash_seed: str) -> None:
     command = [sys.executable, "-m", "tests.simulation", "--seed", "7", "--steps", "500"]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=ROOT, check=True)
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, cwd=ROOT, check=True
+    )
     assert simulate(7, 500).digest in done.stdout
 
 
 def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.simulation.witness.Witness.end_offset", lambda witness, where: 1 << 40)
-    with pytest.raises(Failure, match=r"(?s)seed 3, step \d+: .*python -m tests.simulation --seed 3 --steps 300$"):
+    monkeypatch.setattr(
+        "tests.simulation.witness.Witness.end_offset", lambda witness, where: 1 << 40
+    )
+    with pytest.raises(
+        Failure, match=r"(?s)seed 3, step \d+: .*python -m tests.simulation --seed 3 --steps 300$"
+    ):
         simulate(3, 300)

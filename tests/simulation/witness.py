@@ -1,8 +1,9 @@
-"""What has become of every record, worked out from requests and answers alone, and what must never happen.
+"""What has become of every record, worked out from requests and answers alone, and what must never
+happen.
 
-The witness foresees what a request does when the broker is about to serve it, and compares that with the answer. A
-power cut leaves open whether the last things that were begun have happened: the disk then says which, and may say
-nothing else.
+The witness foresees what a request does when the broker is about to serve it, and compares that
+with the answer. A power cut leaves open whether the last things that were begun have happened: the
+disk then says which, and may say nothing else.
 """
 
 from __future__ import annotations
@@ -67,28 +68,38 @@ class Witness:
         self.expire()
         kind = type(request).__name__
         if kind == "ShareFetchRequest":
-            foreseen = self._share_request(connection_id, request, request.is_renew_ack, may_open=True)
+            foreseen = self._share_request(
+                connection_id, request, request.is_renew_ack, may_open=True
+            )
         elif kind == "ShareAcknowledgeRequest":
-            foreseen = self._share_request(connection_id, request, request.is_renew_ack, may_open=False)
+            foreseen = self._share_request(
+                connection_id, request, request.is_renew_ack, may_open=False
+            )
         else:
             return None
         self._unanswered.append(foreseen)
         return foreseen
 
-    def answered(self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes) -> None:
+    def answered(
+        self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes
+    ) -> None:
         self.expire()
         kind = type(request).__name__
         if foreseen is not None:
             self._unanswered = [one for one in self._unanswered if one is not foreseen]
             if int(answer.error_code) != foreseen.error:
                 error = ErrorCode(int(answer.error_code))
-                raise Violation(f"{kind} is answered with {error.name} instead of {foreseen.error.name}")
+                raise Violation(
+                    f"{kind} is answered with {error.name} instead of {foreseen.error.name}"
+                )
         if kind == "ShareFetchRequest":
             self._share_fetched(request, foreseen, answer)
         elif kind == "ShareAcknowledgeRequest":
             for topic in answer.responses:
                 for partition in topic.partitions:
-                    self._acknowledged(request, foreseen, topic.topic_id, partition, int(partition.error_code))
+                    self._acknowledged(
+                        request, foreseen, topic.topic_id, partition, int(partition.error_code)
+                    )
         elif kind == "DescribeShareGroupOffsetsRequest":
             self._described(answer)
         elif kind in ("AlterShareGroupOffsetsRequest", "DeleteShareGroupOffsetsRequest"):
@@ -106,7 +117,9 @@ class Witness:
 
     # Sessions and acknowledgements
 
-    def _share_request(self, connection_id: int, request: Any, renew: bool, may_open: bool) -> Foreseen:
+    def _share_request(
+        self, connection_id: int, request: Any, renew: bool, may_open: bool
+    ) -> Foreseen:
         foreseen = Foreseen()
         member = (request.group_id, request.member_id)
         epoch = request.share_session_epoch
@@ -133,13 +146,16 @@ class Witness:
                 self._give_back(record)
         return foreseen
 
-    def _foresee(self, request: Any, where: Partition, batches: Iterable[Any], foreseen: Foreseen) -> None:
+    def _foresee(
+        self, request: Any, where: Partition, batches: Iterable[Any], foreseen: Foreseen
+    ) -> None:
         if not self.exists(where):
             foreseen.accepted[where] = False
             return
         shelf = self.shelf(SharePartitionKey(request.group_id, *where))
         changes: list[tuple[Record, int]] = []
-        # What DeleteRecords took is over when a fetch has noticed it; until then only the broker knows.
+        # What DeleteRecords took is over when a fetch has noticed it; until then only the broker
+        # knows.
         loaded = self.machine.broker.share.loaded(*shelf.key)
         accepted = loaded is not None
         for offset, acknowledge_type in each(batches):
@@ -169,14 +185,18 @@ class Witness:
             self.counts["renewed"] += len(renewed)
             self._lock(renewed)
 
-    def _acknowledged(self, request: Any, foreseen: Foreseen, topic_id: UUID, partition: Any, error_code: int) -> None:
+    def _acknowledged(
+        self, request: Any, foreseen: Foreseen, topic_id: UUID, partition: Any, error_code: int
+    ) -> None:
         where = (topic_id, partition.partition_index)
         if where not in foreseen.accepted:
             return
         code = ErrorCode(error_code)
         if foreseen.accepted[where] == bool(code):
             what = "refused with " + code.name if code else "taken"
-            raise Violation(f"acknowledgements of {request.member_id} are {what}, and must not be: {where[1]}")
+            raise Violation(
+                f"acknowledgements of {request.member_id} are {what}, and must not be: {where[1]}"
+            )
 
     # Deliveries
 
@@ -184,7 +204,13 @@ class Witness:
         for topic in answer.responses:
             for partition in topic.partitions:
                 where = (topic.topic_id, partition.partition_index)
-                self._acknowledged(request, foreseen, topic.topic_id, partition, int(partition.acknowledge_error_code))
+                self._acknowledged(
+                    request,
+                    foreseen,
+                    topic.topic_id,
+                    partition,
+                    int(partition.acknowledge_error_code),
+                )
                 code = ErrorCode(int(partition.error_code))
                 if code:
                     key = SharePartitionKey(request.group_id, *where)
@@ -196,12 +222,16 @@ class Witness:
 
     def _delivered(self, request: Any, where: Partition, partition: Any) -> None:
         shelf = self.shelf(SharePartitionKey(request.group_id, *where))
-        covered = [(h.base_offset, h.last_offset) for _, h in log_batch.headers(partition.records or b"")]
+        covered = [
+            (h.base_offset, h.last_offset) for _, h in log_batch.headers(partition.records or b"")
+        ]
         taken: list[Record] = []
         for run in partition.acquired_records:
             for offset in range(run.first_offset, run.last_offset + 1):
                 if not any(first <= offset <= last for first, last in covered):
-                    raise Violation(f"offset {offset} of {shelf} is acquired, and its record is not there")
+                    raise Violation(
+                        f"offset {offset} of {shelf} is acquired, and its record is not there"
+                    )
                 taken.append(self._take(shelf, offset, run.delivery_count, request.member_id))
         self.counts["delivered"] += len(taken)
         self._lock(taken)
@@ -209,20 +239,31 @@ class Witness:
     def _take(self, shelf: Shelf, offset: int, delivery_count: int, member_id: str) -> Record:
         record = shelf.record(offset)
         if record.is_done:
-            raise Violation(f"offset {offset} of {shelf} is delivered to {member_id} after it was finished")
+            raise Violation(
+                f"offset {offset} of {shelf} is delivered to {member_id} after it was finished"
+            )
         if record.holder is not None:
-            raise Violation(f"offset {offset} of {shelf} is held by {record.holder}, and delivered to {member_id} too")
+            raise Violation(
+                f"offset {offset} of {shelf} is held by {record.holder}, and delivered to "
+                f"{member_id} too"
+            )
         if self.machine.loop.now_ms < record.not_before_ms:
             raise Violation(f"offset {offset} of {shelf} is delivered before its backoff is over")
         if offset < shelf.start_offset:
-            raise Violation(f"offset {offset} of {shelf} is delivered before the start offset {shelf.start_offset}")
+            raise Violation(
+                f"offset {offset} of {shelf} is delivered before the start offset "
+                f"{shelf.start_offset}"
+            )
         if delivery_count > self.limits.deliveries:
             raise Violation(
-                f"offset {offset} of {shelf} is delivered {delivery_count} > {self.limits.deliveries} times"
+                f"offset {offset} of {shelf} is delivered {delivery_count} > "
+                f"{self.limits.deliveries} times"
             )
         expected = record.persisted.delivery_count + 1
         if delivery_count != expected:
-            raise Violation(f"offset {offset} of {shelf} has delivery count {delivery_count}, not {expected}")
+            raise Violation(
+                f"offset {offset} of {shelf} has delivery count {delivery_count}, not {expected}"
+            )
         record.holder, record.held_count = member_id, delivery_count
         return record
 
@@ -249,14 +290,21 @@ class Witness:
         is_done = record.held_count >= self.limits.deliveries
         self.counts["archived at the limit"] += is_done
         record.is_dead = is_done
-        record.persisted, record.holder = Persisted(is_done, 0 if is_done else record.held_count), None
-        backoff_ms = min(self.limits.backoff_ms << (record.held_count - 1), self.limits.backoff_max_ms)
+        record.persisted, record.holder = (
+            Persisted(is_done, 0 if is_done else record.held_count),
+            None,
+        )
+        backoff_ms = min(
+            self.limits.backoff_ms << (record.held_count - 1), self.limits.backoff_max_ms
+        )
         record.not_before_ms = (self.machine.loop.now_ms if now_ms is None else now_ms) + backoff_ms
 
     def _held_by(self, group_id: str, member_id: str) -> Iterator[Record]:
         for key, shelf in self.shelves.items():
             if key.group_id == group_id:
-                yield from (record for record in shelf.records.values() if record.holder == member_id)
+                yield from (
+                    record for record in shelf.records.values() if record.holder == member_id
+                )
 
     # Topics and offsets
 
@@ -288,11 +336,18 @@ class Witness:
         for group in answer.groups:
             for topic in group.topics:
                 for partition in topic.partitions:
-                    if topic.topic_id is None or not self.exists((topic.topic_id, partition.partition_index)):
+                    if topic.topic_id is None or not self.exists(
+                        (topic.topic_id, partition.partition_index)
+                    ):
                         continue
-                    shelf = self.shelf(SharePartitionKey(group.group_id, topic.topic_id, partition.partition_index))
+                    shelf = self.shelf(
+                        SharePartitionKey(group.group_id, topic.topic_id, partition.partition_index)
+                    )
                     if partition.error_code:
-                        raise Violation(f"describing {shelf} is answered with {ErrorCode(int(partition.error_code))}")
+                        raise Violation(
+                            f"describing {shelf} is answered with "
+                            f"{ErrorCode(int(partition.error_code))}"
+                        )
                     self._check_start(shelf, partition.start_offset)
                     self._check_lag(shelf, partition.lag)
                     self.audit(shelf)
@@ -308,7 +363,9 @@ class Witness:
         log_start = self.log_starts.get(where, 0)
         for offset in range(max(known, log_start, 0), start_offset):
             if not shelf.is_done(offset):
-                raise Violation(f"the start offset of {shelf} is {start_offset}, and {offset} is not finished")
+                raise Violation(
+                    f"the start offset of {shelf} is {start_offset}, and {offset} is not finished"
+                )
         if shelf.is_done(start_offset):
             raise Violation(f"{shelf} starts at {start_offset}, which is finished")
         shelf.start_offset = start_offset
@@ -320,7 +377,9 @@ class Witness:
                 raise Violation(f"{shelf} has no start offset in spite of what it has been through")
             expected = UNKNOWN
         else:
-            expected = sum(not shelf.is_done(offset) for offset in range(start, self.end_offset(shelf.key[1:])))
+            expected = sum(
+                not shelf.is_done(offset) for offset in range(start, self.end_offset(shelf.key[1:]))
+            )
         if lag != expected:
             raise Violation(f"the lag of {shelf} is {lag}, and {expected} records are not finished")
 
@@ -330,7 +389,10 @@ class Witness:
         """A step is over, and the power is on."""
         self.expire()
         self._unsettled.clear()
-        share_state, topics = self.machine.broker.share_state, self.machine.broker.catalog.topics_by_id
+        share_state, topics = (
+            self.machine.broker.share_state,
+            self.machine.broker.catalog.topics_by_id,
+        )
         for key, shelf in self.shelves.items():
             topic = topics.get(key.topic_id)
             if topic is not None:
@@ -341,7 +403,10 @@ class Witness:
         """What was begun may have happened or not, and what was held is free."""
         self._sessions.clear()
         self._timers.clear()
-        for record, before in [*self._unsettled, *(change for one in self._unanswered for change in one.before)]:
+        for record, before in [
+            *self._unsettled,
+            *(change for one in self._unanswered for change in one.before),
+        ]:
             record.options |= {before, record.persisted}
         for shelf in self.shelves.values():
             for record in shelf.records.values():
@@ -378,7 +443,11 @@ class Witness:
         state = broker.share_state.read(key, LEADER_EPOCH, broker.now_ms(), topic.partitions).reply
         resetting, shelf.resetting = shelf.resetting, None
         if resetting is not None:  # interrupted: it has happened or not
-            there = (state.start_offset, state.state_batches) if isinstance(state, ReadState) else (UNKNOWN, ())
+            there = (
+                (state.start_offset, state.state_batches)
+                if isinstance(state, ReadState)
+                else (UNKNOWN, ())
+            )
             if there == (resetting, ()):
                 shelf.reset(resetting)
         if not isinstance(state, ReadState):
@@ -394,7 +463,9 @@ class Witness:
         for offset, record in shelf.records.items():
             kept = Persisted(True, 0) if offset < state.start_offset else found.pop(offset, NEW)
             if offset >= log_start and kept not in (record.options or (record.persisted,)):
-                raise Violation(f"offset {offset} of {shelf} is stored as {kept}, not as {record.persisted}")
+                raise Violation(
+                    f"offset {offset} of {shelf} is stored as {kept}, not as {record.persisted}"
+                )
             if record.options:
                 record.persisted = kept
                 record.is_dead = record.is_dead and kept.is_done

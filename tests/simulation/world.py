@@ -30,7 +30,9 @@ DEAD_LETTERS = "dlq.letters"
 class World:
     """Everything in one run. The seed decides all of it."""
 
-    def __init__(self, seed: int, data_dir: Path, power: Power, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, data_dir: Path, power: Power, say: Callable[[str], None] | None = None
+    ) -> None:
         self.seed, self.rng = seed, random.Random(seed)
         rng = self.rng
         self.power = power
@@ -46,7 +48,9 @@ class World:
             backoff_max_ms=1000,
         )
         self.session_ms = rng.choice((3000, 10_000, 45_000))
-        self.faults = {fault: rng.choice((0, 1, 3)) for fault in (LOST_REQUEST, LOST_ANSWER, DOUBLED)}
+        self.faults = {
+            fault: rng.choice((0, 1, 3)) for fault in (LOST_REQUEST, LOST_ANSWER, DOUBLED)
+        }
         self.groups = ["red", "blue"][: rng.choice((1, 1, 2))]
         self.machine = Machine(data_dir, self._configs(), power)
         self.witness = Witness(self.machine, self.limits)
@@ -90,9 +94,18 @@ class World:
         """What may happen, and how often: each run has its own mixture."""
         rng = self.rng
         rare: list[Callable[[], str]] = [
-            self.kill, self.fail_soon, self.stop_and_start, self.cut, self.vanish, self.delete_topic, self.grow_topic,
-            self.delete_records, self.leave, self.reset_group, self.renew,
-        ]  # fmt: skip
+            self.kill,
+            self.fail_soon,
+            self.stop_and_start,
+            self.cut,
+            self.vanish,
+            self.delete_topic,
+            self.grow_topic,
+            self.delete_records,
+            self.leave,
+            self.reset_group,
+            self.renew,
+        ]
         return [
             (self.member_acts, 1000),
             (self.produce, 150),
@@ -112,7 +125,9 @@ class World:
         return Producer(self.network, self.name("producer"), self.witness)
 
     def _member(self) -> Member:
-        return Member(self.network, self.name("member"), self.rng.choice(self.groups), self.topic_names)
+        return Member(
+            self.network, self.name("member"), self.rng.choice(self.groups), self.topic_names
+        )
 
     def fate(self) -> str:
         """What becomes of a request."""
@@ -126,14 +141,20 @@ class World:
 
     @property
     def partitions(self) -> list[Partition]:
-        return [(topic.topic_id, partition) for topic in self.topics for partition in range(topic.partitions)]
+        return [
+            (topic.topic_id, partition)
+            for topic in self.topics
+            for partition in range(topic.partitions)
+        ]
 
     # The witness sees everything, and so does the trace
 
     def arrived(self, connection_id: int, request: Any) -> object:
         return self.witness.arrived(connection_id, request)
 
-    def answered(self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes) -> None:
+    def answered(
+        self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes
+    ) -> None:
         self._digest.update(frame)
         self.witness.answered(connection_id, request, foreseen, answer, frame)
 
@@ -171,7 +192,9 @@ class World:
         for failure in self.machine.loop.failures:
             if isinstance(failure.get("exception"), Violation):
                 raise failure["exception"]
-            raise Violation(f"{failure['message']}: {failure.get('exception')!r}") from failure.get("exception")
+            raise Violation(f"{failure['message']}: {failure.get('exception')!r}") from failure.get(
+                "exception"
+            )
         self.witness.settled()
 
     def restart(self) -> None:
@@ -193,7 +216,11 @@ class World:
         rng = self.rng
         member = rng.choice(self.members)
         now_ms = self.machine.loop.now_ms
-        if member.next_heartbeat_ms <= now_ms and not member.heartbeats.is_waiting and rng.random() < 0.7:
+        if (
+            member.next_heartbeat_ms <= now_ms
+            and not member.heartbeats.is_waiting
+            and rng.random() < 0.7
+        ):
             member.heartbeat(now_ms, self.fate())
             return f"{member.name} of {member.group_id} says that it is there"
         if member.is_waiting:
@@ -204,13 +231,19 @@ class World:
         if dice < 0.5 and member.held:
             return f"{member.name} {member.acknowledge(rng, self.fate())}"
         wait_ms = rng.choice((0, 0, 500))
-        return f"{member.name} {member.fetch(rng, self.fate(), max_wait_ms=wait_ms, acknowledge=dice < 0.8)}"
+        return (
+            f"{member.name} "
+            f"{member.fetch(rng, self.fate(), max_wait_ms=wait_ms, acknowledge=dice < 0.8)}"
+        )
 
     def produce(self) -> str:
         producer = self.rng.choice(self.producers)
         if producer.is_waiting or not self.partitions or self._backlog() > MAX_BACKLOG:
             return "not now"
-        return f"{producer.name} {producer.act(self.rng, self.partitions, self.fate, self.machine.loop.now_ms)}"
+        return (
+            f"{producer.name} "
+            f"{producer.act(self.rng, self.partitions, self.fate, self.machine.loop.now_ms)}"
+        )
 
     def _backlog(self) -> int:
         starts = (max(shelf.start_offset, 0) for shelf in self.witness.shelves.values())
@@ -218,18 +251,24 @@ class World:
 
     def wait(self) -> str:
         rng = self.rng
-        some_ms = rng.choice((1, 10, 100, 1000, self.session_ms, *(self.limits.lock_ms // n for n in (1, 2, 3))))
+        some_ms = rng.choice(
+            (1, 10, 100, 1000, self.session_ms, *(self.limits.lock_ms // n for n in (1, 2, 3)))
+        )
         ms = rng.choice((some_ms, rng.randint(0, 50)))
         self.machine.loop.advance(ms)
         return f"{ms} ms"
 
     def describe(self) -> str:
         group_id = self.rng.choice(self.groups)
-        self.admin.describe_offsets(group_id, [(topic.name, topic.partitions) for topic in self.topics])
+        self.admin.describe_offsets(
+            group_id, [(topic.name, topic.partitions) for topic in self.topics]
+        )
         return group_id
 
     def create_topic(self) -> str:
-        missing = [name for name in self.topic_names if name not in self.machine.broker.catalog.topics]
+        missing = [
+            name for name in self.topic_names if name not in self.machine.broker.catalog.topics
+        ]
         if not missing:
             return "all are there"
         self.admin.create_topic(missing[0], self.rng.choice((1, 2, 4)))
@@ -294,12 +333,18 @@ class World:
         return member.name
 
     def reset_group(self) -> str:
-        """Have the members of a group leave, and set, delete or forget where it was. Their sessions go on."""
+        """Have the members of a group leave, and set, delete or forget where it was. Their sessions
+        go on.
+        """
         rng, group_id = self.rng, self.rng.choice(self.groups)
         if not self.topics or rng.random() < 0.5:
             return "not now"
         for member in self.members:
-            if member.group_id == group_id and member.member_epoch and not member.heartbeats.is_waiting:
+            if (
+                member.group_id == group_id
+                and member.member_epoch
+                and not member.heartbeats.is_waiting
+            ):
                 member.heartbeat(self.machine.loop.now_ms, leave=True)
         topic = rng.choice(self.topics)
         starts = {
@@ -308,12 +353,15 @@ class World:
             if rng.random() < 0.7
         }
         how = rng.choice(("alter", "delete", "forget"))
-        resetting = [shelf for key, shelf in self.witness.shelves.items() if key.group_id == group_id]
+        resetting = [
+            shelf for key, shelf in self.witness.shelves.items() if key.group_id == group_id
+        ]
         if how != "forget":
             resetting = [shelf for shelf in resetting if shelf.key.topic_id == topic.topic_id]
         if how == "alter":
             resetting = [
-                self.witness.shelf(SharePartitionKey(group_id, topic.topic_id, partition)) for partition in starts
+                self.witness.shelf(SharePartitionKey(group_id, topic.topic_id, partition))
+                for partition in starts
             ]
         for shelf in resetting:
             shelf.resetting = starts[shelf.key.partition] if how == "alter" else UNKNOWN
@@ -326,7 +374,9 @@ class World:
             answer = self.admin.delete_group(group_id)
         if answer is None:
             return f"{how} {group_id} is not answered"
-        code = ErrorCode(int(answer.results[0].error_code if how == "forget" else answer.error_code))
+        code = ErrorCode(
+            int(answer.results[0].error_code if how == "forget" else answer.error_code)
+        )
         return f"{how} {group_id}, {topic.name} to {starts}: {code.name}"
 
     def vanish(self) -> str:
@@ -349,7 +399,9 @@ class World:
     def _risk(self, often: float = 0.5) -> None:
         """What follows writes in several places: a good time for a power cut."""
         if self.rng.random() < often and not self.power.is_failing:
-            self.power.cut_at(self.rng.choice((1, 1, 2, 3, 4)), self.rng.choice((BEFORE, TORN, AFTER, AFTER)))
+            self.power.cut_at(
+                self.rng.choice((1, 1, 2, 3, 4)), self.rng.choice((BEFORE, TORN, AFTER, AFTER))
+            )
 
     def stop_and_start(self) -> str:
         """The broker stops in order and starts again."""

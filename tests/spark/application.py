@@ -1,4 +1,6 @@
-"""Spark applications on this machine: in this process, or as drivers of their own that can be killed whole."""
+"""Spark applications on this machine: in this process, or as drivers of their own that can be
+killed whole.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _QUIET = {
 
 def python_environment() -> dict[str, str]:
     """The environment in which Spark's Python workers find this checkout."""
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(
+        filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")])
+    )
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
 
 
@@ -45,7 +49,9 @@ def application(cores: int, configs: Mapping[str, str]) -> SparkSession:
     return session
 
 
-def start_driver(program: str, *arguments: str, output: IO[str] | int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+def start_driver(
+    program: str, *arguments: str, output: IO[str] | int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
     """Run a Python program that has a session of its own; it complains where the tests do."""
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
@@ -57,8 +63,11 @@ def start_driver(program: str, *arguments: str, output: IO[str] | int = subproce
 
 
 def kill_driver(driver: subprocess.Popen[str]) -> None:
-    """kill -9 for the driver, its JVM and all Python workers, at once: nobody gets to say goodbye."""
-    everyone = [process.pid for process in psutil.process_iter() if _session_of(process.pid) == driver.pid]
+    """kill -9 for the driver, its JVM and all Python workers, at once: nobody gets to say
+    goodbye."""
+    everyone = [
+        process.pid for process in psutil.process_iter() if _session_of(process.pid) == driver.pid
+    ]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in everyone:
             with contextlib.suppress(ProcessLookupError):  # some end by themselves meanwhile

@@ -50,7 +50,9 @@ class Queue:
 
     def produce(self, count: int, start: int = 0, **headers: bytes) -> None:
         """Values b"0", b"1", … to the partitions in turn; keys of ten kinds."""
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 50})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 50}
+        )
         for i in range(start, start + count):
             producer.produce(
                 self.topic,
@@ -62,7 +64,9 @@ class Queue:
         assert producer.flush(30) == 0
 
     def options(self, **more: Any) -> dict[str, str]:
-        """Reader options; `maxRecordsPerTrigger=5`, `outcome__default="reject"`; None leaves one out."""
+        """Reader options; `maxRecordsPerTrigger=5`, `outcome__default="reject"`; None leaves one
+        out.
+        """
         options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.group.id": self.group_id,
@@ -97,10 +101,16 @@ class Queue:
 
 
 def make_queue(
-    bootstrap_servers: str, records: int, partitions: int = 4, topic: str | None = None, group_id: str | None = None
+    bootstrap_servers: str,
+    records: int,
+    partitions: int = 4,
+    topic: str | None = None,
+    group_id: str | None = None,
 ) -> Queue:
     """A new topic with that many records, and a new group."""
-    made = Queue(bootstrap_servers, topic or unique("flights"), group_id or unique("workers"), partitions)
+    made = Queue(
+        bootstrap_servers, topic or unique("flights"), group_id or unique("workers"), partitions
+    )
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for created in admin.create_topics([NewTopic(made.topic, partitions, 1)]).values():
         created.result(30)
@@ -111,12 +121,16 @@ def make_queue(
 
 @pytest.fixture
 def queue(bootstrap_servers: str) -> Callable[..., Queue]:
-    """queue(records, partitions=4, topic=None, group_id=None): `make_queue` on the broker under test."""
+    """queue(records, partitions=4, topic=None, group_id=None): `make_queue` on the broker under
+    test.
+    """
     return functools.partial(make_queue, bootstrap_servers)
 
 
 class Batches:
-    """What the micro-batches of a query held. `work(batch_df)` runs in each of them, before the rows are kept."""
+    """What the micro-batches of a query held. `work(batch_df)` runs in each of them, before the
+    rows are kept.
+    """
 
     def __init__(self, work: Callable[[DataFrame], Any] | None = None) -> None:
         self._work = work
@@ -145,7 +159,9 @@ class Batches:
 def drain(spark: SparkSession, tmp_path: Path) -> Callable[..., Batches]:
     """drain(queue, work=None, **options): run a query over what is there, to its end."""
 
-    def run(queue: Queue, work: Callable[[DataFrame], Any] | None = None, **options: Any) -> Batches:
+    def run(
+        queue: Queue, work: Callable[[DataFrame], Any] | None = None, **options: Any
+    ) -> Batches:
         batches = Batches(work)
         frame = spark.readStream.format("kafka-share").options(**queue.options(**options)).load()
         query = (

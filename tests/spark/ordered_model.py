@@ -1,4 +1,6 @@
-"""Logs made up in memory, and the merge of `kafka-ordered` one record at a time: what the planner is held against."""
+"""Logs made up in memory, and the merge of `kafka-ordered` one record at a time: what the planner
+is held against.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from headrace.tasks import OrderedMerge, Readiness
 
 @dataclass
 class SimulatedLog:
-    """Partitions as lists of (offset, timestamp, whether consumers see it); offsets ascend, with gaps.
+    """Partitions as lists of (offset, timestamp, whether consumers see it); offsets ascend, with
+    gaps.
 
     :ivar asked: how many questions have been answered, by kind
     """
@@ -34,10 +37,17 @@ class SimulatedLog:
     def visible(self, partition: TopicPartition, start: int, end: int) -> list[tuple[int, int]]:
         return [(o, t) for o, t, seen in self.records[partition] if seen and start <= o < end]
 
-    def offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_at(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
         self._count("offsets_at")
-        assert all(at >= 0 for at in timestamps_ms.values()), "negative timestamps ask for something else"
-        return {p: next((o for o, t, _ in self.records[p] if t >= at), None) for p, at in timestamps_ms.items()}
+        assert all(at >= 0 for at in timestamps_ms.values()), (
+            "negative timestamps ask for something else"
+        )
+        return {
+            p: next((o for o, t, _ in self.records[p] if t >= at), None)
+            for p, at in timestamps_ms.items()
+        }
 
     def peaks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         self._count("peaks")
@@ -48,7 +58,9 @@ class SimulatedLog:
                 found[partition] = (timestamp, offset)
         return found
 
-    def heads(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+    def heads(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
         self._count("heads")
         return {p: seen[0] for p, bounds in ranges.items() if (seen := self.visible(p, *bounds))}
 
@@ -81,12 +93,19 @@ class BruteForce:
     def may_begin(self, log: SimulatedLog, inputs: Inputs, now_ms: int) -> bool:
         """What the rule says of what is there to be fetched, seen by consumers or not."""
         lags = {p: 0 if p in inputs.ends else None for p in self.partitions}
-        return self.rule.decide({p: inputs.available(p) for p in self.partitions}, lags, now_ms).ready
+        return self.rule.decide(
+            {p: inputs.available(p) for p in self.partitions}, lags, now_ms
+        ).ready
 
     def run(
-        self, log: SimulatedLog, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int
+        self,
+        log: SimulatedLog,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        now_ms: int,
     ) -> list[tuple[TopicPartition, int]]:
-        """Take records for as long as the rule allows; what nobody sees is passed over before that."""
+        """Take records for as long as the rule allows; what nobody sees is passed over before
+        that."""
         queues = {p: log.visible(p, starts[p], ends.get(p, 0)) for p in self.partitions}
         lags = {p: 0 if p in ends else None for p in self.partitions}
         taken = []

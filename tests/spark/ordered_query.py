@@ -1,4 +1,6 @@
-"""What Spark does with the readers of `kafka-ordered`, without a JVM: one micro-batch at a time, as a test wants it."""
+"""What Spark does with the readers of `kafka-ordered`, without a JVM: one micro-batch at a time, as
+a test wants it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Query:
 
         :param meanwhile: what happens after it has been planned
         """
-        end = _through_json(self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit()))
+        end = _through_json(
+            self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
+        )
         planned = self.reader.partitions(self.offset, end)
         if meanwhile is not None:
             meanwhile()
@@ -60,12 +64,17 @@ class Query:
         return self.reader.reportLatestOffset() or {}
 
 
-def _rows(reader: OrderedReader | OrderedStreamReader, planned: Iterable[OrderedPartition]) -> list[Place]:
+def _rows(
+    reader: OrderedReader | OrderedStreamReader, planned: Iterable[OrderedPartition]
+) -> list[Place]:
     return [
         place
         for partition in planned
         for found in reader.read(partition)
-        for place in zip(*(found.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+        for place in zip(
+            *(found.column(name).to_pylist() for name in ("topic", "partition", "offset")),
+            strict=True,
+        )
     ]
 
 

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec, TopicMetadata
 from pyspark.sql import Row
 
@@ -29,9 +35,13 @@ class Topics:
     partitions: int
 
     @classmethod
-    def create(cls, bootstrap_servers: str, count: int, partitions: int = 1, prefix: str = "input") -> Topics:
+    def create(
+        cls, bootstrap_servers: str, count: int, partitions: int = 1, prefix: str = "input"
+    ) -> Topics:
         prefix = unique(prefix)
-        made = cls(bootstrap_servers, tuple(f"{prefix}-{number}" for number in range(count)), partitions)
+        made = cls(
+            bootstrap_servers, tuple(f"{prefix}-{number}" for number in range(count)), partitions
+        )
         for name in made.names:
             made.add(name)
         return made
@@ -43,12 +53,18 @@ class Topics:
         for created in self.admin.create_topics([NewTopic(name, self.partitions, 1)]).values():
             created.result(30)
         # Kafka answers before all of it knows the topic.
-        wait_until(lambda: len(self.admin.list_topics(timeout=10).topics.get(name, _NONE).partitions), 30, name)
+        wait_until(
+            lambda: len(self.admin.list_topics(timeout=10).topics.get(name, _NONE).partitions),
+            30,
+            name,
+        )
 
     def drop(self, name: str) -> None:
         """Delete a topic; it is gone when this returns."""
         self.admin.delete_topics([name])[name].result(30)
-        wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics, 30, f"{name} to be gone")
+        wait_until(
+            lambda: name not in self.admin.list_topics(timeout=10).topics, 30, f"{name} to be gone"
+        )
 
     def drop_records(self, topic: int, before: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention does."""
@@ -61,22 +77,34 @@ class Topics:
 
     def produce(self, topic: int | str, timestamps: Iterable[int], partition: int = 0) -> None:
         """A record for each timestamp, its value the same in words."""
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 7})
-        _send(producer, topic if isinstance(topic, str) else self.names[topic], timestamps, partition)
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 7}
+        )
+        _send(
+            producer, topic if isinstance(topic, str) else self.names[topic], timestamps, partition
+        )
         assert producer.flush(30) == 0
 
-    def transaction(self, topic: int, timestamps: Iterable[int], partition: int = 0, *, commit: bool = True) -> None:
+    def transaction(
+        self, topic: int, timestamps: Iterable[int], partition: int = 0, *, commit: bool = True
+    ) -> None:
         """The same in a transaction; its marker has been written when this returns."""
         place = TopicPartition(self.names[topic], partition)
         before = self.end(place)
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "transactional.id": unique("producer")})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "transactional.id": unique("producer")}
+        )
         producer.init_transactions(30)
         producer.begin_transaction()
         _send(producer, self.names[topic], timestamps, partition)
         assert producer.flush(30) == 0
         count = self.end(place) - before
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
-        wait_until(lambda: self.end(place, committed=True) == before + count + 1, 30, "the end of a transaction")
+        wait_until(
+            lambda: self.end(place, committed=True) == before + count + 1,
+            30,
+            "the end of a transaction",
+        )
 
     def end(self, place: TopicPartition, *, committed: bool = False) -> int:
         """The end of a partition, or its last stable offset."""
@@ -87,7 +115,9 @@ class Topics:
     def committed(self, group_id: str) -> dict[str, dict[str, int]]:
         """What a group has committed, as Spark's offsets."""
         admin = GroupAdmin({"bootstrap.servers": self.bootstrap_servers})
-        listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])[group_id].result(30)
+        listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])[
+            group_id
+        ].result(30)
         found: dict[str, dict[str, int]] = {}
         for place in listed.topic_partitions:
             found.setdefault(place.topic, {})[str(place.partition)] = place.offset
@@ -107,7 +137,10 @@ class Topics:
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "unused"})
         try:
             return {
-                name: {str(p): consumer.get_watermark_offsets(TopicPartition(name, p), 30)[1] for p in self.numbers}
+                name: {
+                    str(p): consumer.get_watermark_offsets(TopicPartition(name, p), 30)[1]
+                    for p in self.numbers
+                }
                 for name in self.names
             }
         finally:
@@ -117,8 +150,12 @@ class Topics:
     def numbers(self) -> range:
         return range(self.partitions)
 
-    def merged(self, start: Offsets | None = None, end: Offsets | None = None, committed: bool = False) -> list[Place]:
-        """What lies between two offsets, task after task: always the record with the smallest timestamp."""
+    def merged(
+        self, start: Offsets | None = None, end: Offsets | None = None, committed: bool = False
+    ) -> list[Place]:
+        """What lies between two offsets, task after task: always the record with the smallest
+        timestamp.
+        """
         end = end or self.ends()
         records = self._records(end, committed)
         order = []
@@ -130,7 +167,9 @@ class Topics:
             order += [(name, partition, offset) for name, offset in merge]
         return order
 
-    def _records(self, ends: Offsets, committed: bool) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    def _records(
+        self, ends: Offsets, committed: bool
+    ) -> dict[tuple[str, int], list[tuple[int, int]]]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -160,9 +199,13 @@ class Topics:
 def _send(producer: Producer, topic: str, timestamps: Iterable[int], partition: int) -> None:
     for timestamp in timestamps:
         # With a key, because a compacted topic takes no others.
-        producer.produce(topic, b"%d" % timestamp, b"%d" % timestamp, partition=partition, timestamp=timestamp)
+        producer.produce(
+            topic, b"%d" % timestamp, b"%d" % timestamp, partition=partition, timestamp=timestamp
+        )
 
 
 def places(rows: Sequence[Row]) -> list[Place]:
     """Where rows come from, task after task, each in the order that Spark yielded."""
-    return sorted(((row.topic, row.partition, row.offset) for row in rows), key=lambda place: place[1])
+    return sorted(
+        ((row.topic, row.partition, row.offset) for row in rows), key=lambda place: place[1]
+    )

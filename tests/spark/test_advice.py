@@ -28,7 +28,9 @@ from headrace.spark.history.advice import (
 )
 
 NAN = math.nan
-POINT = st.tuples(st.none() | st.integers(0, 6), st.integers(0, 8), st.integers(0, 2), st.booleans())
+POINT = st.tuples(
+    st.none() | st.integers(0, 6), st.integers(0, 8), st.integers(0, 2), st.booleans()
+)
 
 
 def row(*values: float) -> np.ndarray:
@@ -62,7 +64,9 @@ def test_time_lag_counts_from_the_last_moment_before_the_record_came() -> None:
 
 
 @given(st.lists(st.lists(POINT, min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 4))
-def test_stalls_are_what_a_loop_finds(rows: list[list[tuple[int | None, int, int, bool]]], least: int) -> None:
+def test_stalls_are_what_a_loop_finds(
+    rows: list[list[tuple[int | None, int, int, bool]]], least: int
+) -> None:
     position = np.array([[NAN if p is None else float(p) for p, *_ in points] for points in rows])
     end = np.array([[float(e) for _, e, *_ in points] for points in rows])
     commits = np.array([[float(c) for *_, c, _ in points] for points in rows])
@@ -77,7 +81,9 @@ def test_stalls_are_what_a_loop_finds(rows: list[list[tuple[int | None, int, int
             for last in range(first, 6):
                 if _is_run(stood, first, last) and last - first + 1 >= least:
                     committed = any(commits[index, (first + last + 1) // 2 : last + 1])
-                    expected.add(Stall(index, NO_PROGRESS if committed else SILENT, first - 1, last))
+                    expected.add(
+                        Stall(index, NO_PROGRESS if committed else SILENT, first - 1, last)
+                    )
                 if _is_run(lost, first, last):
                     expected.add(Stall(index, GONE, first, last))
     assert set(stalls(position, end, commits, deleted, least)) == expected
@@ -119,14 +125,27 @@ def test_eta() -> None:
     share=st.booleans(),
 )
 def test_advice_is_the_smallest_number_that_reaches_the_target_within_limits(
-    lag: float, produced: float, busy_per_s: float, consumers: int, partitions: int, target: float, least: int,
-    room: int | None, share: bool,
-) -> None:  # fmt: skip
+    lag: float,
+    produced: float,
+    busy_per_s: float,
+    consumers: int,
+    partitions: int,
+    target: float,
+    least: int,
+    room: int | None,
+    share: bool,
+) -> None:
     bounds = Bounds(least, None if room is None else least + room)
     advice = advise(
-        lag=lag, produced_per_s=produced, busy_per_s=busy_per_s, consumers=consumers, partitions=partitions,
-        target_drain_s=target, bounds=bounds, share=share,
-    )  # fmt: skip
+        lag=lag,
+        produced_per_s=produced,
+        busy_per_s=busy_per_s,
+        consumers=consumers,
+        partitions=partitions,
+        target_drain_s=target,
+        bounds=bounds,
+        share=share,
+    )
     each = busy_per_s / max(1, consumers)
     assert advice.consumers is not None
     assert advice.wanted is not None
@@ -148,8 +167,18 @@ def test_advice_is_the_smallest_number_that_reaches_the_target_within_limits(
 
 
 def test_nothing_to_go_by_and_nothing_to_do() -> None:
-    ask = {"consumers": 3, "partitions": 4, "target_drain_s": 60.0, "bounds": Bounds(2), "share": False}
+    ask = {
+        "consumers": 3,
+        "partitions": 4,
+        "target_drain_s": 60.0,
+        "bounds": Bounds(2),
+        "share": False,
+    }
     assert advise(lag=10, produced_per_s=0, busy_per_s=0, **ask) == Advice(None)
     assert advise(lag=0, produced_per_s=0, busy_per_s=0, **ask) == Advice(2, 0.0)
-    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **ask) == Advice(4, 0.0, "partitions", 10)
-    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **(ask | {"share": True})) == Advice(10, 0.0, None, 10)
+    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **ask) == Advice(
+        4, 0.0, "partitions", 10
+    )
+    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **(ask | {"share": True})) == Advice(
+        10, 0.0, None, 10
+    )

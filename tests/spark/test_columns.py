@@ -47,7 +47,13 @@ def built(batches: list[Any], repeat: int = 1) -> bytes:
 
 def one_by_one(data: bytes) -> list[tuple[Any, ...]]:
     return [
-        (r.offset, r.timestamp_ms, r.key, r.value, [{"key": k, "value": v} for k, v in r.headers] or None)
+        (
+            r.offset,
+            r.timestamp_ms,
+            r.key,
+            r.value,
+            [{"key": k, "value": v} for k, v in r.headers] or None,
+        )
         for position, _ in batch.headers(data)
         for r in batch.records(data[position:])
     ]
@@ -56,14 +62,20 @@ def one_by_one(data: bytes) -> list[tuple[Any, ...]]:
 def as_columns(data: bytes, wanted: Wanted | None = None, **options: Any) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for r in decode(Batches.find(data), wanted=wanted, headers=True, **options):
-        columns = (r.offset.tolist(), r.timestamp_ms.tolist(), *(c.to_pylist() for c in (r.key, r.value, r.headers)))
+        columns = (
+            r.offset.tolist(),
+            r.timestamp_ms.tolist(),
+            *(c.to_pylist() for c in (r.key, r.value, r.headers)),
+        )
         rows += zip(*columns, strict=True)
     return rows
 
 
 @given(st.lists(BATCH, max_size=5), st.sampled_from((1, 1, 150)), st.integers(0, 50))
 @settings(deadline=None)
-def test_columns_hold_what_opening_each_record_finds(batches: list[Any], repeat: int, torn_bytes: int) -> None:
+def test_columns_hold_what_opening_each_record_finds(
+    batches: list[Any], repeat: int, torn_bytes: int
+) -> None:
     data = built(batches, repeat)
     assert as_columns(data + data[:torn_bytes], most_bytes=1000) == one_by_one(data)
 
@@ -74,13 +86,17 @@ def test_only_wanted_offsets_are_decoded(batches: list[Any], bounds: set[int]) -
     ordered = sorted(bounds)
     ranges = list(zip(ordered[::2], ordered[1::2], strict=False))
     data = built(batches)
-    expected = [row for row in one_by_one(data) if any(start <= row[0] < end for start, end in ranges)]
+    expected = [
+        row for row in one_by_one(data) if any(start <= row[0] < end for start, end in ranges)
+    ]
     assert as_columns(data, Wanted.of(ranges)) == expected
 
 
 @given(st.lists(BATCH, min_size=1, max_size=4), st.data())
 @settings(deadline=None)
-def test_damaged_bytes_are_refused_or_read_but_never_break_out(batches: list[Any], data: Any) -> None:
+def test_damaged_bytes_are_refused_or_read_but_never_break_out(
+    batches: list[Any], data: Any
+) -> None:
     broken = bytearray(built(batches, data.draw(st.sampled_from((1, 60)))))
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
@@ -96,7 +112,9 @@ def test_damaged_bytes_are_refused_or_read_but_never_break_out(batches: list[Any
         found.check_crc()
     except batch.CorruptBatch:
         return
-    assert as_columns(bytes(broken)) == one_by_one(bytes(broken)), "bytes whose checksum holds must be readable"
+    assert as_columns(bytes(broken)) == one_by_one(bytes(broken)), (
+        "bytes whose checksum holds must be readable"
+    )
 
 
 def test_a_checksum_that_is_wrong_is_said() -> None:
@@ -107,10 +125,15 @@ def test_a_checksum_that_is_wrong_is_said() -> None:
 
 
 def test_spark_has_microseconds_and_no_others() -> None:
-    data = batch.build([(None, None), (b"", b"")], timestamp_ms=0, timestamps_ms=[1_700_000_000_123, 2**62])
+    data = batch.build(
+        [(None, None), (b"", b"")], timestamp_ms=0, timestamps_ms=[1_700_000_000_123, 2**62]
+    )
     (records,) = decode(Batches.find(data))
     rows = records.spark_batch("flights", 3)
-    assert rows.column("timestamp").cast("int64").to_pylist() == [1_700_000_000_123_000, (2**63 - 1) // 1000 * 1000]
+    assert rows.column("timestamp").cast("int64").to_pylist() == [
+        1_700_000_000_123_000,
+        (2**63 - 1) // 1000 * 1000,
+    ]
     assert rows.column("key").to_pylist() == [None, b""]
     assert rows.column("topic").to_pylist() == ["flights"] * 2
     assert rows.column("partition").to_pylist() == [3, 3]
@@ -129,7 +152,13 @@ def test_records_of_aborted_transactions_and_markers_are_not_seen() -> None:
             attributes = batch.TRANSACTIONAL_BIT if producer_id >= 0 else 0
             pairs = [(None, b"%d" % (offset + i)) for i in range(2)]
             piece = bytearray(
-                batch.build(pairs, timestamp_ms=1, base_offset=offset, attributes=attributes, producer_id=producer_id)
+                batch.build(
+                    pairs,
+                    timestamp_ms=1,
+                    base_offset=offset,
+                    attributes=attributes,
+                    producer_id=producer_id,
+                )
             )
             count = 2
         if seen:
@@ -149,5 +178,9 @@ def test_records_of_aborted_transactions_and_markers_are_not_seen() -> None:
     add(6, seen=False, marker=Marker(False, 0))
     add(6, seen=True)
     batches = Batches.find(data)
-    seen = [o for r in decode(batches, batches.with_data([(6, second), (5, 0)])) for o in r.offset.tolist()]
+    seen = [
+        o
+        for r in decode(batches, batches.with_data([(6, second), (5, 0)]))
+        for o in r.offset.tolist()
+    ]
     assert seen == expected

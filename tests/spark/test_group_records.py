@@ -64,9 +64,25 @@ COMMITTED = st.builds(
     st.sampled_from((-1, -1, 2**41)),
     st.sampled_from((None, TOPIC_ID)),
 )
-MEMBERS = st.builds(ClassicMember, NAMES, st.none() | NAMES, NAMES, NAMES, NUMBERS, NUMBERS, st.binary(), st.binary())
+MEMBERS = st.builds(
+    ClassicMember,
+    NAMES,
+    st.none() | NAMES,
+    NAMES,
+    NAMES,
+    NUMBERS,
+    NUMBERS,
+    st.binary(),
+    st.binary(),
+)
 GENERATIONS = st.builds(
-    Generation, NAMES, NUMBERS, st.none() | NAMES, st.none() | NAMES, OFFSETS, st.lists(MEMBERS, max_size=3).map(tuple)
+    Generation,
+    NAMES,
+    NUMBERS,
+    st.none() | NAMES,
+    st.none() | NAMES,
+    OFFSETS,
+    st.lists(MEMBERS, max_size=3).map(tuple),
 )
 CONSUMERS = st.builds(
     ConsumerMember,
@@ -86,24 +102,46 @@ GROUP_RECORDS = st.one_of(
     st.builds(ConsumerGroupMetadata, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)),
     st.builds(ShareGroupMetadata, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)),
     st.builds(ConsumerGroupMemberMetadata, NAMES, NAMES, st.none() | CONSUMERS),
-    st.builds(ShareGroupMemberMetadata, NAMES, NAMES, st.none() | st.just(ShareMember(None, "c", "h", ("a",)))),
-    st.builds(ConsumerGroupTargetAssignmentMetadata, NAMES, st.none() | st.just(AssignmentEpoch(3, 0))),
+    st.builds(
+        ShareGroupMemberMetadata,
+        NAMES,
+        NAMES,
+        st.none() | st.just(ShareMember(None, "c", "h", ("a",))),
+    ),
+    st.builds(
+        ConsumerGroupTargetAssignmentMetadata, NAMES, st.none() | st.just(AssignmentEpoch(3, 0))
+    ),
 )
 SHARE_KEYS = st.builds(share_records.SharePartitionKey, NAMES, st.just(TOPIC_ID), NUMBERS)
 BATCHES = st.lists(
-    st.builds(share_records.StateBatch, st.just(1), OFFSETS.map(lambda n: n + 1), st.just(2), st.just(1))
+    st.builds(
+        share_records.StateBatch, st.just(1), OFFSETS.map(lambda n: n + 1), st.just(2), st.just(1)
+    )
 )
 SHARE_RECORDS = st.one_of(
     st.builds(
-        share_records.ShareSnapshot, SHARE_KEYS, NUMBERS, NUMBERS, NUMBERS, st.integers(-1, 2**62), OFFSETS, OFFSETS,
-        BATCHES.map(tuple), st.integers(-1, 2**31 - 1),
+        share_records.ShareSnapshot,
+        SHARE_KEYS,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        st.integers(-1, 2**62),
+        OFFSETS,
+        OFFSETS,
+        BATCHES.map(tuple),
+        st.integers(-1, 2**31 - 1),
     ),
     st.builds(
-        share_records.ShareUpdate, SHARE_KEYS, NUMBERS, NUMBERS, st.integers(-1, 2**62), BATCHES.map(tuple),
+        share_records.ShareUpdate,
+        SHARE_KEYS,
+        NUMBERS,
+        NUMBERS,
+        st.integers(-1, 2**62),
+        BATCHES.map(tuple),
         st.integers(-1, 2**31 - 1),
     ),
     st.builds(share_records.ShareTombstone, SHARE_KEYS),
-)  # fmt: skip
+)
 
 
 def rows(pairs: Sequence[Pair], topic: str) -> list[dict[str, Any]]:
@@ -145,7 +183,9 @@ def expected(record: Any) -> dict[str, Any] | None:
                 said |= {"epoch": value.generation_id, "members": len(value.members)}
         case ConsumerGroupMetadata() | ShareGroupMetadata():
             kind = "share" if isinstance(record, ShareGroupMetadata) else "consumer"
-            said |= {"event": GROUP, "group_type": kind} | ({} if value is None else {"epoch": value.epoch})
+            said |= {"event": GROUP, "group_type": kind} | (
+                {} if value is None else {"epoch": value.epoch}
+            )
         case ConsumerGroupMemberMetadata() | ShareGroupMemberMetadata():
             kind = "share" if isinstance(record, ShareGroupMemberMetadata) else "consumer"
             said |= {"event": MEMBER, "group_type": kind, "member_id": record.member_id}
@@ -164,16 +204,26 @@ def in_ms(said: dict[str, Any]) -> dict[str, Any]:
 @given(st.lists(GROUP_RECORDS, min_size=1, max_size=20))
 @settings(deadline=None)
 def test_what_happened_in_groups(records: list[Any]) -> None:
-    found = [in_ms(known(row)) for row in rows([record_schemas.encode(record) for record in records], OFFSETS_TOPIC)]
+    found = [
+        in_ms(known(row))
+        for row in rows([record_schemas.encode(record) for record in records], OFFSETS_TOPIC)
+    ]
     assert found == [said for record in records if (said := expected(record)) is not None]
 
 
 @given(st.lists(SHARE_RECORDS, min_size=1, max_size=20))
 @settings(deadline=None)
 def test_what_happened_in_share_partitions(records: list[Any]) -> None:
-    found = [known(row) for row in rows([share_records.encode(record) for record in records], SHARE_STATE_TOPIC)]
+    found = [
+        known(row)
+        for row in rows([share_records.encode(record) for record in records], SHARE_STATE_TOPIC)
+    ]
     for record, row in zip(records, found, strict=True):
-        said = {"group_id": record.key.group_id, "topic_id": TOPIC_ID.bytes, "partition": record.key.partition}
+        said = {
+            "group_id": record.key.group_id,
+            "topic_id": TOPIC_ID.bytes,
+            "partition": record.key.partition,
+        }
         said |= {"group_type": "share", "event": SHARE_STATE}
         if isinstance(record, share_records.ShareTombstone):
             said["event"] = SHARE_STATE_DELETED
@@ -194,12 +244,17 @@ def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
         serial.i16(1) + head + middle + serial.i64(99) + serial.i64(100),
         serial.i16(2) + head + middle + serial.i64(99),
         serial.i16(3) + head + serial.i32(5) + middle + serial.i64(99),
-        serial.i16(4) + head + serial.i32(5) + serial.compact_string("note") + serial.i64(99) + serial.NO_TAGS,
+        serial.i16(4)
+        + head
+        + serial.i32(5)
+        + serial.compact_string("note")
+        + serial.i64(99)
+        + serial.NO_TAGS,
     ]
     found = rows([(key, value) for value in values], OFFSETS_TOPIC)
-    assert [(row["event"], row["version"], row["offset"], row["leader_epoch"]) for row in found] == [
-        (COMMIT, version, 42, 5 if version >= 3 else None) for version in range(5)
-    ]
+    assert [
+        (row["event"], row["version"], row["offset"], row["leader_epoch"]) for row in found
+    ] == [(COMMIT, version, 42, 5 if version >= 3 else None) for version in range(5)]
     old_type = b"\0\0" + key[2:]
     assert rows([(old_type, values[0])], OFFSETS_TOPIC)[0]["offset"] == 42
 
@@ -211,21 +266,32 @@ def test_the_members_of_old_generations_are_counted() -> None:
         serial.i16(0) + start + serial.array([b""] * 2),
         serial.i16(1) + start + serial.array([b""] * 3),
         serial.i16(2) + start + serial.i64(9) + serial.array([b""] * 4),
-        serial.i16(4) + serial.compact_string("consumer") + serial.i32(7) + b"\0\0" + serial.i64(9) + b"\6",
+        serial.i16(4)
+        + serial.compact_string("consumer")
+        + serial.i32(7)
+        + b"\0\0"
+        + serial.i64(9)
+        + b"\6",
     ]
     found = rows([(key, value) for value in values], OFFSETS_TOPIC)
-    assert [(row["event"], row["members"], row["epoch"]) for row in found] == [(GROUP, n, 7) for n in (2, 3, 4, 5)]
+    assert [(row["event"], row["members"], row["epoch"]) for row in found] == [
+        (GROUP, n, 7) for n in (2, 3, 4, 5)
+    ]
 
 
 STREAMS_GROUP = "0018" + b"streams-406-7064216134-2".hex()
 STREAMS_MEMBER = "0016" + b"yfEl9SRRrCZciL7xRm2iyg".hex()
 STREAMS_RECORDS = (
-    ("0011" + STREAMS_GROUP,
-     "00000000000270a2aeabb7b6603101011902156e756d2e7374616e6462792e7265706c69636173023000"),
-    ("0013" + STREAMS_GROUP + STREAMS_MEMBER,
-     "000000005673747265616d732d3430362d373036343231363133342d322d64313964383830312d663831312d346535352d626136652d"
-     "6538353337393861376538332d53747265616d5468726561642d322d636f6e73756d65720b2f3132372e302e302e31000493e00000000025"
-     "64313964383830312d663831312d346535352d626136652d653835333739386137653833ff0100"),
+    (
+        "0011" + STREAMS_GROUP,
+        "00000000000270a2aeabb7b6603101011902156e756d2e7374616e6462792e7265706c69636173023000",
+    ),
+    (
+        "0013" + STREAMS_GROUP + STREAMS_MEMBER,
+        "000000005673747265616d732d3430362d373036343231363133342d322d64313964383830312d663831312d346535352d626136652d"
+        "6538353337393861376538332d53747265616d5468726561642d322d636f6e73756d65720b2f3132372e302e302e31000493e00000000025"
+        "64313964383830312d663831312d346535352d626136652d653835333739386137653833ff0100",
+    ),
     ("0014" + STREAMS_GROUP, "000000000004010008000001a1fd09fbd0"),
     ("0015" + STREAMS_GROUP + STREAMS_MEMBER, "00000302300200000000000231020000000000010100"),
     ("0016" + STREAMS_GROUP + STREAMS_MEMBER, "000000000001000000000101010101010100"),
@@ -233,13 +299,18 @@ STREAMS_RECORDS = (
     ("0013" + STREAMS_GROUP + STREAMS_MEMBER, None),
     ("0016" + STREAMS_GROUP + STREAMS_MEMBER, None),
     ("0011" + STREAMS_GROUP, None),
-)  # fmt: skip
-"""As Apache Kafka 4.3.1 wrote them of a streams group (KIP-1071): of types 17, 19 to 23; the topology is shortened."""
+)
+"""As Apache Kafka 4.3.1 wrote them of a streams group (KIP-1071): of types 17, 19 to 23; the
+topology is shortened.
+"""
 
 
 def test_streams_groups_that_apache_kafka_coordinates() -> None:
     found = rows(
-        [(bytes.fromhex(key), None if value is None else bytes.fromhex(value)) for key, value in STREAMS_RECORDS],
+        [
+            (bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+            for key, value in STREAMS_RECORDS
+        ],
         OFFSETS_TOPIC,
     )
     group = {"group_id": "streams-406-7064216134-2", "group_type": "streams"}
@@ -264,7 +335,11 @@ def test_what_is_not_known_is_counted() -> None:
 
 @given(
     st.lists(
-        st.one_of(GROUP_RECORDS.map(record_schemas.encode), st.tuples(st.binary(), st.none() | st.binary())), min_size=1
+        st.one_of(
+            GROUP_RECORDS.map(record_schemas.encode),
+            st.tuples(st.binary(), st.none() | st.binary()),
+        ),
+        min_size=1,
     ),
     st.data(),
 )
@@ -272,23 +347,38 @@ def test_what_is_not_known_is_counted() -> None:
 def test_damaged_records_do_not_harm_their_neighbours(pairs: list[Pair], data: Any) -> None:
     good = record_schemas.encode(OffsetCommit("good", "topic", 2, CommittedOffset(11, 3, "x", 1)))
     cut = [
-        (key[: data.draw(st.integers(0, len(key)))], value and value[: data.draw(st.integers(0, len(value)))])
+        (
+            key[: data.draw(st.integers(0, len(key)))],
+            value and value[: data.draw(st.integers(0, len(value)))],
+        )
         for key, value in pairs
     ]
     for topic in (OFFSETS_TOPIC, SHARE_STATE_TOPIC):
         found = rows([good, *cut, good], topic)
         if topic == OFFSETS_TOPIC:
             for row in (found[0], found[-1]):
-                assert (row["event"], row["group_id"], row["topic"], row["offset"]) == (COMMIT, "good", "topic", 11)
+                assert (row["event"], row["group_id"], row["topic"], row["offset"]) == (
+                    COMMIT,
+                    "good",
+                    "topic",
+                    11,
+                )
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 40)), max_size=6), st.integers(1, 30))
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 40)), max_size=6),
+    st.integers(1, 30),
+)
 def test_tasks_have_all_ranges_between_them(bounds: list[tuple[int, int, int]], size: int) -> None:
-    ranges = [OffsetRange(OFFSETS_TOPIC, index, start, start + count) for index, start, count in bounds]
+    ranges = [
+        OffsetRange(OFFSETS_TOPIC, index, start, start + count) for index, start, count in bounds
+    ]
     work = split(ranges, size)
     counts = [sum(part.end - part.start for part in parts) for parts in work]
     assert len(work) == -(-sum(counts) // size)
     assert all(0 < count <= size for count in counts)
     assert len(set(counts[:-1])) <= 1
     wanted = [(r.partition, offset) for r in ranges for offset in range(r.start, r.end)]
-    assert [(r.partition, offset) for parts in work for r in parts for offset in range(r.start, r.end)] == wanted
+    assert [
+        (r.partition, offset) for parts in work for r in parts for offset in range(r.start, r.end)
+    ] == wanted

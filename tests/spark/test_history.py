@@ -78,13 +78,19 @@ class Story:
         produce(self.servers, self.topic, [b"x"] * count, partition)
         self.produced.append((partition, before, int(time.time() * 1000), count))
 
-    def did(self, name: str, event: str, partition: int, offset: int | None, action: Callable[[], Any]) -> None:
+    def did(
+        self, name: str, event: str, partition: int, offset: int | None, action: Callable[[], Any]
+    ) -> None:
         began_ms = int(time.time() * 1000)
         action()
-        self.log.append(Done(self.group(name), event, partition, offset, began_ms, int(time.time() * 1000)))
+        self.log.append(
+            Done(self.group(name), event, partition, offset, began_ms, int(time.time() * 1000))
+        )
 
     def commit(self, name: str, offset: int, partition: int = 0) -> None:
-        wanted = ConsumerGroupTopicPartitions(self.group(name), [TopicPartition(self.topic, partition, offset)])
+        wanted = ConsumerGroupTopicPartitions(
+            self.group(name), [TopicPartition(self.topic, partition, offset)]
+        )
 
         def act() -> None:
             for future in admin(self.servers).alter_consumer_group_offsets([wanted]).values():
@@ -120,9 +126,13 @@ def uncompacted(bootstrap_servers: str) -> Iterator[None]:
     """Of what is committed now nothing is compacted away."""
     told = Story(bootstrap_servers)
     told.commit("first", 0)  # which makes there be an internal topic
-    set_configs(bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="3600000")
+    set_configs(
+        bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="3600000"
+    )
     yield
-    set_configs(bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="0")
+    set_configs(
+        bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="0"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +151,9 @@ def story(bootstrap_servers: str, uncompacted: None) -> Story:
     told.delete_group("back")
     told.commit("back", 30)
     deadline = time.monotonic() + STILL_S
-    while time.monotonic() < deadline:  # one group commits without getting on, the other says nothing
+    while (
+        time.monotonic() < deadline
+    ):  # one group commits without getting on, the other says nothing
         told.commit("stuck", 7)
         told.produce(1)
     told.commit("steady", 100)
@@ -167,7 +179,9 @@ class Written:
 
 
 @pytest.fixture(scope="module")
-def written(spark: SparkSession, story: Story, period: Period, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def written(
+    spark: SparkSession, story: Story, period: Period, tmp_path_factory: pytest.TempPathFactory
+) -> Written:
     folder = tmp_path_factory.mktemp("history") / "lag"
     kafka, target = KafkaOptions(story.servers), Target(10.0, Bounds(1, 5))
     return Written(run(spark, kafka, period, target, folder, groups=f"{story.prefix}-.*"), folder)
@@ -180,7 +194,11 @@ def at_ms(when: datetime) -> int:
 def test_events_are_what_was_done_and_when(written: Written, story: Story) -> None:
     for group_id in {done.group_id for done in story.log}:
         done = [one for one in story.log if one.group_id == group_id]
-        rows = [row for row in written.rows("events", group_id=group_id) if row["event"] in (COMMIT, COMMIT_DELETED)]
+        rows = [
+            row
+            for row in written.rows("events", group_id=group_id)
+            if row["event"] in (COMMIT, COMMIT_DELETED)
+        ]
         rows.sort(key=lambda row: (row["timestamp"], row["log_offset"]))
         assert [(row["event"], row["topic"], row["partition"], row["offset"]) for row in rows] == [
             (one.event, story.topic, one.partition, one.offset) for one in done
@@ -200,7 +218,9 @@ def dealt_with(written: Written, story: Story) -> dict[int, int]:
         if row["offset"] is not None:
             start[row["partition"]] = row["offset"]
         if row["partition"] in start:
-            found[row["partition"]] = start[row["partition"]] + (row["delivery_complete_count"] or 0)
+            found[row["partition"]] = start[row["partition"]] + (
+                row["delivery_complete_count"] or 0
+            )
     return found
 
 
@@ -212,7 +232,9 @@ def test_positions_and_ends_at_every_point(written: Written, story: Story, perio
     points = written.rows("series", group_id=story.group("steady"), partition=0)
     points.sort(key=lambda point: point["time"])
     assert [at_ms(point["time"]) for point in points] == period.times_ms
-    commits = [one for one in story.log if one.group_id == story.group("steady") and one.partition == 0]
+    commits = [
+        one for one in story.log if one.group_id == story.group("steady") and one.partition == 0
+    ]
     checked = 0
     for point in points:
         now_ms = at_ms(point["time"])
@@ -220,8 +242,12 @@ def test_positions_and_ends_at_every_point(written: Written, story: Story, perio
             continue
         before = [one.offset for one in commits if one.ended_ms < now_ms]
         assert point["position"] == (before[-1] if before else None)
-        least = sum(count for partition, _, ms, count in story.produced if partition == 0 and ms < now_ms)
-        most = sum(count for partition, ms, _, count in story.produced if partition == 0 and ms <= now_ms)
+        least = sum(
+            count for partition, _, ms, count in story.produced if partition == 0 and ms < now_ms
+        )
+        most = sum(
+            count for partition, ms, _, count in story.produced if partition == 0 and ms <= now_ms
+        )
         assert least <= point["end_offset"] <= most
         if point["position"] is not None:
             assert point["lag"] == max(0, point["end_offset"] - point["position"])
@@ -234,7 +260,9 @@ def test_positions_and_ends_at_every_point(written: Written, story: Story, perio
 
 
 def test_stalls(written: Written, story: Story, period: Period) -> None:
-    found = {(row["group_id"], row["partition"], row["kind"]): row for row in written.rows("stalls")}
+    found = {
+        (row["group_id"], row["partition"], row["kind"]): row for row in written.rows("stalls")
+    }
     stuck = found[story.group("stuck"), 0, NO_PROGRESS]
     commits = [one for one in story.log if one.group_id == story.group("stuck")]
     assert abs(at_ms(stuck["first"]) - commits[0].ended_ms) <= 2 * STEP_MS
@@ -267,20 +295,28 @@ def test_the_report(written: Written, story: Story, period: Period) -> None:
     assert 1 <= (groups["steady"].advice.consumers or 0) <= 2, "it has two partitions"
     assert report.unreadable == 0
     assert len(written.rows("events")) == report.records
-    assert [row["group_id"] for row in written.rows("groups")] == [group.group_id for group in report.groups]
-    assert json.loads(json.dumps([group.as_row() for group in report.groups])) == written.rows("groups")
+    assert [row["group_id"] for row in written.rows("groups")] == [
+        group.group_id for group in report.groups
+    ]
+    assert json.loads(json.dumps([group.as_row() for group in report.groups])) == written.rows(
+        "groups"
+    )
 
 
 def test_the_page_stands_alone(written: Written) -> None:
     page = history_report.page(written.report)
     assert page.count("<svg") == 5
     assert all(group.group_id in page for group in written.report.groups)
-    assert not re.search(r"<(script|link|img|iframe)|url\((?!#)|\bsrc=", page), "nothing is loaded from elsewhere"
+    assert not re.search(r"<(script|link|img|iframe)|url\((?!#)|\bsrc=", page), (
+        "nothing is loaded from elsewhere"
+    )
 
 
 def test_a_cluster_without_groups_has_no_history() -> None:
     reader = GroupHistoryReader(KafkaOptions("127.0.0.1:1"), 1)
-    assert list(reader.read(InputPartition(None))) == []  # which Spark makes up when there is nothing to read
+    assert (
+        list(reader.read(InputPartition(None))) == []
+    )  # which Spark makes up when there is nothing to read
 
 
 @pytest.mark.slow
@@ -290,9 +326,21 @@ def test_the_command_says_it_in_json_and_makes_its_folder_anew(
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.html").write_text("of before")
-    command = [sys.executable, "-m", "headrace", "lag", "history", "--bootstrap-server", story.servers, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "headrace",
+        "lag",
+        "history",
+        "--bootstrap-server",
+        story.servers,
+        "--json",
+    ]
     done = subprocess.run(
-        [*command, "--out", str(out), "--groups", f"{story.prefix}-nobody"], capture_output=True, text=True, timeout=200
+        [*command, "--out", str(out), "--groups", f"{story.prefix}-nobody"],
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     assert (done.returncode, json.loads(done.stdout)) == (0, []), done.stderr
     assert done.stderr == f"0 groups; look at {out}/report.html\n"
@@ -308,7 +356,10 @@ def test_the_command_says_it_in_json_and_makes_its_folder_anew(
         (["--since", "2999-01-01", "--until", "2999-01-02"], "--since is not before --until"),
         (["--step", "1ms"], "--step makes 3600001 points of that period: at most 2000"),
         (["--groups", "("], "--groups is not a regular expression"),
-        (["--min-consumers", "4", "--max-consumers", "3"], "--max-consumers is less than --min-consumers"),
+        (
+            ["--min-consumers", "4", "--max-consumers", "3"],
+            "--max-consumers is less than --min-consumers",
+        ),
         (["--target-drain", "soon"], "'soon' is not a length of time, as in 10m, 6h or 2d"),
     ],
 )
@@ -321,7 +372,9 @@ def test_what_is_said_wrongly_is_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_other_peoples_folders_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_peoples_folders_are_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine").write_text("dear")
     assert main(["lag", "history", "--out", str(tmp_path)]) == 2
     assert "is no report of before" in capsys.readouterr().err

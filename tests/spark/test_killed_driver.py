@@ -1,4 +1,6 @@
-"""A Spark driver killed with -9, in any phase of a micro-batch, loses nothing; a keyed table has each record once."""
+"""A Spark driver killed with -9, in any phase of a micro-batch, loses nothing; a keyed table has
+each record once.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,12 @@ def work(batch, batch_id):
     here("sunk")
 
 spark.dataSource.register(Source)
-frame = spark.readStream.format("kafka-share").options(**dict(o.split("=", 1) for o in sys.argv[5:])).load()
+options = dict(o.split("=", 1) for o in sys.argv[5:])
+frame = spark.readStream.format("kafka-share").options(**options).load()
 if phase == "read":
     frame = frame.mapInArrow(slow, frame.schema)
-frame.writeStream.foreachBatch(work).option("checkpointLocation", checkpoint).start().awaitTermination()
+writer = frame.writeStream.foreachBatch(work)
+writer.option("checkpointLocation", checkpoint).start().awaitTermination()
 """
 
 
@@ -78,7 +82,11 @@ def run_until(phase: str, folder: Path, table: str, options: dict[str, str]) -> 
     given = (f"{name}={value}" for name, value in options.items())
     driver = start_driver(DRIVER, str(reached), phase, str(folder / "checkpoint"), table, *given)
     try:
-        wait_until(lambda: reached.exists() or driver.poll() is not None, 120, f"a micro-batch to be {phase}")
+        wait_until(
+            lambda: reached.exists() or driver.poll() is not None,
+            120,
+            f"a micro-batch to be {phase}",
+        )
     finally:
         kill_driver(driver)
     assert reached.exists(), f"the driver ended with {driver.returncode}"
@@ -89,7 +97,8 @@ def test_a_killed_driver_loses_nothing_and_a_keyed_table_has_each_record_once(
 ) -> None:
     flights = queue(RECORDS, partitions=2)
     table = str(tmp_path / "table")
-    # A dead member keeps its partitions to itself until its session ends: the shortest that brokers in tests allow.
+    # A dead member keeps its partitions to itself until its session ends: the shortest that brokers
+    # in tests allow.
     options = {"share.session.timeout.ms": 5000, "share.delivery.count.limit": 10}
 
     for phase in PHASES:
@@ -104,5 +113,7 @@ def test_a_killed_driver_loses_nothing_and_a_keyed_table_has_each_record_once(
 
     rows = spark.read.parquet(table).select("partition", "offset", "value").collect()
     assert sorted(int(row.value) for row in rows) == list(range(RECORDS))
-    assert sum(count > 1 for count in delivered) >= BATCH, "what the killed drivers held is delivered again"
+    assert sum(count > 1 for count in delivered) >= BATCH, (
+        "what the killed drivers held is delivered again"
+    )
     assert flights.is_drained()

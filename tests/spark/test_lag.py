@@ -24,14 +24,31 @@ from tests.spark.conftest import Batches, finish
 from tests.support import unique, wait_until
 
 COLUMNS = [
-    "cluster", "group_id", "group_type", "group_state", "topic", "partition", "member_id", "client_id", "host",
-    "start_offset", "committed_offset", "end_offset", "last_stable_offset", "delivery_complete_count", "lag",
-    "time_lag_ms", "leader_epoch", "metadata", "snapshot_time",
-]  # fmt: skip
+    "cluster",
+    "group_id",
+    "group_type",
+    "group_state",
+    "topic",
+    "partition",
+    "member_id",
+    "client_id",
+    "host",
+    "start_offset",
+    "committed_offset",
+    "end_offset",
+    "last_stable_offset",
+    "delivery_complete_count",
+    "lag",
+    "time_lag_ms",
+    "leader_epoch",
+    "metadata",
+    "snapshot_time",
+]
 
 
 class Team:
-    """Groups with a common prefix on a topic of two partitions with five records each, an hour old."""
+    """Groups with a common prefix on a topic of two partitions with five records each, an hour
+    old."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -54,7 +71,9 @@ class Team:
 
     def share(self, name: str, offset: int) -> None:
         starts = [TopicPartition(self.topic, number, offset) for number in range(2)]
-        for future in self.admin.alter_share_group_offsets(f"{self.prefix}-{name}", starts).values():
+        for future in self.admin.alter_share_group_offsets(
+            f"{self.prefix}-{name}", starts
+        ).values():
             future.result(PATIENCE_S)
 
     def options(self, **more: Any) -> dict[str, str]:
@@ -79,7 +98,11 @@ def lags(rows: list[Row] | DataFrame, team: Team) -> dict[tuple[str, int], int]:
     return {(row.group_id.removeprefix(team.prefix), row.partition): row.lag for row in found}
 
 
-ALL = {(name, number): lag for name, lag in (("-billing", 3), ("-mailing", 0), ("-packing", 1)) for number in (0, 1)}
+ALL = {
+    (name, number): lag
+    for name, lag in (("-billing", 3), ("-mailing", 0), ("-packing", 1))
+    for number in (0, 1)
+}
 
 
 @pytest.mark.spark
@@ -100,7 +123,11 @@ def test_a_batch_is_a_snapshot(spark: SparkSession, team: Team) -> None:
 
     team.commit("billing", 5)
     team.commit("new", 0)
-    again = spark.read.format("kafka-lag").options(**team.options(timeLag="false", groupTypes="Classic")).load()
+    again = (
+        spark.read.format("kafka-lag")
+        .options(**team.options(timeLag="false", groupTypes="Classic"))
+        .load()
+    )
     expected = {("-billing", 0): 0, ("-mailing", 0): 0, ("-new", 0): 5}
     assert lags(again.where(F.col("partition") == 0), team) == expected
     nobody = spark.read.format("kafka-lag").options(**team.options(groupsPattern="nobody.*")).load()
@@ -108,10 +135,14 @@ def test_a_batch_is_a_snapshot(spark: SparkSession, team: Team) -> None:
 
 
 @pytest.mark.spark
-def test_a_stream_is_a_snapshot_per_trigger(spark: SparkSession, team: Team, tmp_path: Path) -> None:
+def test_a_stream_is_a_snapshot_per_trigger(
+    spark: SparkSession, team: Team, tmp_path: Path
+) -> None:
     batches = Batches()
     stream = spark.readStream.format("kafka-lag").options(**team.options(timeLag="false")).load()
-    writer = stream.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer = stream.writeStream.foreachBatch(batches).option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    )
     finish(writer.trigger(availableNow=True).start())
     assert [lags(rows, team) for rows in batches.rows] == [ALL]
 
@@ -129,7 +160,9 @@ def test_a_stream_is_a_snapshot_per_trigger(spark: SparkSession, team: Team, tmp
 
 @pytest.mark.spark
 def test_an_unreachable_cluster_fails_the_load_with_one_line(spark: SparkSession) -> None:
-    with pytest.raises(AnalysisException, match=r"no broker answers at 127\.0\.0\.1:1: Connection refused") as raised:
+    with pytest.raises(
+        AnalysisException, match=r"no broker answers at 127\.0\.0\.1:1: Connection refused"
+    ) as raised:
         spark.read.format("kafka-lag").option("kafka.bootstrap.servers", "127.0.0.1:1").load()
     assert "Traceback" not in str(raised.value)
 
@@ -139,12 +172,24 @@ def test_an_unreachable_cluster_fails_the_load_with_one_line(spark: SparkSession
     [
         ({}, "set the option kafka.bootstrap.servers: HOST:PORT of the cluster"),
         ({"group": "g"}, "unknown option 'group': did you mean groups?"),
-        ({"groups": "a,b", "groupsPattern": "x"}, "set one of the options groups and groupsPattern, not both"),
-        ({"topicsPattern": "("}, "option topicsPattern is not a regular expression: missing ), unterminated"),
-        ({"groupTypes": "share,queue"}, "option groupTypes has 'queue': say some of classic, consumer, share, streams"),
+        (
+            {"groups": "a,b", "groupsPattern": "x"},
+            "set one of the options groups and groupsPattern, not both",
+        ),
+        (
+            {"topicsPattern": "("},
+            "option topicsPattern is not a regular expression: missing ), unterminated",
+        ),
+        (
+            {"groupTypes": "share,queue"},
+            "option groupTypes has 'queue': say some of classic, consumer, share, streams",
+        ),
         ({"timeLag": "yes"}, "option timeLag is 'yes': say true, false"),
         ({"groupsPerTask": "0"}, "option groupsPerTask is '0': say a whole number from 1"),
-        ({"kafka.isolation.level": "none"}, "option kafka.isolation.level is 'none': say read_uncommitted, read_com"),
+        (
+            {"kafka.isolation.level": "none"},
+            "option kafka.isolation.level is 'none': say read_uncommitted, read_com",
+        ),
     ],
 )
 def test_wrong_options(given: dict[str, str], complaint: str) -> None:
@@ -159,7 +204,12 @@ def test_options() -> None:
     bare = LagOptions.parse(servers)
     assert bare.groups_per_task == DEFAULT_GROUPS_PER_TASK
     assert bare.query.time_lag and not bare.query.read_committed and bare.query.all_topics
-    given = {"groups": "a, b", "topics": "t", "kafka.isolation.level": "read_committed", "groupTypes": "SHARE"}
+    given = {
+        "groups": "a, b",
+        "topics": "t",
+        "kafka.isolation.level": "read_committed",
+        "groupTypes": "SHARE",
+    }
     query = LagOptions.parse({**servers, **given}).query
     assert (query.groups, query.topics, query.read_committed, query.group_types) == (
         ("a", "b"),
@@ -190,7 +240,9 @@ def test_groups_are_divided_into_tasks_by_coordinator(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def listed(*_: object) -> tuple[list[ListedGroup], list[str]]:
-        return [ListedGroup(f"g{number}", "share", "share", "Empty", 1) for number in range(7)], ["beware"] * 30
+        return [ListedGroup(f"g{number}", "share", "share", "Empty", 1) for number in range(7)], [
+            "beware"
+        ] * 30
 
     monkeypatch.setattr("headrace.spark.lag.source.wanted_groups", listed)
     options = LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "groupsPerTask": "3"})
@@ -203,10 +255,33 @@ def test_groups_are_divided_into_tasks_by_coordinator(
 
 def test_rows_become_columns() -> None:
     row = LagRow(
-        "c", "g", "share", "Stable", "t", 3, None, None, None, 5, None, 9, 9, 1, 3, 20, 0, None, 1_700_000_000_123
+        "c",
+        "g",
+        "share",
+        "Stable",
+        "t",
+        3,
+        None,
+        None,
+        None,
+        5,
+        None,
+        9,
+        9,
+        1,
+        3,
+        20,
+        0,
+        None,
+        1_700_000_000_123,
     )
     batch = record_batch([row, row._replace(topic=None, partition=None, lag=None)])
     assert batch.schema.names == COLUMNS
     first, second = batch.to_pylist()
     assert first["snapshot_time"].timestamp() == pytest.approx(1_700_000_000.123)
-    assert (first["start_offset"], first["committed_offset"], second["topic"], second["lag"]) == (5, None, None, None)
+    assert (first["start_offset"], first["committed_offset"], second["topic"], second["lag"]) == (
+        5,
+        None,
+        None,
+        None,
+    )

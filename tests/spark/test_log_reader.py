@@ -52,7 +52,14 @@ def librdkafka(bootstrap_servers: str, topic: str, isolation_level: str) -> list
             kind, timestamp = message.timestamp()
             headers = message.headers()
             rows.append(
-                (message.partition(), message.offset(), message.key(), message.value(), timestamp * 1000, kind - 1)
+                (
+                    message.partition(),
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    timestamp * 1000,
+                    kind - 1,
+                )
                 + (None if headers is None else [{"key": k, "value": v} for k, v in headers],)
             )
     consumer.close()
@@ -62,7 +69,11 @@ def librdkafka(bootstrap_servers: str, topic: str, isolation_level: str) -> list
 def ours(bootstrap_servers: str, ranges: Sequence[OffsetRange], **options: Any) -> list[Row]:
     rows: list[Row] = []
     reached: dict[int, int] = {}
-    for part in read(KafkaOptions(bootstrap_servers), ranges, ReadOptions(headers=True, check_crc=True, **options)):
+    for part in read(
+        KafkaOptions(bootstrap_servers),
+        ranges,
+        ReadOptions(headers=True, check_crc=True, **options),
+    ):
         assert part.schema.equals(ARROW_SCHEMA_WITH_HEADERS)
         names = ("partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
         columns = {name: part.column(name) for name in names}
@@ -76,14 +87,18 @@ def ours(bootstrap_servers: str, ranges: Sequence[OffsetRange], **options: Any) 
 
 def whole(bootstrap_servers: str, topic: str) -> list[OffsetRange]:
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused"})
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), PATIENCE_S)[1] for p in range(PARTITIONS)]
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(topic, p), PATIENCE_S)[1]
+        for p in range(PARTITIONS)
+    ]
     consumer.close()
     return [OffsetRange(topic, partition, 0, end) for partition, end in enumerate(ends)]
 
 
 @pytest.fixture(scope="module")
 def mixture(bootstrap_servers: str) -> str:
-    """A topic with records of every kind, in batches of all codecs, some of them in transactions."""
+    """A topic with records of every kind, in batches of all codecs, some of them in
+    transactions."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -93,17 +108,31 @@ def mixture(bootstrap_servers: str) -> str:
         return None if chance.random() < 0.2 else chance.randbytes(chance.randint(0, most))
 
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        config = {"bootstrap.servers": bootstrap_servers, "compression.type": codec, "linger.ms": 20}
-        plain, transactional = Producer(config), Producer({**config, "transactional.id": f"{topic}-{codec}"})
+        config = {
+            "bootstrap.servers": bootstrap_servers,
+            "compression.type": codec,
+            "linger.ms": 20,
+        }
+        plain, transactional = (
+            Producer(config),
+            Producer({**config, "transactional.id": f"{topic}-{codec}"}),
+        )
         transactional.init_transactions(PATIENCE_S)
         for _ in range(6):
             producer = chance.choice((plain, transactional))
             if producer is transactional:
                 producer.begin_transaction()
             for _ in range(chance.choice((1, 1, 40, 300))):
-                headers = [(chance.choice(("a", "é", "x" * 80)), some(90)) for _ in range(chance.choice((0, 0, 1, 3)))]
+                headers = [
+                    (chance.choice(("a", "é", "x" * 80)), some(90))
+                    for _ in range(chance.choice((0, 0, 1, 3)))
+                ]
                 producer.produce(
-                    topic, some(chance.choice((20, 2000))), some(10), chance.randrange(PARTITIONS), headers=headers
+                    topic,
+                    some(chance.choice((20, 2000))),
+                    some(10),
+                    chance.randrange(PARTITIONS),
+                    headers=headers,
                 )
             if producer is plain:
                 assert producer.flush(PATIENCE_S) == 0
@@ -116,10 +145,15 @@ def mixture(bootstrap_servers: str) -> str:
 
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_the_same_records_as_librdkafka(bootstrap_servers: str, mixture: str, isolation_level: str) -> None:
+def test_the_same_records_as_librdkafka(
+    bootstrap_servers: str, mixture: str, isolation_level: str
+) -> None:
     expected = librdkafka(bootstrap_servers, mixture, isolation_level)
     committed = isolation_level == "read_committed"
-    assert ours(bootstrap_servers, whole(bootstrap_servers, mixture), read_committed=committed) == expected
+    assert (
+        ours(bootstrap_servers, whole(bootstrap_servers, mixture), read_committed=committed)
+        == expected
+    )
 
 
 def test_little_room_and_many_ranges(bootstrap_servers: str, mixture: str) -> None:
@@ -129,12 +163,16 @@ def test_little_room_and_many_ranges(bootstrap_servers: str, mixture: str) -> No
         for start in range(0, partition.end - 3, 50):
             ranges.append(partition._replace(start=start, end=start + 3))
     chosen = [
-        row for row in expected if row[1] % 50 < 3 and any(row[0] == r.partition and row[1] < r.end for r in ranges)
+        row
+        for row in expected
+        if row[1] % 50 < 3 and any(row[0] == r.partition and row[1] < r.end for r in ranges)
     ]
     assert ours(bootstrap_servers, ranges[::-1], buffer_bytes=1) == chosen
 
 
-def test_one_partition_after_another_as_the_caller_likes(bootstrap_servers: str, mixture: str) -> None:
+def test_one_partition_after_another_as_the_caller_likes(
+    bootstrap_servers: str, mixture: str
+) -> None:
     ranges = whole(bootstrap_servers, mixture)
     expected = librdkafka(bootstrap_servers, mixture, "read_uncommitted")
     with LogReader(KafkaOptions(bootstrap_servers), ranges, ReadOptions(buffer_bytes=1)) as reader:
@@ -148,7 +186,9 @@ def test_one_partition_after_another_as_the_caller_likes(bootstrap_servers: str,
 
 
 def test_what_was_fetched_is_let_go_at_the_end(bootstrap_servers: str, mixture: str) -> None:
-    """At once: a query's driver looks at single records in every micro-batch, and the garbage collector comes late."""
+    """At once: a query's driver looks at single records in every micro-batch, and the garbage
+    collector comes late.
+    """
 
     def held() -> bool:
         return any(type(thing) is Piece for thing in gc.get_objects())
@@ -156,7 +196,9 @@ def test_what_was_fetched_is_let_go_at_the_end(bootstrap_servers: str, mixture: 
     gc.collect()
     gc.disable()
     try:
-        with LogReader(KafkaOptions(bootstrap_servers), whole(bootstrap_servers, mixture)) as reader:
+        with LogReader(
+            KafkaOptions(bootstrap_servers), whole(bootstrap_servers, mixture)
+        ) as reader:
             assert reader.next(mixture, 0) is not None
             assert held()
         assert not held()
@@ -170,9 +212,14 @@ def test_deleted_records_fail_or_are_passed_over(bootstrap_servers: str, topic_n
     at = TopicPartition(topic_name, 0, 4)
     admin(bootstrap_servers).delete_records([at])[at].result(PATIENCE_S)
     everything = [OffsetRange(topic_name, 0, 0, 10)]
-    with pytest.raises(ReadError, match=rf"offset 0 of {topic_name}-0 is not there \(any more\): its log begins at 4"):
+    with pytest.raises(
+        ReadError,
+        match=rf"offset 0 of {topic_name}-0 is not there \(any more\): its log begins at 4",
+    ):
         ours(bootstrap_servers, everything)
-    assert [row[1] for row in ours(bootstrap_servers, everything, skip_lost=True)] == list(range(4, 10))
+    assert [row[1] for row in ours(bootstrap_servers, everything, skip_lost=True)] == list(
+        range(4, 10)
+    )
     beyond = [OffsetRange(topic_name, 0, 8, 30)]
     assert [row[1] for row in ours(bootstrap_servers, beyond, skip_lost=True)] == [8, 9]
 
@@ -181,7 +228,8 @@ def test_what_does_not_come_is_named(bootstrap_servers: str, topic_name: str) ->
     create_topic(bootstrap_servers, topic_name)
     produce(bootstrap_servers, topic_name, [b"one"])
     with pytest.raises(
-        ReadError, match=rf"no record of {topic_name}-0 from offset 1 on within 1000 ms: its log ends at 1"
+        ReadError,
+        match=rf"no record of {topic_name}-0 from offset 1 on within 1000 ms: its log ends at 1",
     ):
         ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 2)], timeout_ms=1_000)
     with pytest.raises(ReadError, match=f"topic '{topic_name}' has no partition 9"):
@@ -194,7 +242,12 @@ def test_what_does_not_come_is_named(bootstrap_servers: str, topic_name: str) ->
     producer.produce(topic_name, b"two")
     assert producer.flush(PATIENCE_S) == 0
     with pytest.raises(ReadError, match="a transaction that began before is still open"):
-        ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 2)], timeout_ms=1_000, read_committed=True)
+        ours(
+            bootstrap_servers,
+            [OffsetRange(topic_name, 0, 0, 2)],
+            timeout_ms=1_000,
+            read_committed=True,
+        )
     producer.abort_transaction(PATIENCE_S)
 
 
@@ -203,7 +256,9 @@ def test_a_broker_that_comes_back_is_read_on(tmp_path: Path, topic_name: str) ->
         create_topic(server.bootstrap_servers, topic_name)
         produce(server.bootstrap_servers, topic_name, [b"x" * 1000] * 500, batch_num_messages=10)
         ranges = [OffsetRange(topic_name, 0, 0, 500)]
-        with LogReader(KafkaOptions(server.bootstrap_servers), ranges, ReadOptions(buffer_bytes=1)) as reader:
+        with LogReader(
+            KafkaOptions(server.bootstrap_servers), ranges, ReadOptions(buffer_bytes=1)
+        ) as reader:
             parts = iter(reader)
             count = next(parts).num_rows
             assert count < 250

@@ -12,7 +12,9 @@ KNOWN = ("subscribe", "subscribePattern", "maxSize", "endsEarly", "when")
 
 
 def given(**options: str) -> GivenOptions:
-    return GivenOptions("kafka-some", {**SERVER, **{k.replace("__", "."): v for k, v in options.items()}}, KNOWN)
+    return GivenOptions(
+        "kafka-some", {**SERVER, **{k.replace("__", "."): v for k, v in options.items()}}, KNOWN
+    )
 
 
 def read_all(options: dict[str, str]) -> None:
@@ -35,7 +37,9 @@ def test_names_are_known_whatever_their_case() -> None:
 def test_an_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(SourceError, match=r"unknown option 'maxsizes': did you mean maxSize\?"):
         given(maxsizes="7")
-    with pytest.raises(SourceError, match="known are endsEarly, maxSize, subscribe, subscribePattern, when"):
+    with pytest.raises(
+        SourceError, match="known are endsEarly, maxSize, subscribe, subscribePattern, when"
+    ):
         given(xyz="7")
 
 
@@ -52,7 +56,10 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         ({"kafka__bootstrap__servers": ""}, "set the option kafka.bootstrap.servers"),
         ({"kafka__bootstrap__servers": "here"}, "'here' is not HOST:PORT"),
         ({"kafka__acks": "1"}, "remove the option kafka.acks: nothing is produced"),
-        ({"kafka__ssl__truststore__location": "x.jks"}, "is for Java: give PEM files with kafka.ssl.ca.location"),
+        (
+            {"kafka__ssl__truststore__location": "x.jks"},
+            "is for Java: give PEM files with kafka.ssl.ca.location",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_one_line_with_advice(options: dict[str, str], advice: str) -> None:
@@ -63,7 +70,10 @@ def test_what_makes_no_sense_is_one_line_with_advice(options: dict[str, str], ad
 
 
 def test_a_pattern_means_whole_names() -> None:
-    assert given(subscribePattern="t[0-9]").subscription().matching(["t2", "t1", "t11", "at1"]) == ("t1", "t2")
+    assert given(subscribePattern="t[0-9]").subscription().matching(["t2", "t1", "t11", "at1"]) == (
+        "t1",
+        "t2",
+    )
     assert given(subscribe="b, a,b").subscription() == Subscription(("b", "a"))
     assert given().subscription(required=False) == Subscription()
 
@@ -74,7 +84,9 @@ def test_settings_go_to_librdkafka_and_what_secures_to_our_own_connections() -> 
         kafka__group__id="g",
         kafka__security__protocol="SASL_PLAINTEXT",
         kafka__sasl__mechanism="SCRAM-SHA-256",
-        kafka__sasl__jaas__config='org.apache.kafka.ScramLoginModule required username="me" password="a b=c";',
+        kafka__sasl__jaas__config=(
+            'org.apache.kafka.ScramLoginModule required username="me" password="a b=c";'
+        ),
     ).kafka()
     assert kafka.security.sasl == Sasl("SCRAM-SHA-256", "me", "a b=c")
     assert kafka.librdkafka == {
@@ -92,11 +104,19 @@ def test_settings_go_to_librdkafka_and_what_secures_to_our_own_connections() -> 
     [
         ({"fetch.min.byte": "5"}, 'No such configuration property: "fetch.min.byte"'),
         ({"security.protocol": "secret"}, "secret"),
-        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password"),
-        ({"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}, "kafka.ssl.ca.location cannot be used: No"),
+        (
+            {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"},
+            "sasl.username and sasl.password",
+        ),
+        (
+            {"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"},
+            "kafka.ssl.ca.location cannot be used: No",
+        ),
     ],
 )
-def test_settings_are_looked_at_before_anything_is_connected(settings: dict[str, str], advice: str) -> None:
+def test_settings_are_looked_at_before_anything_is_connected(
+    settings: dict[str, str], advice: str
+) -> None:
     with pytest.raises(SourceError) as caught:
         KafkaOptions("127.0.0.1:1", settings).check()
     assert advice in str(caught.value)

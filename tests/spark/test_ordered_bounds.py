@@ -1,4 +1,6 @@
-"""`kafka-ordered` told to begin or end where no record is: it says what to change, or goes on and says so."""
+"""`kafka-ordered` told to begin or end where no record is: it says what to change, or goes on and
+says so.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,15 @@ def test_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> Non
         with pytest.raises(SourceError, match=f"{says}: say an offset up to that, or -1"):
             reading(topics, **start)
     everything = [(second, 0, 0), (first, 0, 2), (second, 0, 1), (first, 0, 3)]
-    assert batch(topics, **start, **GOES_ON) == Query(topics, **start, **GOES_ON).until_idle() == everything
+    assert (
+        batch(topics, **start, **GOES_ON)
+        == Query(topics, **start, **GOES_ON).until_idle()
+        == everything
+    )
     end = {"endingOffsets": offsets(topics, -1, 9)}
-    with pytest.raises(SourceError, match=f"option endingOffsets says 9 for {second}-0, but its log ends at 2"):
+    with pytest.raises(
+        SourceError, match=f"option endingOffsets says 9 for {second}-0, but its log ends at 2"
+    ):
         batch(topics, **end)
     assert batch(topics, **end, **GOES_ON) == everything
     assert [line.rpartition(" has the query ")[2] for line in warnings(caplog)] == [
@@ -62,11 +70,16 @@ def test_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> Non
     assert Query(topics, startingOffsets=offsets(topics, 4, 2)).until_idle() == [], "the end itself"
 
 
-def test_what_a_group_has_committed_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_group_has_committed_beyond_the_end(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
     group = unique("reader")
     commit(topics, group, 1, 7)
     options = {"startingOffsets": "committed", "kafka__group__id": group}
-    says = f"group '{group}' has committed 7 for {topics.names[1]}-0, but its log ends at 2: reset the group's offsets"
+    says = (
+        f"group '{group}' has committed 7 for {topics.names[1]}-0, but its log ends at 2: reset "
+        f"the group's offsets"
+    )
     with pytest.raises(SourceError, match=says):
         Query(topics, **options)
     assert len(Query(topics, **options, **GOES_ON).until_idle()) == 4
@@ -76,7 +89,8 @@ def test_what_a_group_has_committed_beyond_the_end(topics: Topics, caplog: pytes
 def test_below_the_start(topics: Topics) -> None:
     first = topics.names[0]
     with pytest.raises(
-        SourceError, match=f"offset 1 of {first}-0 is not there .*: its log begins at 2; set failOnDataLoss"
+        SourceError,
+        match=f"offset 1 of {first}-0 is not there .*: its log begins at 2; set failOnDataLoss",
     ):
         Query(topics, startingOffsets=offsets(topics, 1, 0)).step()
     assert len(Query(topics, startingOffsets=offsets(topics, 1, 0), **GOES_ON).step()) == 4
@@ -84,7 +98,10 @@ def test_below_the_start(topics: Topics) -> None:
 
 @pytest.mark.parametrize("wrong", [-3, True, 0.5, None, "2"])
 def test_what_is_no_offset(topics: Topics, wrong: object) -> None:
-    says = f"option startingOffsets says {json.dumps(wrong)} for {topics.names[1]}-0: say a number from -2"
+    says = (
+        f"option startingOffsets says {json.dumps(wrong)} for {topics.names[1]}-0: say a number "
+        f"from -2"
+    )
     with pytest.raises(SourceError, match=says):
         Query(topics, startingOffsets=offsets(topics, 2, wrong), **GOES_ON)
 
@@ -92,24 +109,39 @@ def test_what_is_no_offset(topics: Topics, wrong: object) -> None:
 def test_partitions_that_are_left_out_or_do_not_exist(topics: Topics) -> None:
     first, second = topics.names
     for option, read in (("startingOffsets", Query), ("endingOffsets", batch)):
-        with pytest.raises(SourceError, match=f"option {option} lacks {second}-0: name every partition"):
+        with pytest.raises(
+            SourceError, match=f"option {option} lacks {second}-0: name every partition"
+        ):
             read(topics, **{option: json.dumps({first: {"0": 2}})})
         for unknown in ({second: {"0": 0, "1": 0}}, {second: {"0": 0}, "other": {"1": 0}}):
-            with pytest.raises(SourceError, match=rf"option {option} names .*-1, which is not there"):
+            with pytest.raises(
+                SourceError, match=rf"option {option} names .*-1, which is not there"
+            ):
                 read(topics, **{option: json.dumps({first: {"0": 2}, **unknown})})
 
 
-def test_a_restart_with_a_checkpoint_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
-    """As of a topic that lost records with its broker, or was made again while the query was down."""
+def test_a_restart_with_a_checkpoint_beyond_the_end(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a topic that lost records with its broker, or was made again while the query was
+    down."""
     first, second = topics.names
     checkpoint = {first: {"0": 4}, second: {"0": 5}}
-    with pytest.raises(SourceError, match=f"{second}-0 ends at 2, before this query's position 5: set failOnDataLoss"):
+    with pytest.raises(
+        SourceError,
+        match=f"{second}-0 ends at 2, before this query's position 5: set failOnDataLoss",
+    ):
         Query(topics, checkpoint).step()
     restarted = Query(topics, checkpoint, **GOES_ON)
-    assert restarted.replay({first: {"0": 4}, second: {"0": 8}}) == [], "the micro-batch that was under way"
-    assert warnings(caplog) == [f"offsets 5 to 7 of {second}-0 are passed over: its log ends before that"]
+    assert restarted.replay({first: {"0": 4}, second: {"0": 8}}) == [], (
+        "the micro-batch that was under way"
+    )
+    assert warnings(caplog) == [
+        f"offsets 5 to 7 of {second}-0 are passed over: its log ends before that"
+    ]
     with pytest.raises(
-        SourceError, match=f"offset 5 of {second}-0 is not there .*: its log ends before that; set fail"
+        SourceError,
+        match=f"offset 5 of {second}-0 is not there .*: its log ends before that; set fail",
     ):
         Query(topics, checkpoint).replay({first: {"0": 4}, second: {"0": 8}})
     assert restarted.until_idle() == [(second, 0, 0), (second, 0, 1)]
@@ -129,11 +161,19 @@ def test_a_position_behind_an_open_transaction_is_no_loss(
     producer.produce(second, b"50", partition=0, timestamp=50)
     assert producer.flush(30) == 0
     commit(topics, group, 1, 3)
-    options = {"startingOffsets": "committed", "kafka__group__id": group, "kafka__isolation__level": "read_committed"}
+    options = {
+        "startingOffsets": "committed",
+        "kafka__group__id": group,
+        "kafka__isolation__level": "read_committed",
+    }
     query = Query(topics, **options, **more)
     assert query.until_idle() == [(first, 0, 2), (first, 0, 3)]
     producer.commit_transaction(30)
-    wait_until(lambda: topics.end(TopicPartition(second, 0), committed=True) == 4, 30, "the transaction's marker")
+    wait_until(
+        lambda: topics.end(TopicPartition(second, 0), committed=True) == 4,
+        30,
+        "the transaction's marker",
+    )
     topics.produce(1, [60])
     assert query.until_idle() == [(second, 0, 4)]
     assert warnings(caplog) == []

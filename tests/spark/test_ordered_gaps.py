@@ -1,4 +1,6 @@
-"""`kafka-ordered` over compacted topics: offsets are missing everywhere, which is neither loss nor a reason to wait."""
+"""`kafka-ordered` over compacted topics: offsets are missing everywhere, which is neither loss nor
+a reason to wait.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,12 @@ def test_streams_get_to_the_end(topics: Topics, committed: bool, most: int | Non
     assert {lag for by in query.report()["lag"].values() for lag in by.values()} == {0}
 
 
-def test_what_nobody_sees_at_the_end_is_caught_up_too(bootstrap_servers: str, topics: Topics) -> None:
-    """After the last record there are aborted ones, and markers: the other topic waits, but not for them."""
+def test_what_nobody_sees_at_the_end_is_caught_up_too(
+    bootstrap_servers: str, topics: Topics
+) -> None:
+    """After the last record there are aborted ones, and markers: the other topic waits, but not for
+    them.
+    """
     chance = random.Random(SEED)
     one = CompactedTopic(bootstrap_servers, unique("compacted"), chance)
     one.write(8)

@@ -1,4 +1,6 @@
-"""A `kafka-ordered` driver killed with -9 in the middle of a micro-batch: it comes again, row by row the same."""
+"""A `kafka-ordered` driver killed with -9 in the middle of a micro-batch: it comes again, row by
+row the same.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def work(batch, batch_id):
 reader = spark.readStream.format("kafka-ordered")
 for option in sys.argv[2:]:
     reader = reader.option(*option.split("=", 1))
-query = reader.load().writeStream.foreachBatch(work).option("checkpointLocation", sys.argv[1]).start()
+writer = reader.load().writeStream.foreachBatch(work)
+query = writer.option("checkpointLocation", sys.argv[1]).start()
 query.awaitTermination()
 """
 
@@ -45,7 +48,9 @@ def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
     topics = Topics.create(bootstrap_servers, 2, partitions=2)
     for topic in range(2):
         for partition in topics.numbers:
-            topics.produce(topic, [1000 + 10 * i + chance.randrange(25) for i in range(100)], partition)
+            topics.produce(
+                topic, [1000 + 10 * i + chance.randrange(25) for i in range(100)], partition
+            )
     options = topics.options(maxOffsetsPerTrigger=100)
     checkpoint = str(tmp_path / "checkpoint")
     given = (f"{name}={value}" for name, value in options.items())
@@ -70,11 +75,16 @@ def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
 
     frame = spark.readStream.format("kafka-ordered").options(**options).load()
     finish(
-        frame.writeStream.foreachBatch(work).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        frame.writeStream.foreachBatch(work)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
     )
 
     assert again[1] == seen[1]
     assert 0 not in again
-    read = [place for rows in [seen[0], *(again[number] for number in sorted(again))] for place in rows]
+    read = [
+        place for rows in [seen[0], *(again[number] for number in sorted(again))] for place in rows
+    ]
     assert len(read) == 402
     assert set(read) == set(topics.merged())

@@ -1,4 +1,6 @@
-"""Planning against a broker, and reading what was planned: what Spark does with `kafka-ordered`, without a JVM."""
+"""Planning against a broker, and reading what was planned: what Spark does with `kafka-ordered`,
+without a JVM.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def read_all(planned: dict[int, Inputs], options: OrderedOptions) -> list[Place]
     """What the tasks yield, one after the other."""
     found: list[Place] = []
     for task, inputs in planned.items():
-        ranges = tuple(OffsetRange(*p, inputs.starts[p], inputs.reached[p]) for p in inputs.partitions)
+        ranges = tuple(
+            OffsetRange(*p, inputs.starts[p], inputs.reached[p]) for p in inputs.partitions
+        )
         for batch in read(TaskWork(task, 0, ranges), options.kafka, options.reading):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
             found += zip(*columns, strict=True)
@@ -51,9 +55,13 @@ def test_what_is_planned_and_read_is_the_merge_in_pieces(
     for _ in range(4):
         for topic in range(3):
             for partition in topics.numbers:
-                stamps = [clock + 3 * i - chance.choice([0, 0, 40]) for i in range(chance.randrange(50))]
+                stamps = [
+                    clock + 3 * i - chance.choice([0, 0, 40]) for i in range(chance.randrange(50))
+                ]
                 if chance.random() < 0.4:
-                    topics.transaction(topic, stamps or [clock], partition, commit=chance.random() < 0.6)
+                    topics.transaction(
+                        topic, stamps or [clock], partition, commit=chance.random() < 0.6
+                    )
                 else:
                     topics.produce(topic, stamps, partition)
         clock += 100
@@ -67,7 +75,9 @@ def test_what_is_planned_and_read_is_the_merge_in_pieces(
             planned = plan(log, pacing, tasks, now_ms, chance.choice([None, 20, 60]))
             for task in tasks:
                 taken[task] += read_all({task: planned[task]}, options)
-            reached = {p: offset for inputs in planned.values() for p, offset in inputs.reached.items()}
+            reached = {
+                p: offset for inputs in planned.values() for p, offset in inputs.reached.items()
+            }
             if reached == position:
                 now_ms += max_task_idle_ms  # all that is left waits for somebody
             position = reached
@@ -81,7 +91,11 @@ def test_what_a_broker_knows_of_records(bootstrap_servers: str) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     topics.produce(0, [10, 30, 20])
     topics.transaction(0, [40], commit=False)
-    log = BrokerLog(OrderedOptions.parse(topics.options(kafka__isolation__level="read_committed"), streaming=True))
+    log = BrokerLog(
+        OrderedOptions.parse(
+            topics.options(kafka__isolation__level="read_committed"), streaming=True
+        )
+    )
     first, empty = ((name, 0) for name in topics.names)
     assert log.topics() == dict.fromkeys(topics.names, 1)
     assert log.starts([first, empty]) == {first: 0, empty: 0}
@@ -90,7 +104,11 @@ def test_what_a_broker_knows_of_records(bootstrap_servers: str) -> None:
     assert log.offsets_at({first: 2}) == {first: 0}
     assert log.heads({first: (1, 5)}) == {first: (1, 30)}
     assert log.heads({first: (3, 5)}) == {}  # an aborted record and its marker
-    walked = [(o, t) for offsets, times in log.walk(first, 1, 5) for o, t in zip(offsets, times, strict=True)]
+    walked = [
+        (o, t)
+        for offsets, times in log.walk(first, 1, 5)
+        for o, t in zip(offsets, times, strict=True)
+    ]
     assert walked == [(1, 30), (2, 20)]
     peak_ms, offset = log.peaks([first, empty])[first]
     assert offset == 4  # the marker, which has the time of its writing

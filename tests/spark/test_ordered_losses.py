@@ -1,4 +1,6 @@
-"""`kafka-ordered` when topics, or records, are gone: it fails with one clear line, or goes on and says so."""
+"""`kafka-ordered` when topics, or records, are gone: it fails with one clear line, or goes on and
+says so.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_a_deleted_topic_is_gone_on_without(
 
     topics.drop(second)
     topics.produce(0, [40])
-    with pytest.raises(SourceError, match=f"topic '{second}' {GONE}: set failOnDataLoss=false to go on without it"):
+    with pytest.raises(
+        SourceError, match=f"topic '{second}' {GONE}: set failOnDataLoss=false to go on without it"
+    ):
         strict.step()
     assert lenient.until_idle() == [(first, 0, 2)]
     assert len(warnings(caplog)) == 1
@@ -79,7 +83,10 @@ def test_a_topic_made_again_between_two_looks_is_read_from_its_beginning(
     topics.produce(1, [1, 2, 3])
     topics.produce(1, [4], partitions - 1)
     topics.produce(0, [30])
-    with pytest.raises(SourceError, match=f"'{second}' was deleted and made again: set failOnDataLoss=false to read"):
+    with pytest.raises(
+        SourceError,
+        match=f"'{second}' was deleted and made again: set failOnDataLoss=false to read",
+    ):
         strict.step()
     new, old = [(second, 0, 0), (second, 0, 1), (second, 0, 2)], (first, 0, 1)
     expected = {1: [*new, (second, 0, 3), old], 3: [*new, old, (second, 2, 0)]}
@@ -88,7 +95,9 @@ def test_a_topic_made_again_between_two_looks_is_read_from_its_beginning(
     assert len(warnings(caplog)) == 1
 
 
-def test_a_restart_after_topics_were_deleted(bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restart_after_topics_were_deleted(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     first, second = topics.names
     group = unique("reader")
@@ -99,7 +108,9 @@ def test_a_restart_after_topics_were_deleted(bootstrap_servers: str, caplog: pyt
     topics.drop(second)
     topics.produce(0, [30])
 
-    with pytest.raises(SourceError, match=f"topic '{second}' does not exist: .* with failOnDataLoss=false a query"):
+    with pytest.raises(
+        SourceError, match=f"topic '{second}' does not exist: .* with failOnDataLoss=false a query"
+    ):
         OrderedDataSource(topics.options()).schema()
     with pytest.raises(SourceError, match=f"topic '{second}' {GONE}"):
         Query(topics, query.offset).step()
@@ -120,13 +131,17 @@ def test_a_restart_after_topics_were_deleted(bootstrap_servers: str, caplog: pyt
     assert nothing_left.until_idle() == [(first, 0, 0)]
 
 
-def test_records_that_go_before_they_are_read(bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_records_that_go_before_they_are_read(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     first, second = topics.names
     topics.produce(0, [10, 20, 30])
     topics.produce(1, [15])
     strict, lenient = Query(topics), Query(topics, **GOES_ON)
-    with pytest.raises(SourceError, match=r"its log begins at 2; set failOnDataLoss=false to go on without it"):
+    with pytest.raises(
+        SourceError, match=r"its log begins at 2; set failOnDataLoss=false to go on without it"
+    ):
         strict.step(meanwhile=lambda: topics.drop_records(0, 2))
     assert lenient.step() == [(second, 0, 0), (first, 0, 2)]
     assert warnings(caplog) == [f"offsets 0 to 1 of {first}-0 are passed over: its log begins at 2"]
@@ -145,20 +160,33 @@ def test_records_that_went_before_a_micro_batch_is_planned(
     topics.produce(1, [75, 200])
     strict, lenient = Query(topics, **options), Query(topics, **options, **GOES_ON)
     topics.drop_records(0, 6)
-    with pytest.raises(SourceError, match=r"its log begins at 6; set failOnDataLoss=false to go on without it"):
+    with pytest.raises(
+        SourceError, match=r"its log begins at 6; set failOnDataLoss=false to go on without it"
+    ):
         strict.until_idle()
-    expected = [(first, 0, 6), (second, 0, 0), (first, 0, 7), (first, 0, 8), (first, 0, 9), (second, 0, 1)]
+    expected = [
+        (first, 0, 6),
+        (second, 0, 0),
+        (first, 0, 7),
+        (first, 0, 8),
+        (first, 0, 9),
+        (second, 0, 1),
+    ]
     assert lenient.until_idle() == (expected[:-1] if "maxTaskIdleMs" in options else expected)
     assert warnings(caplog) == [f"offsets 0 to 5 of {first}-0 are passed over: its log begins at 6"]
 
 
-def test_a_topic_that_goes_before_it_is_read(bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_goes_before_it_is_read(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     first, second = topics.names
     topics.produce(0, [10, 20])
     topics.produce(1, [15])
     strict, lenient = Query(topics), Query(topics, **GOES_ON)
-    with pytest.raises(SourceError, match=f"topic '{second}' does not exist; set failOnDataLoss=false to go on"):
+    with pytest.raises(
+        SourceError, match=f"topic '{second}' does not exist; set failOnDataLoss=false to go on"
+    ):
         strict.step(meanwhile=lambda: topics.drop(second))
     offset = lenient.offset
     assert lenient.until_idle() == [(first, 0, 0), (first, 0, 1)]
@@ -167,4 +195,6 @@ def test_a_topic_that_goes_before_it_is_read(bootstrap_servers: str, caplog: pyt
     planned = {first: {"0": 2}, second: {"0": 1}}
     caplog.clear()
     assert Query(topics, offset, **GOES_ON).replay(planned) == [(first, 0, 0), (first, 0, 1)]
-    assert warnings(caplog) == [f"offsets 0 to 0 of {second}-0 are passed over: topic '{second}' does not exist"]
+    assert warnings(caplog) == [
+        f"offsets 0 to 0 of {second}-0 are passed over: topic '{second}' does not exist"
+    ]

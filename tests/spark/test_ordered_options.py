@@ -1,4 +1,6 @@
-"""The options of `kafka-ordered`, its offsets, and the numbers that tasks report. Needs no broker and no JVM."""
+"""The options of `kafka-ordered`, its offsets, and the numbers that tasks report. Needs no broker
+and no JVM.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "weather, 
 
 def parse(streaming: bool | None = True, **more: str) -> OrderedOptions:
     return OrderedOptions.parse(
-        {**REQUIRED, **{name.replace("__", "."): value for name, value in more.items()}}, streaming=streaming
+        {**REQUIRED, **{name.replace("__", "."): value for name, value in more.items()}},
+        streaming=streaming,
     )
 
 
@@ -30,7 +33,11 @@ def test_options_are_those_of_sparks_kafka_source() -> None:
     )
     assert options.subscription.topics == ("weather", "flights")
     assert options.start.offsets == {"weather": {0: 23, 1: -1}, "flights": {0: -2, 1: 5}}
-    assert (options.max_offsets, options.max_task_idle_ms, options.fail_on_data_loss) == (1000, -1, False)
+    assert (options.max_offsets, options.max_task_idle_ms, options.fail_on_data_loss) == (
+        1000,
+        -1,
+        False,
+    )
     assert options.read_committed
     assert options.group_id == "dashboard"
 
@@ -52,15 +59,25 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_start_unless_told_otherwi
         (True, {"startingOffsets": '{"a": {"0": -3}}'}, "says -3 for a-0: say a number from -2"),
         (True, {"startingOffsets": "latest", "startingTimestamp": "7"}, "not both"),
         (True, {"kafka__isolation__level": "none"}, "say read_committed or read_uncommitted"),
-        (True, {"kafka__enable__auto__commit": "true"}, "remove the option kafka.enable.auto.commit"),
+        (
+            True,
+            {"kafka__enable__auto__commit": "true"},
+            "remove the option kafka.enable.auto.commit",
+        ),
         (True, {"minPartitions": "5"}, "remove the option minPartitions: it is for spark.read"),
-        (False, {"maxOffsetsPerTrigger": "5"}, "remove the option maxOffsetsPerTrigger: it is for spark.readStream"),
+        (
+            False,
+            {"maxOffsetsPerTrigger": "5"},
+            "remove the option maxOffsetsPerTrigger: it is for spark.readStream",
+        ),
         (False, {"endingOffsets": "earliest"}, "say latest, or JSON"),
         (False, {"endingOffsets": '{"a": {"0": -2}}'}, "says -2 for a-0: say a number from -1"),
         (None, {"maxTaskIdle": "5"}, "did you mean maxTaskIdleMs?"),
     ],
 )
-def test_wrong_options_say_what_to_change(streaming: bool | None, wrong: dict[str, str], advice: str) -> None:
+def test_wrong_options_say_what_to_change(
+    streaming: bool | None, wrong: dict[str, str], advice: str
+) -> None:
     with pytest.raises(SourceError) as caught:
         parse(streaming, **wrong)
     assert advice in str(caught.value)

@@ -1,4 +1,6 @@
-"""How `kafka-ordered` cuts its micro-batches, held against a merge that takes one record at a time. Needs no JVM."""
+"""How `kafka-ordered` cuts its micro-batches, held against a merge that takes one record at a time.
+Needs no JVM.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
 @st.composite
 def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
-    """One to four partitions; timestamps mostly ascend, offsets have gaps, some records nobody sees."""
+    """One to four partitions; timestamps mostly ascend, offsets have gaps, some records nobody
+    sees.
+    """
     records = {}
     for number in range(draw(st.integers(1, 4))):
         offset, clock, partition = 0, draw(st.integers(0, 20)), (f"t{number}", 0)
@@ -33,19 +37,25 @@ def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
     return SimulatedLog(records, chunk=draw(st.integers(1, 5)))
 
 
-def grow(data: st.DataObject, log: SimulatedLog, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+def grow(
+    data: st.DataObject, log: SimulatedLog, ends: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Later ends, some of them unknown."""
     grown = {}
     for partition in log.records:
         known = data.draw(st.integers(0, 9)) > 0
-        end = data.draw(st.integers(ends.get(partition, 0), max(ends.get(partition, 0), log.end(partition))))
+        end = data.draw(
+            st.integers(ends.get(partition, 0), max(ends.get(partition, 0), log.end(partition)))
+        )
         if known:
             grown[partition] = end
     return grown
 
 
 def noticed(log: SimulatedLog, inputs: Inputs) -> dict[TopicPartition, int]:
-    """The ends, or those behind the largest timestamps where that has meanwhile been seen to be there."""
+    """The ends, or those behind the largest timestamps where that has meanwhile been seen to be
+    there.
+    """
     ends = dict(inputs.ends)
     if len(inputs.filled) > 1:
         for partition, (timestamp, offset) in log.peaks(inputs.filled).items():
@@ -72,7 +82,10 @@ def test_each_batch_is_what_a_merge_record_by_record_takes(
         planned = plan(log, pacing, {0: inputs}, now_ms)[0]
         known = noticed(log, inputs) if ready and max_task_idle_ms > 0 else ends
         assert merged(log, planned) == (brute.run(log, starts, known, now_ms) if ready else [])
-        starts, ends = planned.reached, known | {p: planned.reached[p] for p in partitions if p not in known}
+        starts, ends = (
+            planned.reached,
+            known | {p: planned.reached[p] for p in partitions if p not in known},
+        )
 
 
 @settings(deadline=None)
@@ -173,7 +186,9 @@ def test_a_long_range_is_not_looked_through_whole(monkeypatch: pytest.MonkeyPatc
     st.randoms(use_true_random=False),
     st.integers(-1, 8),
 )
-def test_chunks_merge_like_single_records(timestamps: list[list[int]], random: st.Random, stream_time_ms: int) -> None:
+def test_chunks_merge_like_single_records(
+    timestamps: list[list[int]], random: st.Random, stream_time_ms: int
+) -> None:
     expected: OrderedMerge[int, int] = OrderedMerge(range(len(timestamps)))
     expected.stream_time_ms = stream_time_ms
     for partition, times in enumerate(timestamps):
@@ -189,7 +204,12 @@ def test_chunks_merge_like_single_records(timestamps: list[list[int]], random: s
         size = random.randint(1, 5)
         piece, left[partition] = left[partition][:size], left[partition][size:]
         rows = pa.RecordBatch.from_pydict(
-            {"at": pa.array([(partition, offsets[partition] + i) for i in range(len(piece))], pa.list_(pa.int64()))}
+            {
+                "at": pa.array(
+                    [(partition, offsets[partition] + i) for i in range(len(piece))],
+                    pa.list_(pa.int64()),
+                )
+            }
         )
         offsets[partition] += len(piece)
         merge.add(partition, rows, np.array(piece, np.int64))

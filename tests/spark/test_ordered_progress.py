@@ -29,7 +29,11 @@ def link(bootstrap_servers: str) -> Iterator[Link]:
 
 
 def test_offsets_are_committed_while_the_group_has_no_members(
-    link: Link, bootstrap_servers: str, group_id: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    link: Link,
+    bootstrap_servers: str,
+    group_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(ordered_progress, "_RETRY_S", 0)
     topics = Topics.create(bootstrap_servers, 2, partitions=2)
@@ -43,10 +47,16 @@ def test_offsets_are_committed_while_the_group_has_no_members(
     progress.commit({places[0]: 7, places[3]: 0})
     assert committed() == {places[0]: 7, places[3]: 0}
 
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id, "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group_id, "enable.auto.commit": False}
+    )
     consumer.subscribe([topics.names[0]])
     try:
-        wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), 30, "a consumer of the group")
+        wait_until(
+            lambda: consumer.poll(0.1) is not None or consumer.assignment(),
+            30,
+            "a consumer of the group",
+        )
         progress.commit({places[0]: 8, places[1]: 3})
         assert committed() == {places[0]: 7, places[3]: 0}
         assert f"group '{group_id}' has consumers of its own" in caplog.text
@@ -60,7 +70,9 @@ def test_offsets_are_committed_while_the_group_has_no_members(
     link.call(check_group(link.cluster, group_id, TIMEOUT_MS))
 
 
-def test_a_share_group_has_no_offsets_to_commit(link: Link, bootstrap_servers: str, group_id: str) -> None:
+def test_a_share_group_has_no_offsets_to_commit(
+    link: Link, bootstrap_servers: str, group_id: str
+) -> None:
     topics = Topics.create(bootstrap_servers, 1)
 
     async def join() -> None:
@@ -68,5 +80,7 @@ def test_a_share_group_has_no_offsets_to_commit(link: Link, bootstrap_servers: s
             await consumer.acquire(max_records=1, max_wait_ms=100)
 
     asyncio.run(join())
-    with pytest.raises(SourceError, match="is a share group, which has no offsets to commit: choose another"):
+    with pytest.raises(
+        SourceError, match="is a share group, which has no offsets to commit: choose another"
+    ):
         link.call(check_group(link.cluster, group_id, TIMEOUT_MS))

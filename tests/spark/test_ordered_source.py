@@ -1,4 +1,5 @@
-"""`format("kafka-ordered")` against a broker, held against a merge that takes one record at a time."""
+"""`format("kafka-ordered")` against a broker, held against a merge that takes one record at a
+time."""
 
 from __future__ import annotations
 
@@ -31,13 +32,17 @@ def times(chance: random.Random, count: int, disorder: int = 40) -> list[int]:
 
 
 def fill(topics: Topics, chance: random.Random, most: int = 60) -> None:
-    """Random records in all but the last topic; gaps are markers, and records of aborted transactions."""
+    """Random records in all but the last topic; gaps are markers, and records of aborted
+    transactions.
+    """
     for topic in range(len(topics.names) - 1):
         for partition in topics.numbers:
             topics.produce(topic, times(chance, chance.randrange(most)), partition)
             if chance.random() < 0.6:
                 commit = chance.random() < 0.5
-                topics.transaction(topic, times(chance, 1 + chance.randrange(9)), partition, commit=commit)
+                topics.transaction(
+                    topic, times(chance, 1 + chance.randrange(9)), partition, commit=commit
+                )
                 topics.produce(topic, times(chance, chance.randrange(most)), partition)
 
 
@@ -46,7 +51,9 @@ def load(spark: SparkSession, topics: Topics, **options: Any) -> DataFrame:
 
 
 class Batches:
-    """The rows of each micro-batch, by its number; a number seen again must bring the same rows in the same order."""
+    """The rows of each micro-batch, by its number; a number seen again must bring the same rows in
+    the same order.
+    """
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.rows: dict[int, list[Row]] = {}
@@ -70,17 +77,24 @@ Start = Callable[..., StreamingQuery]
 
 @pytest.fixture
 def start(spark: SparkSession, tmp_path: Path) -> Start:
-    """start(topics, batches, available=False, **options): a query; always with the same checkpoint."""
+    """start(topics, batches, available=False, **options): a query; always with the same
+    checkpoint."""
 
-    def begin(topics: Topics, batches: Batches, available: bool = False, **options: Any) -> StreamingQuery:
+    def begin(
+        topics: Topics, batches: Batches, available: bool = False, **options: Any
+    ) -> StreamingQuery:
         frame = spark.readStream.format("kafka-ordered").options(**topics.options(**options)).load()
-        writer = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = frame.writeStream.foreachBatch(batches).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
         return (writer.trigger(availableNow=True) if available else writer).start()
 
     return begin
 
 
-def test_a_batch_is_in_order_whatever_the_topics_hold(spark: SparkSession, bootstrap_servers: str) -> None:
+def test_a_batch_is_in_order_whatever_the_topics_hold(
+    spark: SparkSession, bootstrap_servers: str
+) -> None:
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
@@ -93,16 +107,24 @@ def test_a_batch_is_in_order_whatever_the_topics_hold(spark: SparkSession, boots
     assert committed.rdd.getNumPartitions() > 2
 
 
-def test_a_batch_may_begin_and_end_at_times_and_offsets(spark: SparkSession, bootstrap_servers: str) -> None:
+def test_a_batch_may_begin_and_end_at_times_and_offsets(
+    spark: SparkSession, bootstrap_servers: str
+) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     topics.produce(0, range(1000, 1100, 10))
     topics.produce(1, range(1005, 1105, 10))
     first, second = topics.names
 
     def values(**options: Any) -> list[int]:
-        given = {k: v for k, v in topics.options(**options).items() if options.keys() & {"startingOffsets"} or
-                 k != "startingOffsets"}  # fmt: skip
-        return [int(row.value) for row in spark.read.format("kafka-ordered").options(**given).load().collect()]
+        given = {
+            k: v
+            for k, v in topics.options(**options).items()
+            if options.keys() & {"startingOffsets"} or k != "startingOffsets"
+        }
+        return [
+            int(row.value)
+            for row in spark.read.format("kafka-ordered").options(**given).load().collect()
+        ]
 
     assert values(startingTimestamp=1030, endingTimestamp=1050) == [1030, 1035, 1040, 1045]
     starting = f'{{"{first}": {{"0": 9}}, "{second}": {{"0": -2}}}}'
@@ -149,7 +171,10 @@ def _offsets(text: Any) -> dict[str, dict[str, int]]:
 
 def _late(topics: Topics, before: dict[str, dict[str, int]], batches: Batches) -> bool:
     """Whether the records that came later were read together with some from before."""
-    kinds = [{place[2] < before[place[0]][str(place[1])] for place in batch} for batch in batches.places()]
+    kinds = [
+        {place[2] < before[place[0]][str(place[1])] for place in batch}
+        for batch in batches.places()
+    ]
     return any(len(kind) > 1 for kind in kinds)
 
 
@@ -161,7 +186,9 @@ def test_a_caught_up_topic_is_waited_for(start: Start, bootstrap_servers: str) -
     committed = {"kafka.isolation.level": "read_committed"}
     query = start(topics, batches, maxTaskIdleMs=600_000, **committed)
     try:
-        wait_until(lambda: len(batches.values()) >= 2, 60, "what comes before the end of the second topic")
+        wait_until(
+            lambda: len(batches.values()) >= 2, 60, "what comes before the end of the second topic"
+        )
         topics.transaction(1, [25, 35])  # its marker's timestamp, of today, allows nothing
         topics.transaction(1, [45], commit=False)
         wait_until(lambda: len(batches.values()) >= 6, 60, "what the second topic's records allow")
@@ -187,7 +214,11 @@ def test_a_caught_up_topic_is_waited_for(start: Start, bootstrap_servers: str) -
 
 def _reported(query: StreamingQuery) -> dict[str, Any]:
     progress = query.lastProgress
-    return _offsets(progress.sources[0].latestOffset) if progress and progress.sources[0].latestOffset else {}
+    return (
+        _offsets(progress.sources[0].latestOffset)
+        if progress and progress.sources[0].latestOffset
+        else {}
+    )
 
 
 def _waiting(query: StreamingQuery) -> str:
@@ -203,7 +234,9 @@ def test_new_topics_and_partitions_are_taken_up(start: Start, bootstrap_servers:
     topics.produce(0, [10])
     batches = Batches()
     pattern = topics.names[0].rsplit("-", 1)[0] + "-.*"
-    query = start(topics, batches, subscribe="", subscribePattern=pattern, kafka__metadata__max__age__ms=200)
+    query = start(
+        topics, batches, subscribe="", subscribePattern=pattern, kafka__metadata__max__age__ms=200
+    )
     try:
         wait_until(lambda: batches.values() == [10], 60, "the first topic's record")
         new = topics.names[0][:-1] + "9"
@@ -230,7 +263,9 @@ def test_a_query_outlives_a_topic(start: Start, bootstrap_servers: str) -> None:
         wait_until(lambda: batches.values() == [10, 20, 30], 60, "what the other topic gets")
         topics.add(second)
         topics.produce(second, [1, 2])
-        wait_until(lambda: batches.values() == [10, 20, 30, 1, 2], 60, "the new topic from its beginning")
+        wait_until(
+            lambda: batches.values() == [10, 20, 30, 1, 2], 60, "the new topic from its beginning"
+        )
     finally:
         query.stop()
 
@@ -246,28 +281,42 @@ def test_a_query_outlives_a_topic(start: Start, bootstrap_servers: str) -> None:
 def test_what_is_wrong_is_one_clear_line_on_load(
     spark: SparkSession, bootstrap_servers: str, wrong: dict[str, str], advice: str
 ) -> None:
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": "none", "startingOffsets": "earliest"}
+    options = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "subscribe": "none",
+        "startingOffsets": "earliest",
+    }
     with pytest.raises(AnalysisException) as caught:
         spark.readStream.format("kafka-ordered").options(**{**options, **wrong}).load()
     assert advice in str(caught.value)
     assert "Traceback" not in str(caught.value)
 
 
-def test_what_cannot_be_merged_or_committed_is_refused(spark: SparkSession, bootstrap_servers: str) -> None:
+def test_what_cannot_be_merged_or_committed_is_refused(
+    spark: SparkSession, bootstrap_servers: str
+) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     group = unique("busy")
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
     consumer.subscribe([topics.names[0]])
-    wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), 30, "a consumer of the group")
+    wait_until(
+        lambda: consumer.poll(0.1) is not None or consumer.assignment(),
+        30,
+        "a consumer of the group",
+    )
     try:
-        with pytest.raises(AnalysisException, match="has consumers that commit offsets themselves: choose another"):
+        with pytest.raises(
+            AnalysisException, match="has consumers that commit offsets themselves: choose another"
+        ):
             load(spark, topics, kafka__group__id=group)
     finally:
         consumer.close()
     topics.widen(topics.names[1], 3)
     with pytest.raises(AnalysisException, match="must have equally many partitions"):
         load(spark, topics)
-    with pytest.raises(Exception, match=r"remove the option maxOffsetsPerTrigger: it is for spark\.readStream"):
+    with pytest.raises(
+        Exception, match=r"remove the option maxOffsetsPerTrigger: it is for spark\.readStream"
+    ):
         load(spark, Topics(bootstrap_servers, topics.names[:1], 1), maxOffsetsPerTrigger=5).count()
 
 
@@ -289,7 +338,9 @@ def test_a_position_that_is_lost_is_an_error(start: Start, bootstrap_servers: st
     wait_until(recreate, 30, "the topic to be created again")
     topics.produce(0, [5, 6])
     query = start(topics, batches, available=True)
-    with pytest.raises(StreamingQueryException, match="set failOnDataLoss=false to read it from its beginning"):
+    with pytest.raises(
+        StreamingQueryException, match="set failOnDataLoss=false to read it from its beginning"
+    ):
         query.awaitTermination(QUERY_TIMEOUT_S)
     finish(start(topics, batches, available=True, failOnDataLoss="false"))
     assert batches.values()[10:] == [5, 6]

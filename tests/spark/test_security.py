@@ -1,4 +1,6 @@
-"""Spark sources over TLS and with logins: an Apache Kafka, because headrace's own broker has neither."""
+"""Spark sources over TLS and with logins: an Apache Kafka, because headrace's own broker has
+neither.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,22 @@ def over_tls(secure_kafka: SecureKafka) -> dict[str, str]:
     return {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": f'{LOGIN}.plain.PlainLoginModule required username="ann" password="s3cret";',
+        "kafka.sasl.jaas.config": (
+            f'{LOGIN}.plain.PlainLoginModule required username="ann" password="s3cret";'
+        ),
         "kafka.ssl.ca.location": str(secure_kafka.folder / "ca.pem"),
     }
 
 
 WRONG = (
-    ({"kafka.sasl.jaas.config": None, "kafka.sasl.username": "ann", "kafka.sasl.password": "guess"}, "'ann'"),
+    (
+        {
+            "kafka.sasl.jaas.config": None,
+            "kafka.sasl.username": "ann",
+            "kafka.sasl.password": "guess",
+        },
+        "'ann'",
+    ),
     ({"kafka.ssl.ca.location": None}, "certificate"),
 )
 
@@ -51,7 +62,9 @@ def test_a_share_group_over_tls_with_a_login(
             spark.readStream.format("kafka-share").options(**options).load()
 
 
-def test_topics_in_order_over_tls_with_a_login(spark: SparkSession, secure_kafka: SecureKafka, tmp_path: Path) -> None:
+def test_topics_in_order_over_tls_with_a_login(
+    spark: SparkSession, secure_kafka: SecureKafka, tmp_path: Path
+) -> None:
     """As a batch with PLAIN, as a stream with SCRAM; the driver plans, the tasks read."""
     topics = Topics.create(secure_kafka.peer.bootstrap_servers, 2)
     topics.produce(0, range(0, 500, 10))
@@ -59,7 +72,10 @@ def test_topics_in_order_over_tls_with_a_login(spark: SparkSession, secure_kafka
     group, secure = unique("secure"), over_tls(secure_kafka)
     given = {**topics.options(), "kafka.bootstrap.servers": secure_kafka.sasl_tls}
 
-    assert places(spark.read.format("kafka-ordered").options(**given, **secure).load().collect()) == topics.merged()
+    assert (
+        places(spark.read.format("kafka-ordered").options(**given, **secure).load().collect())
+        == topics.merged()
+    )
 
     rows: list[Row] = []
     scram = {
@@ -69,7 +85,13 @@ def test_topics_in_order_over_tls_with_a_login(spark: SparkSession, secure_kafka
         "kafka.sasl.password": PASSWORD,
         "kafka.ssl.ca.location": secure["kafka.ssl.ca.location"],
     }
-    stream = {**given, **scram, "kafka.group.id": group, "maxOffsetsPerTrigger": "60", "maxTaskIdleMs": "1"}
+    stream = {
+        **given,
+        **scram,
+        "kafka.group.id": group,
+        "maxOffsetsPerTrigger": "60",
+        "maxTaskIdleMs": "1",
+    }
     finish(
         spark.readStream.format("kafka-ordered")
         .options(**stream)
@@ -83,7 +105,9 @@ def test_topics_in_order_over_tls_with_a_login(spark: SparkSession, secure_kafka
     assert topics.committed(group) == topics.ends()
 
     for wrong, advice in WRONG:
-        options = {name: value for name, value in {**given, **secure, **wrong}.items() if value is not None}
+        options = {
+            name: value for name, value in {**given, **secure, **wrong}.items() if value is not None
+        }
         with pytest.raises(AnalysisException, match=advice):
             spark.read.format("kafka-ordered").options(**options).load()
 
@@ -94,7 +118,9 @@ def test_client_certificates(
     """Drivers and executors show them; without one, each source says what the broker wants."""
 
     def options(form: str | None) -> dict[str, str]:
-        return {f"kafka.{name}": value for name, value in secure_kafka.with_certificate(form).items()}
+        return {
+            f"kafka.{name}": value for name, value in secure_kafka.with_certificate(form).items()
+        }
 
     flights = make_queue(secure_kafka.peer.bootstrap_servers, 20)
     secured = replace(flights, bootstrap_servers=secure_kafka.tls)
@@ -102,9 +128,15 @@ def test_client_certificates(
 
     given = {"kafka.bootstrap.servers": secure_kafka.tls}
     topic = {"subscribe": flights.topic}
-    ordered = spark.read.format("kafka-ordered").options(**given, **topic, **options("inline")).load()
+    ordered = (
+        spark.read.format("kafka-ordered").options(**given, **topic, **options("inline")).load()
+    )
     assert ordered.count() == 20
-    lag = spark.read.format("kafka-lag").options(**given, groups=flights.group_id, **options("password")).load()
+    lag = (
+        spark.read.format("kafka-lag")
+        .options(**given, groups=flights.group_id, **options("password"))
+        .load()
+    )
     assert {row.lag for row in lag.collect()} == {0}
 
     says = "wants a client certificate .*: see to ssl.certificate.location and ssl.key.location"
@@ -114,4 +146,6 @@ def test_client_certificates(
         with pytest.raises(AnalysisException, match=says):
             spark.read.format("kafka-lag").options(**given, **options(form)).load()
         with pytest.raises(AnalysisException, match=says):
-            spark.readStream.format("kafka-share").options(**secured.options(), **options(form)).load()
+            spark.readStream.format("kafka-share").options(
+                **secured.options(), **options(form)
+            ).load()

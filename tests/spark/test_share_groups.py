@@ -1,4 +1,6 @@
-"""`format("kafka-share")` and the group behind it: its topics, its settings, its progress, and how it is reached."""
+"""`format("kafka-share")` and the group behind it: its topics, its settings, its progress, and how
+it is reached.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def test_a_pattern_takes_in_new_topics_and_progress_shows_what_was_done(
     batches = Batches()
     options = topics[0].options(subscribe=None, subscribePattern=f"{prefix}-.*")
     frame = spark.readStream.format("kafka-share").options(**options).load()
-    query = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "c")).start()
+    query = (
+        frame.writeStream.foreachBatch(batches)
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .start()
+    )
     try:
         wait_until(lambda: len(batches.all()) == 60, 60, "the first two topics")
         topics.append(queue(30, 2, f"{prefix}-north", group_id))
@@ -53,7 +59,13 @@ def test_a_pattern_takes_in_new_topics_and_progress_shows_what_was_done(
 
     assert Counter(row.topic for row in batches.all()) == {topic.topic: 30 for topic in topics}
     del progress["lag"]
-    assert progress == {"acquired": 90, "redelivered": 0, "accepted": 90, "released": 0, "rejected": 0}
+    assert progress == {
+        "acquired": 90,
+        "redelivered": 0,
+        "accepted": 90,
+        "released": 0,
+        "rejected": 0,
+    }
 
 
 def test_a_new_group_gets_its_settings_and_another_keeps_its_own(
@@ -71,29 +83,48 @@ def test_a_new_group_gets_its_settings_and_another_keeps_its_own(
     assert Counter(row.deliveryCount for row in batches.all()) == {1: 40, 2: 40}
     assert flights.is_drained()
     with pytest.raises(AnalysisException) as caught:
-        spark.readStream.format("kafka-share").options(**flights.options(share__delivery__count__limit=3)).load()
+        spark.readStream.format("kafka-share").options(
+            **flights.options(share__delivery__count__limit=3)
+        ).load()
     assert "exists and has share.delivery.count.limit=2" in str(caught.value)
     assert "remove the option" in str(caught.value)
-    assert flights.group_configs("share.delivery.count.limit") == {"share.delivery.count.limit": "2"}
+    assert flights.group_configs("share.delivery.count.limit") == {
+        "share.delivery.count.limit": "2"
+    }
 
 
-def test_a_setting_that_the_broker_does_not_take_is_refused_on_load(spark: SparkSession, queue: MakeQueue) -> None:
+def test_a_setting_that_the_broker_does_not_take_is_refused_on_load(
+    spark: SparkSession, queue: MakeQueue
+) -> None:
     flights = queue(0)
     with pytest.raises(AnalysisException, match=r"share\.record\.lock\.duration\.ms"):
-        spark.readStream.format("kafka-share").options(**flights.options(share__record__lock__duration__ms=5)).load()
+        spark.readStream.format("kafka-share").options(
+            **flights.options(share__record__lock__duration__ms=5)
+        ).load()
     assert flights.group_configs("share.auto.offset.reset") == {"share.auto.offset.reset": "latest"}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_of_another_type_is_refused_on_load(spark: SparkSession, queue: MakeQueue, protocol: str) -> None:
+def test_a_group_of_another_type_is_refused_on_load(
+    spark: SparkSession, queue: MakeQueue, protocol: str
+) -> None:
     flights = queue(1)
     consumer = Consumer(
-        {"bootstrap.servers": flights.bootstrap_servers, "group.id": flights.group_id, "group.protocol": protocol}
+        {
+            "bootstrap.servers": flights.bootstrap_servers,
+            "group.id": flights.group_id,
+            "group.protocol": protocol,
+        }
     )
     consumer.subscribe([flights.topic])
-    wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), 30, "a consumer group")
+    wait_until(
+        lambda: consumer.poll(0.1) is not None or consumer.assignment(), 30, "a consumer group"
+    )
     try:
-        with pytest.raises(AnalysisException, match=r"consumer group, not a share group: choose another kafka\.group"):
+        with pytest.raises(
+            AnalysisException,
+            match=r"consumer group, not a share group: choose another kafka\.group",
+        ):
             spark.readStream.format("kafka-share").options(**flights.options()).load()
     finally:
         consumer.close()
@@ -105,9 +136,17 @@ def test_a_query_outlives_a_restart_of_the_broker(spark: SparkSession, tmp_path:
         flights = make_queue(broker.bootstrap_servers, 50)
         batches = Batches()
         frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
-        query = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "c")).start()
+        query = (
+            frame.writeStream.foreachBatch(batches)
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .start()
+        )
         try:
-            wait_until(lambda: reported(query).get("accepted") == 50, 60, "the first records to be accepted")
+            wait_until(
+                lambda: reported(query).get("accepted") == 50,
+                60,
+                "the first records to be accepted",
+            )
             broker.stop()
             broker.start()
             flights.produce(50, start=50)

@@ -28,7 +28,9 @@ def acquired_ranges(draw: st.DrawFn) -> list[AcquiredRange]:
     ranges = []
     for partition in range(draw(st.integers(1, 4))):
         offset = 0
-        for gap, length in draw(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 60)), max_size=5)):
+        for gap, length in draw(
+            st.lists(st.tuples(st.integers(0, 50), st.integers(1, 60)), max_size=5)
+        ):
             offset += gap
             ranges.append(AcquiredRange("t", partition, offset, offset + length - 1, 1 + gap % 3))
             offset += length
@@ -45,10 +47,15 @@ def test_tasks_hold_every_acquired_offset_once_and_no_more_than_asked(
     assert all(1 <= size <= records_per_task for size in sizes)
     assert len(tasks) == -(-total // records_per_task)
     work = [
-        (p, offset, d) for task in tasks for _, p, first, last, d in task.value for offset in range(first, last + 1)
+        (p, offset, d)
+        for task in tasks
+        for _, p, first, last, d in task.value
+        for offset in range(first, last + 1)
     ]
     assert sorted(work) == sorted(
-        (r.partition, offset, r.delivery_count) for r in ranges for offset in range(r.first_offset, r.last_offset + 1)
+        (r.partition, offset, r.delivery_count)
+        for r in ranges
+        for offset in range(r.first_offset, r.last_offset + 1)
     )
 
 
@@ -61,7 +68,11 @@ def test_rows_become_runs_and_those_without_an_outcome_are_left_out() -> None:
             "outcome": ["accept", "accept", "accept", "accept", None, "reject", "accept"],
         }
     )
-    assert sorted(spans(batch)) == [("t", 0, "accept", 3, 5), ("t", 0, "accept", 8, 8), ("t", 1, "reject", 3, 3)]
+    assert sorted(spans(batch)) == [
+        ("t", 0, "accept", 3, 5),
+        ("t", 0, "accept", 8, 8),
+        ("t", 1, "reject", 3, 3),
+    ]
 
 
 def test_options_are_read_whatever_their_case() -> None:
@@ -82,7 +93,12 @@ def test_options_are_read_whatever_their_case() -> None:
 
 def test_a_sink_takes_the_options_of_its_source() -> None:
     assert ShareOptions.parse({**REQUIRED, "checkpointLocation": "x"}, source=False).group_id == "g"
-    assert ShareOptions.parse({k: v for k, v in REQUIRED.items() if k != "subscribe"}, source=False).group_id == "g"
+    assert (
+        ShareOptions.parse(
+            {k: v for k, v in REQUIRED.items() if k != "subscribe"}, source=False
+        ).group_id
+        == "g"
+    )
 
 
 class Reader:
@@ -97,7 +113,9 @@ class Reader:
         return {"accept": self.count_held(outcomes)}
 
     def count_held(self, outcomes: Sequence[rendezvous.OutcomeSpan]) -> int:
-        return sum(min(last, 9) - first + 1 for topic, _, _, first, last in outcomes if topic == "t")
+        return sum(
+            min(last, 9) - first + 1 for topic, _, _, first, last in outcomes if topic == "t"
+        )
 
 
 @pytest.fixture
@@ -133,7 +151,9 @@ def test_a_stranger_without_the_token_is_not_answered(notes_folder: Path) -> Non
             (path,) = notes_folder.glob("*.json")
             assert path.stat().st_mode & 0o077 == 0
             note = json.loads(path.read_text())
-            body = json.dumps({"token": "guess", "apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}).encode()
+            body = json.dumps(
+                {"token": "guess", "apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}
+            ).encode()
             with socket.create_connection(("127.0.0.1", note["port"])) as connection:
                 connection.sendall(len(body).to_bytes(4, "big") + body)
                 return connection.recv(100)

@@ -1,4 +1,6 @@
-"""`format("kafka-share")` against a broker: what is delivered, how often, and what is left afterwards."""
+"""`format("kafka-share")` against a broker: what is delivered, how often, and what is left
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ MakeQueue = Callable[..., Queue]
 Drain = Callable[..., Batches]
 
 
-def test_available_now_drains_everything_once_and_acknowledges_it(queue: MakeQueue, drain: Drain) -> None:
+def test_available_now_drains_everything_once_and_acknowledges_it(
+    queue: MakeQueue, drain: Drain
+) -> None:
     flights = queue(1000)
     flights.produce(200, start=1000, origin=b"JFK")
 
@@ -40,7 +44,9 @@ def test_available_now_drains_everything_once_and_acknowledges_it(queue: MakeQue
     assert rows[17].key == b"k7" and rows[17].timestampType == 0
     assert abs(rows[17].timestamp.timestamp() - time.time()) < 3600
     assert rows[5].headers is None
-    assert [(header.key, bytes(header.value)) for header in rows[1005].headers] == [("origin", b"JFK")]
+    assert [(header.key, bytes(header.value)) for header in rows[1005].headers] == [
+        ("origin", b"JFK")
+    ]
     assert flights.is_drained()
 
 
@@ -62,14 +68,18 @@ def test_what_comes_later_is_drained_by_the_next_run_of_the_same_checkpoint(
     assert batches.values() == list(range(150))
 
 
-def test_rejected_records_do_not_come_back_and_released_ones_do(queue: MakeQueue, drain: Drain) -> None:
+def test_rejected_records_do_not_come_back_and_released_ones_do(
+    queue: MakeQueue, drain: Drain
+) -> None:
     flights = queue(500)
     applied: list[Acknowledged] = []
 
     def work(batch: DataFrame) -> None:
         number = F.col("value").cast("string").cast("int")
         first_time = F.col("deliveryCount") == 1
-        outcome = F.when(number % 10 == 3, "reject").when((number % 10 == 7) & first_time, "release")
+        outcome = F.when(number % 10 == 3, "reject").when(
+            (number % 10 == 7) & first_time, "release"
+        )
         applied.append(acknowledge(batch.withColumn("outcome", outcome.otherwise("accept"))))
 
     batches = drain(flights, work)
@@ -77,7 +87,9 @@ def test_rejected_records_do_not_come_back_and_released_ones_do(queue: MakeQueue
     deliveries = Counter(int(row.value) for row in batches.all())
     assert deliveries == {i: 2 if i % 10 == 7 else 1 for i in range(500)}
     assert {row.deliveryCount for row in batches.all() if int(row.value) % 10 != 7} == {1}
-    assert sum(row.deliveryCount for row in batches.all() if int(row.value) % 10 == 7) == 50 * (1 + 2)
+    assert sum(row.deliveryCount for row in batches.all() if int(row.value) % 10 == 7) == 50 * (
+        1 + 2
+    )
     assert sum(a.accepted for a in applied) == 450
     assert sum(a.rejected for a in applied) == 50
     assert sum(a.released for a in applied) == 50
@@ -89,7 +101,9 @@ def test_rows_without_an_outcome_follow_the_default(queue: MakeQueue, drain: Dra
 
     def accept_half_on_first_delivery(batch: DataFrame) -> None:
         even = F.col("value").cast("string").cast("int") % 2 == 0
-        acknowledge(batch.withColumn("outcome", F.when(even | (F.col("deliveryCount") > 1), "accept")))
+        acknowledge(
+            batch.withColumn("outcome", F.when(even | (F.col("deliveryCount") > 1), "accept"))
+        )
 
     batches = drain(flights, accept_half_on_first_delivery, outcome__default="release")
 
@@ -97,10 +111,14 @@ def test_rows_without_an_outcome_follow_the_default(queue: MakeQueue, drain: Dra
     assert flights.is_drained()
 
 
-def test_outcomes_can_be_a_stream_of_their_own(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+def test_outcomes_can_be_a_stream_of_their_own(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
     flights = queue(300)
     frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
-    outcome = F.when((F.col("deliveryCount") == 1) & (F.col("key") == b"k4"), "release").otherwise("accept")
+    outcome = F.when((F.col("deliveryCount") == 1) & (F.col("key") == b"k4"), "release").otherwise(
+        "accept"
+    )
 
     query = (
         frame.select("topic", "partition", "offset", outcome.alias("outcome"))
@@ -116,7 +134,9 @@ def test_outcomes_can_be_a_stream_of_their_own(spark: SparkSession, queue: MakeQ
     assert flights.is_drained()
 
 
-def test_batches_keep_to_the_limit_and_tasks_may_outnumber_partitions(queue: MakeQueue, drain: Drain) -> None:
+def test_batches_keep_to_the_limit_and_tasks_may_outnumber_partitions(
+    queue: MakeQueue, drain: Drain
+) -> None:
     flights = queue(600, partitions=1)
 
     batches = drain(flights, maxRecordsPerTrigger=250, recordsPerTask=50)
@@ -126,7 +146,9 @@ def test_batches_keep_to_the_limit_and_tasks_may_outnumber_partitions(queue: Mak
     assert max(batches.tasks) == 5
 
 
-def test_two_queries_of_one_group_share_the_work(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+def test_two_queries_of_one_group_share_the_work(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
     flights = queue(0, partitions=4)
     workers = [Batches(), Batches()]
     queries = [
@@ -152,7 +174,9 @@ def test_two_queries_of_one_group_share_the_work(spark: SparkSession, queue: Mak
     assert sorted(workers[0].values() + workers[1].values()) == list(range(produced))
 
 
-def test_stopping_a_query_releases_what_it_holds_at_once(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+def test_stopping_a_query_releases_what_it_holds_at_once(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
     flights = queue(100, partitions=1)
     started = tmp_path / "started"
 
@@ -162,7 +186,9 @@ def test_stopping_a_query_releases_what_it_holds_at_once(spark: SparkSession, qu
             time.sleep(600)
             yield batch
 
-    frame = spark.readStream.format("kafka-share").options(**flights.options()).load().select("offset")
+    frame = (
+        spark.readStream.format("kafka-share").options(**flights.options()).load().select("offset")
+    )
     stream = frame.mapInArrow(hang, "offset bigint").writeStream.format("noop")
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     wait_until(started.exists, 60, "the batch to start")
@@ -177,7 +203,9 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
 
     batches = drain(flights, lambda batch: time.sleep(4), share__record__lock__duration__ms=1500)
 
-    assert flights.group_configs("share.record.lock.duration.ms") == {"share.record.lock.duration.ms": "1500"}
+    assert flights.group_configs("share.record.lock.duration.ms") == {
+        "share.record.lock.duration.ms": "1500"
+    }
     assert batches.values() == list(range(100))
     assert {row.deliveryCount for row in batches.all()} == {1}
     assert flights.is_drained()
@@ -198,7 +226,10 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
         ({"kafka.enable.auto.commit": "true"}, "remove the option kafka.enable.auto.commit"),
         ({"kafka.isolation.level": "read_committed"}, "set share.isolation.level"),
         ({"kafka.fetch.min.byte": "5"}, 'No such configuration property: "fetch.min.byte"'),
-        ({"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN"}, "sasl.username and sasl.pass"),
+        (
+            {"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN"},
+            "sasl.username and sasl.pass",
+        ),
         ({"auto.offset.reset": "first"}, "say earliest, latest or by_duration:PT1H"),
         ({"subscribe": "", "subscribePattern": "no-such-topic.*"}, "no topic matches the pattern"),
     ],
@@ -206,7 +237,11 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
 def test_wrong_options_are_one_clear_line_on_load(
     spark: SparkSession, bootstrap_servers: str, wrong: dict[str, str], advice: str
 ) -> None:
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "kafka.group.id": "g", "subscribe": "no-such-topic"}
+    options = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.group.id": "g",
+        "subscribe": "no-such-topic",
+    }
     with pytest.raises(AnalysisException) as caught:
         spark.readStream.format("kafka-share").options(**{**options, **wrong}).load()
     text = str(caught.value)
@@ -214,7 +249,9 @@ def test_wrong_options_are_one_clear_line_on_load(
     assert "Traceback" not in text
 
 
-def test_two_groups_may_work_on_one_topic(spark: SparkSession, queue: MakeQueue, tmp_path: Path) -> None:
+def test_two_groups_may_work_on_one_topic(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
     flights = queue(200)
     groups = [flights, replace(flights, group_id=unique("others"))]
     applied: list[Acknowledged] = []
@@ -234,26 +271,38 @@ def test_two_groups_may_work_on_one_topic(spark: SparkSession, queue: MakeQueue,
 
 
 def test_acknowledging_without_a_query_says_so(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(unique("t"), 0, 1)], "topic string, partition int, offset bigint")
+    rows = spark.createDataFrame(
+        [(unique("t"), 0, 1)], "topic string, partition int, offset bigint"
+    )
     with pytest.raises(SourceError, match="no kafka-share query of group 'nobody' runs"):
         acknowledge(rows, group_id="nobody")
 
 
 def test_an_unknown_outcome_is_refused(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([("t", 0, 1, "keep")], "topic string, partition int, offset bigint, outcome string")
-    with pytest.raises(SourceError, match="outcome 'keep' of t-0 offset 1: say accept, release, reject"):
+    rows = spark.createDataFrame(
+        [("t", 0, 1, "keep")], "topic string, partition int, offset bigint, outcome string"
+    )
+    with pytest.raises(
+        SourceError, match="outcome 'keep' of t-0 offset 1: say accept, release, reject"
+    ):
         acknowledge(rows)
 
 
 def acquire_all(flights: Queue, count: int, timeout_s: float) -> Counter[int]:
-    """Acquire `count` records as a plain member of the group: how many came with which delivery count."""
+    """Acquire `count` records as a plain member of the group: how many came with which delivery
+    count.
+    """
 
     async def acquire() -> Counter[int]:
         seen: Counter[int] = Counter()
-        async with ShareConsumer(flights.bootstrap_servers, flights.group_id, [flights.topic]) as consumer:
+        async with ShareConsumer(
+            flights.bootstrap_servers, flights.group_id, [flights.topic]
+        ) as consumer:
             async with asyncio.timeout(timeout_s):
                 while seen.total() < count:
-                    for acquired in (await consumer.acquire(max_records=count, max_wait_ms=500)).ranges:
+                    for acquired in (
+                        await consumer.acquire(max_records=count, max_wait_ms=500)
+                    ).ranges:
                         seen[acquired.delivery_count] += acquired.count
         return seen
 

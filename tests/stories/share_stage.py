@@ -1,4 +1,5 @@
-"""A broker without sockets, and members of a share group that talk to its handlers: ShareFetch and ShareAcknowledge.
+"""A broker without sockets, and members of a share group that talk to its handlers: ShareFetch and
+ShareAcknowledge.
 
 async with stage() as s:
     s.produce(10)
@@ -47,12 +48,16 @@ def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 @asynccontextmanager
 async def stage(
-    partitions: int = 1, configs: Mapping[str, str] | None = None, data_dir: Path | None = None, **group: str
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    data_dir: Path | None = None,
+    **group: str,
 ) -> AsyncIterator[Stage]:
     """A started broker with the topic ``t`` and the group ``g`` that has joined it.
 
     :param configs: of the broker
-    :param group: configs of the group, with underscores for dots; by default it begins at ``earliest``
+    :param group: configs of the group, with underscores for dots; by default it begins at
+        ``earliest``
     """
     config = {
         "share.coordinator.state.topic.num.partitions": "2",
@@ -84,23 +89,31 @@ class Stage:
         named = {name.replace("_", "."): value for name, value in configs.items()}
         self.broker.catalog.alter_configs("group", group_id, named)
 
-    def initialize(self, start_offset: int = -1, group_id: str = GROUP, state_epoch: int = 1) -> None:
+    def initialize(
+        self, start_offset: int = -1, group_id: str = GROUP, state_epoch: int = 1
+    ) -> None:
         """What the group coordinator has done when a group joins a topic."""
         topic = self.broker.catalog.topics["t"]
         for partition in range(topic.partitions):
             key = SharePartitionKey(group_id, topic.topic_id, partition)
-            outcome = self.broker.share_state.initialize(key, state_epoch, start_offset, 0, topic.partitions)
+            outcome = self.broker.share_state.initialize(
+                key, state_epoch, start_offset, 0, topic.partitions
+            )
             assert self.broker.submit(self.broker.share_state, str(key), outcome) is None
 
     def alter(self, starts: dict[int, int], group_id: str = GROUP) -> None:
         """AlterShareGroupOffsets by partition."""
         partitions = tuple(
-            alters.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
+            alters.AlterShareGroupOffsetsRequestPartition(
+                partition_index=partition, start_offset=offset
+            )
             for partition, offset in starts.items()
         )
         topic = alters.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
         request = alters.AlterShareGroupOffsetsRequest(group_id=group_id, topics=(topic,))
-        response = handler(91)(self.broker, request, RequestContext(0, "admin", "/127.0.0.1", 0, "broker.test", 9092))
+        response = handler(91)(
+            self.broker, request, RequestContext(0, "admin", "/127.0.0.1", 0, "broker.test", 9092)
+        )
         assert not any(one.error_code for topic in response.responses for one in topic.partitions)
 
     def produce(self, *sizes: int, partition: int = 0, value: bytes = b"v") -> None:
@@ -116,7 +129,9 @@ class Stage:
         return Member(self, name, group_id)
 
     def summary(self, partition: int = 0) -> StateSummary:
-        summary = self.broker.share_state.summary(SharePartitionKey(GROUP, self.topic_id, partition), 100)
+        summary = self.broker.share_state.summary(
+            SharePartitionKey(GROUP, self.topic_id, partition), 100
+        )
         assert isinstance(summary, StateSummary)
         return summary
 
@@ -159,7 +174,8 @@ class Member:
         partitions: tuple[int, ...] = (0,),
         forget: tuple[int, ...] = (),
     ) -> Any:
-        """ShareFetch: the whole response. ``batches`` are acknowledgements of the first partition."""
+        """ShareFetch: the whole response. ``batches`` are acknowledgements of the first
+        partition."""
         epoch = self.epoch if epoch is None else epoch
         topic_id = topic_id or self.stage.topic_id
         wanted = partitions if epoch == 0 or batches else ()
@@ -180,7 +196,9 @@ class Member:
                     partitions=tuple(
                         fetches.FetchPartition(
                             partition_index=index,
-                            acknowledgement_batches=_batches(fetches, batches) if index == wanted[0] else (),
+                            acknowledgement_batches=_batches(fetches, batches)
+                            if index == wanted[0]
+                            else (),
                         )
                         for index in wanted
                     ),
@@ -188,7 +206,9 @@ class Member:
             )
             if wanted
             else (),
-            forgotten_topics_data=(fetches.ForgottenTopic(topic_id=topic_id, partitions=forget),) if forget else (),
+            forgotten_topics_data=(fetches.ForgottenTopic(topic_id=topic_id, partitions=forget),)
+            if forget
+            else (),
         )
         return await self._ask(78, request)
 
@@ -200,9 +220,14 @@ class Member:
         for partition in (p for topic in response.responses for p in topic.partitions):
             assert partition.error_code == ErrorCode.NONE
             assert partition.acknowledge_error_code == ErrorCode.NONE
-            runs = [(run.first_offset, run.last_offset, run.delivery_count) for run in partition.acquired_records]
+            runs = [
+                (run.first_offset, run.last_offset, run.delivery_count)
+                for run in partition.acquired_records
+            ]
             offsets = _offsets(bytes(partition.records))
-            assert all(offset in offsets for first, last, _ in runs for offset in range(first, last + 1))
+            assert all(
+                offset in offsets for first, last, _ in runs for offset in range(first, last + 1)
+            )
             acquired += runs
         return acquired
 
@@ -215,7 +240,9 @@ class Member:
         partition: int = 0,
         more: Mapping[int, tuple[Any, ...]] | None = None,
     ) -> Any:
-        """ShareAcknowledge: the whole response. ``more`` has the acknowledgements of further partitions."""
+        """ShareAcknowledge: the whole response. ``more`` has the acknowledgements of further
+        partitions.
+        """
         by_partition = {partition: batches, **(more or {})}
         request = acks.ShareAcknowledgeRequest(
             group_id=self.group_id,
@@ -226,7 +253,9 @@ class Member:
                 acks.AcknowledgeTopic(
                     topic_id=topic_id or self.stage.topic_id,
                     partitions=tuple(
-                        acks.AcknowledgePartition(partition_index=index, acknowledgement_batches=_batches(acks, given))
+                        acks.AcknowledgePartition(
+                            partition_index=index, acknowledgement_batches=_batches(acks, given)
+                        )
                         for index, given in by_partition.items()
                     ),
                 ),
@@ -247,13 +276,19 @@ class Member:
 
 
 def _offsets(data: bytes) -> set[int]:
-    return {record.offset for position, _ in batch.headers(data) for record in batch.records(data[position:])}
+    return {
+        record.offset
+        for position, _ in batch.headers(data)
+        for record in batch.records(data[position:])
+    }
 
 
 def _batches(schema: Any, batches: tuple[Any, ...]) -> Any:
     return tuple(
         schema.AcknowledgementBatch(
-            first_offset=first, last_offset=last, acknowledge_types=(types,) if isinstance(types, int) else tuple(types)
+            first_offset=first,
+            last_offset=last,
+            acknowledge_types=(types,) if isinstance(types, int) else tuple(types),
         )
         for first, last, types in batches
     )

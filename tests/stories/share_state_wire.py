@@ -19,7 +19,10 @@ NEGATIVE = (42, "The partition id cannot be a negative number.")
 NO_READ = (42, "Read operation on uninitialized share partition not allowed.")
 NO_WRITE = (42, "Write operation on uninitialized share partition not allowed.")
 OLD_LEADER = (74, "The leader epoch in the request is older than the epoch on the broker.")
-OLD_STATE = (124, "The share coordinator rejected the request because the share-group state epoch did not match.")
+OLD_STATE = (
+    124,
+    "The share coordinator rejected the request because the share-group state epoch did not match.",
+)
 DONE = (0, None)
 
 
@@ -37,13 +40,22 @@ class Desk:
         self.client, self.topic_id, self.group_id = client, topic_id, group_id
 
     def ask(self, api_key, *topics, version=None):
-        """``topics`` are (topic id, partitions), each partition a dict of fields; [(topic id, its results)]."""
+        """``topics`` are (topic id, partitions), each partition a dict of fields; [(topic id, its
+        results)].
+        """
         version = (1 if api_key in (WRITE, SUMMARY) else 0) if version is None else version
         asked = tuple(
-            part(api_key, version, TOPIC_CLASSES[api_key], topic_id=topic_id,
-                 partitions=tuple(part(api_key, version, "PartitionData", **fields) for fields in partitions))
+            part(
+                api_key,
+                version,
+                TOPIC_CLASSES[api_key],
+                topic_id=topic_id,
+                partitions=tuple(
+                    part(api_key, version, "PartitionData", **fields) for fields in partitions
+                ),
+            )
             for topic_id, partitions in topics
-        )  # fmt: skip
+        )
         answer = self.client.ask(api_key, version, group_id=self.group_id, topics=asked)
         return [(topic.topic_id, topic.partitions) for topic in answer.results]
 
@@ -64,18 +76,40 @@ class Desk:
             assert (result.state_epoch, result.start_offset, result.state_batches) == (0, 0, ())
             return error(result)
         batches = [
-            (one.first_offset, one.last_offset, one.delivery_state, one.delivery_count) for one in result.state_batches
+            (one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
+            for one in result.state_batches
         ]
         return result.state_epoch, result.start_offset, batches
 
-    def write(self, *batches, start=-1, complete=0, state_epoch=-1, leader_epoch=-1, partition=0, version=1, **fields):
+    def write(
+        self,
+        *batches,
+        start=-1,
+        complete=0,
+        state_epoch=-1,
+        leader_epoch=-1,
+        partition=0,
+        version=1,
+        **fields,
+    ):
         given = tuple(
-            part(WRITE, version, "StateBatch", first_offset=first, last_offset=last, delivery_state=state,
-                 delivery_count=count)
+            part(
+                WRITE,
+                version,
+                "StateBatch",
+                first_offset=first,
+                last_offset=last,
+                delivery_state=state,
+                delivery_count=count,
+            )
             for first, last, state, count in batches
-        )  # fmt: skip
+        )
         fields |= {"partition": partition, "state_epoch": state_epoch, "leader_epoch": leader_epoch}
-        fields |= {"start_offset": start, "delivery_complete_count": complete, "state_batches": given}
+        fields |= {
+            "start_offset": start,
+            "delivery_complete_count": complete,
+            "state_batches": given,
+        }
         return error(self.one(WRITE, version, **fields))
 
     def delete(self, partition=0, **fields):

@@ -19,12 +19,16 @@ OK = (ErrorCode.NONE, None)
 REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
 QUEUE = {"errors_deadletterqueue_topic_name": "dlq.t"}
 COPYING = {**QUEUE, "errors_deadletterqueue_copy_record_enable": "true"}
-NO_SPACE = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "Cannot write to the log: No space left on device")
+NO_SPACE = Refusal(
+    ErrorCode.KAFKA_STORAGE_ERROR, "Cannot write to the log: No space left on device"
+)
 
 
 def open_queue(s: Stage, name: str = "dlq.t", partitions: int = 1, **configs: str) -> None:
     named = {key.replace("_", "."): value for key, value in configs.items()}
-    s.broker.create_topic(name, partitions, {"errors.deadletterqueue.group.enable": "true", **named})
+    s.broker.create_topic(
+        name, partitions, {"errors.deadletterqueue.group.enable": "true", **named}
+    )
 
 
 def records(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[batch.Record]:
@@ -34,14 +38,22 @@ def records(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[batch.Re
     while log.log_start_offset + len(found) < log.end_offset:
         data = log.read(len(found), 1 << 30)
         assert isinstance(data, bytes)
-        found += [record for position, _ in batch.headers(data) for record in batch.records(data[position:])]
+        found += [
+            record
+            for position, _ in batch.headers(data)
+            for record in batch.records(data[position:])
+        ]
     return found
 
 
 def context(record: batch.Record) -> dict[str, str]:
     """What the headers say, without the prefix that they have in common."""
     prefix = "__dlq.errors."
-    return {name[len(prefix) :]: (content or b"").decode() for name, content in record.headers if name[:6] == "__dlq."}
+    return {
+        name[len(prefix) :]: (content or b"").decode()
+        for name, content in record.headers
+        if name[:6] == "__dlq."
+    }
 
 
 def letters(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[tuple[int, int, str]]:
@@ -109,9 +121,17 @@ async def test_a_copy_has_what_the_original_had_and_then_the_context(codec: int)
         assert await m.ack((0, 10, (REJECT, REJECT, REJECT, *[ACCEPT] * 6, REJECT, ACCEPT))) == OK
         found = records(s)
         assert [(one.key, one.value) for one in found] == [
-            (b"k0", b"v0"), (None, b"v1"), (b"k2", None), (None, b"v1")
-        ]  # fmt: skip
-        assert [one.headers[:-6] for one in found] == [(("h", b"0"),), (), (("h", b"2"), ("h", None)), ()]
+            (b"k0", b"v0"),
+            (None, b"v1"),
+            (b"k2", None),
+            (None, b"v1"),
+        ]
+        assert [one.headers[:-6] for one in found] == [
+            (("h", b"0"),),
+            (),
+            (("h", b"2"), ("h", None)),
+            (),
+        ]
         assert [offset for offset, _, _ in letters(s)] == [0, 1, 2, 9]
         assert {len(context(one)) for one in found} == {6}
 
@@ -135,7 +155,9 @@ async def test_the_delivery_limit_by_release_by_closing_and_by_a_lost_connection
 
 @story
 async def test_the_delivery_limit_by_a_lock_that_runs_out():
-    async with stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE) as s:
+    async with stage(
+        share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE
+    ) as s:
         open_queue(s)
         s.produce(2)
         m = s.member()
@@ -176,7 +198,9 @@ async def test_a_group_without_a_queue_opens_no_batch(monkeypatch: pytest.Monkey
 
 
 @story
-async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(monkeypatch: pytest.MonkeyPatch):
+async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
     async with stage(**COPYING) as s:
         open_queue(s)
         s.produce(10, 10, 10, 10)
@@ -190,7 +214,12 @@ async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(monk
             return real(data)
 
         monkeypatch.setattr(batch, "records", counting)
-        assert await m.ack((0, 9, ACCEPT), (10, 19, (REJECT, ACCEPT) * 5), (20, 29, ACCEPT), (35, 35, REJECT)) == OK
+        assert (
+            await m.ack(
+                (0, 9, ACCEPT), (10, 19, (REJECT, ACCEPT) * 5), (20, 29, ACCEPT), (35, 35, REJECT)
+            )
+            == OK
+        )
         assert opened == [10, 30]
         monkeypatch.undo()
         assert [offset for offset, _, _ in letters(s)] == [10, 12, 14, 16, 18, 35]
@@ -238,7 +267,9 @@ async def test_many_letters_go_in_batches_below_max_message_bytes():
 
 
 @story
-async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acquired(monkeypatch: pytest.MonkeyPatch):
+async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acquired(
+    monkeypatch: pytest.MonkeyPatch,
+):
     async with stage(**QUEUE) as s:
         open_queue(s)
         s.produce(3)
@@ -249,20 +280,30 @@ async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acqu
             code, message = await m.ack((0, 1, REJECT))
             assert code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "dlq.t" in str(message)
-            assert await m.ack((2, 2, ACCEPT)) == OK  # what is no dead letter does not need the queue
+            assert (
+                await m.ack((2, 2, ACCEPT)) == OK
+            )  # what is no dead letter does not need the queue
             assert await s.member("n").fetch() == []
             assert s.lag() == 2
         assert await m.ack((0, 1, REJECT)) == OK
         assert [offset for offset, _, _ in letters(s)] == [0, 1]
-        assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(records=2, writes=2, failed_writes=1)
+        assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(
+            records=2, writes=2, failed_writes=1
+        )
 
 
 @story
-async def test_the_queue_of_one_group_does_not_keep_the_locks_of_another(monkeypatch: pytest.MonkeyPatch):
-    async with stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE) as s:
+async def test_the_queue_of_one_group_does_not_keep_the_locks_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with stage(
+        share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE
+    ) as s:
         open_queue(s)
         s.produce(1)
-        s.configure_group("h", share_auto_offset_reset="earliest", share_record_lock_duration_ms="1000")
+        s.configure_group(
+            "h", share_auto_offset_reset="earliest", share_record_lock_duration_ms="1000"
+        )
         s.initialize(group_id="h")
         m = s.member()
         await m.fetch()
@@ -282,7 +323,9 @@ async def test_the_queue_of_one_group_does_not_keep_the_locks_of_another(monkeyp
 
 
 @story
-async def test_a_letter_whose_archiving_failed_is_not_written_again(monkeypatch: pytest.MonkeyPatch):
+async def test_a_letter_whose_archiving_failed_is_not_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
     async with stage(**COPYING) as s:
         open_queue(s)
         s.produce(3)
@@ -303,14 +346,18 @@ async def test_no_letter_is_written_of_what_the_coordinator_refuses():
         s.produce(1)
         m = s.member()
         await m.fetch()
-        s.initialize(start_offset=0, state_epoch=2)  # an administrator has reset the group meanwhile
+        s.initialize(
+            start_offset=0, state_epoch=2
+        )  # an administrator has reset the group meanwhile
         code, _ = await m.ack((0, 0, REJECT))
         assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not letters(s)
         assert s.lag() == 1
 
 
-def test_a_crash_between_the_letter_and_the_archiving_delivers_again(tmp_path, monkeypatch: pytest.MonkeyPatch):
+def test_a_crash_between_the_letter_and_the_archiving_delivers_again(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+):
     @story
     async def before():
         async with stage(data_dir=tmp_path, **QUEUE) as s:
@@ -325,7 +372,9 @@ def test_a_crash_between_the_letter_and_the_archiving_delivers_again(tmp_path, m
     async def after():
         async with stage(data_dir=tmp_path) as s:
             m = s.member()
-            assert await m.fetch() == [(0, 1, 1)]  # locks and the counts of what was never written are forgotten
+            assert await m.fetch() == [
+                (0, 1, 1)
+            ]  # locks and the counts of what was never written are forgotten
             assert await m.ack((0, 0, REJECT), (1, 1, ACCEPT)) == OK
             assert [offset for offset, _, _ in letters(s)] == [0, 0]
             assert s.lag() == 0
@@ -343,9 +392,21 @@ def test_a_crash_between_the_letter_and_the_archiving_delivers_again(tmp_path, m
     [
         ("dlq.t", None, "DLQ topic does not exist and auto create is disabled"),
         ("dlq.t", {}, "DLQ is not enabled on configured DLQ topic"),
-        ("other", {"errors.deadletterqueue.group.enable": "true"}, "does not comply with the DLQ topic prefix"),
-        ("t", {"errors.deadletterqueue.group.enable": "true"}, "is the topic that the records are in"),
-        ("__consumer_offsets", {"errors.deadletterqueue.group.enable": "true"}, "cannot start with __"),
+        (
+            "other",
+            {"errors.deadletterqueue.group.enable": "true"},
+            "does not comply with the DLQ topic prefix",
+        ),
+        (
+            "t",
+            {"errors.deadletterqueue.group.enable": "true"},
+            "is the topic that the records are in",
+        ),
+        (
+            "__consumer_offsets",
+            {"errors.deadletterqueue.group.enable": "true"},
+            "cannot start with __",
+        ),
     ],
 )
 @story
@@ -370,7 +431,9 @@ async def test_a_queue_that_is_not_set_up_is_reported_and_the_record_archived(
 
 
 @story
-async def test_a_queue_that_takes_no_such_records_is_reported_and_the_record_archived(caplog: pytest.LogCaptureFixture):
+async def test_a_queue_that_takes_no_such_records_is_reported_and_the_record_archived(
+    caplog: pytest.LogCaptureFixture,
+):
     async with stage(**QUEUE) as s:
         open_queue(s, cleanup_policy="compact")  # and a letter without a copy has no key
         s.produce(1)
@@ -391,14 +454,18 @@ async def test_a_queue_is_created_where_the_broker_allows_it():
         assert await m.ack((0, 0, REJECT)) == OK
         topic = s.broker.catalog.topics["dlq.t"]
         assert topic.partitions == 3
-        assert topic.configs == {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
+        assert topic.configs == {
+            "errors.deadletterqueue.group.enable": "true",
+            "message.timestamp.type": "CreateTime",
+        }
         assert letters(s) == [(0, 1, REJECTED)]
 
 
 @story
 async def test_without_a_prefix_any_name_will_do():
     async with stage(
-        configs={"errors.deadletterqueue.topic.name.prefix": ""}, errors_deadletterqueue_topic_name="graveyard"
+        configs={"errors.deadletterqueue.topic.name.prefix": ""},
+        errors_deadletterqueue_topic_name="graveyard",
     ) as s:
         open_queue(s, "graveyard")
         s.produce(1)
@@ -413,5 +480,6 @@ def test_the_queue_may_not_be_an_internal_topic():
 
     refusal = Config().validate("group", "errors.deadletterqueue.topic.name", "__consumer_offsets")
     assert refusal == Refusal(
-        ErrorCode.INVALID_CONFIG, "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'"
+        ErrorCode.INVALID_CONFIG,
+        "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'",
     )

@@ -1,4 +1,6 @@
-"""Groups over the wire, in every version: offsets, the classic protocol, share groups, and how they meet."""
+"""Groups over the wire, in every version: offsets, the classic protocol, share groups, and how they
+meet.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_what_is_committed_in_any_version_is_fetched_in_any(client, group_id, to
     expected = {0: (7, "at 7", 0), 2: (9, "at 9", 0)}
     for fetch_version in range(1, 11):
         asked = topic_id if fetch_version >= 10 else name
-        assert client.fetch(fetch_version, group_id, {asked: [0, 1, 2]}) == {asked: expected | {1: (-1, "", 0)}}
+        assert client.fetch(fetch_version, group_id, {asked: [0, 1, 2]}) == {
+            asked: expected | {1: (-1, "", 0)}
+        }
         if fetch_version >= 2:
             assert client.fetch(fetch_version, group_id, None) == {asked: expected}
             assert client.fetch(fetch_version, group_id, {}) == {}
@@ -71,7 +75,9 @@ def test_a_group_without_offsets_is_no_error(client, group_id, topic):
     for version in range(2, 11):
         asked = topic_id if version >= 10 else name
         assert client.fetch(version, group_id, None) == {}
-        assert client.fetch(version, group_id, {asked: [0, 9]}) == {asked: {0: (-1, "", 0), 9: (-1, "", 0)}}
+        assert client.fetch(version, group_id, {asked: [0, 9]}) == {
+            asked: {0: (-1, "", 0), 9: (-1, "", 0)}
+        }
     assert client.fetch(9, group_id, {"nope": [0]}) == {"nope": {0: (-1, "", 0)}}
     unknown = uuid.uuid4()
     assert client.fetch(10, group_id, {unknown: [0]}) == {unknown: {0: (-1, "", 100)}}
@@ -88,7 +94,9 @@ def test_commits_that_are_refused(client, group_id, topic):
     assert client.fetch(9, group_id, {name: [0]}) == {name: {0: (-5, "", 0)}}
     assert client.commit(8, f"{group_id}-2", name, {0: 1}, generation_id=3) == {0: 22}
     assert client.commit(9, f"{group_id}-2", name, {0: 1}, generation_id=3) == {0: 69}
-    assert client.commit(10, group_id, topic_id, {0: 1}, member_id="who", generation_id=1) == {0: 25}
+    assert client.commit(10, group_id, topic_id, {0: 1}, member_id="who", generation_id=1) == {
+        0: 25
+    }
 
 
 def test_offsets_go_with_their_topic(client, group_id, topic):
@@ -124,8 +132,14 @@ def test_two_members_of_any_version(client, another, group_id, version):
     assert client.sync(min(version, 5), group_id, first.member_id, 2, given).assignment == b"one"
     assert another.sync(min(version, 5), group_id, second.member_id, 2).assignment == b"two"
     described = client.described(min(version, 6), group_id)
-    assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
-    assert {m.member_id: (m.client_id, m.client_host, m.member_assignment) for m in described.members} == {
+    assert (described.group_state, described.protocol_type, described.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    assert {
+        m.member_id: (m.client_id, m.client_host, m.member_assignment) for m in described.members
+    } == {
         first.member_id: ("story", "/127.0.0.1", b"one"),
         second.member_id: ("story", "/127.0.0.1", b"two"),
     }
@@ -141,7 +155,9 @@ def test_two_members_of_any_version(client, another, group_id, version):
     assert client.delete(group_id) == {group_id: 69}
 
 
-def test_a_client_that_vanishes_while_it_waits_does_not_hold_up_the_others(broker, client, another, group_id):
+def test_a_client_that_vanishes_while_it_waits_does_not_hold_up_the_others(
+    broker, client, another, group_id
+):
     first = client.join(3, group_id)
     another.send_join(3, group_id)
     while client.heartbeat(4, group_id, first.member_id, 1) != 27:
@@ -149,7 +165,10 @@ def test_a_client_that_vanishes_while_it_waits_does_not_hold_up_the_others(broke
     another.socket.close()
     again = client.join(3, group_id, first.member_id)
     assert again.generation_id == 2
-    assert client.sync(5, group_id, first.member_id, 2, [(first.member_id, b"all")]).assignment == b"all"
+    assert (
+        client.sync(5, group_id, first.member_id, 2, [(first.member_id, b"all")]).assignment
+        == b"all"
+    )
 
 
 def test_who_is_not_there(client, group_id):
@@ -159,9 +178,15 @@ def test_who_is_not_there(client, group_id):
     assert client.heartbeat(4, group_id, "who", 1) == 25
     assert client.heartbeat(4, "", "who", 1) == 24
     assert client.leave(5, group_id, "who") == (0, [25])
-    assert (client.described(6, group_id).error_code, client.described(6, group_id).group_state) == (69, "Dead")
+    assert (
+        client.described(6, group_id).error_code,
+        client.described(6, group_id).group_state,
+    ) == (69, "Dead")
     assert client.described(6, group_id).error_message == f"Group {group_id} not found."
-    assert (client.described(5, group_id).error_code, client.described(5, group_id).group_state) == (0, "Dead")
+    assert (
+        client.described(5, group_id).error_code,
+        client.described(5, group_id).group_state,
+    ) == (0, "Dead")
     assert client.delete(group_id) == {group_id: 69}
 
 
@@ -197,7 +222,11 @@ def test_a_share_group_from_joining_to_deletion(client, group_id, topic):
     )
     assert member.subscribed_topic_names == (name,)
     (assigned,) = member.assignment.topic_partitions
-    assert (assigned.topic_name, assigned.topic_id, assigned.partitions) == (name, topic_id, (0, 1, 2))
+    assert (assigned.topic_name, assigned.topic_id, assigned.partitions) == (
+        name,
+        topic_id,
+        (0, 1, 2),
+    )
     assert client.share_offsets(group_id) == {name: {0: (-1, -1), 1: (-1, -1), 2: (-1, -1)}}
     assert client.delete(group_id) == {group_id: 68}
     left = client.beat(group_id, "m", -1)
@@ -211,8 +240,13 @@ def test_a_share_group_from_joining_to_deletion(client, group_id, topic):
 def test_share_offsets_of_what_does_not_exist(client, group_id, topic):
     assert client.share_offsets(group_id) == {}
     asked = {"nope": (0,), topic[0]: (0, 9)}
-    assert client.share_offsets(group_id, asked) == {"nope": {0: (-1, -1)}, topic[0]: {0: (-1, -1), 9: (-1, -1)}}
-    assert client.share_offsets(group_id, {topic[0]: (0,)}, version=0) == {topic[0]: {0: (-1, None)}}
+    assert client.share_offsets(group_id, asked) == {
+        "nope": {0: (-1, -1)},
+        topic[0]: {0: (-1, -1), 9: (-1, -1)},
+    }
+    assert client.share_offsets(group_id, {topic[0]: (0,)}, version=0) == {
+        topic[0]: {0: (-1, None)}
+    }
 
 
 def test_a_deleted_topic_leaves_its_share_groups(client, group_id, topic):
@@ -233,9 +267,15 @@ def test_types_do_not_mix(client, group_id, topic):
     client.commit(9, classic, name, {0: 1})
     client.join_share(share, "m", name)
     refused = client.beat(classic, "m", 0, (name,))
-    assert (refused.error_code, refused.error_message) == (69, f"Group {classic} is not a share group.")
+    assert (refused.error_code, refused.error_message) == (
+        69,
+        f"Group {classic} is not a share group.",
+    )
     described = client.share_described(classic)
-    assert (described.error_code, described.error_message) == (69, f"Group {classic} is not a share group.")
+    assert (described.error_code, described.error_message) == (
+        69,
+        f"Group {classic} is not a share group.",
+    )
     assert client.share_described("").error_code == 24
     assert client.join(9, share).error_code == 23
     assert client.sync(5, share, "m", 1, protocol_type=None, protocol_name=None).error_code == 23
@@ -262,10 +302,17 @@ def test_the_coordinator_is_this_broker(broker, client, topic):
     share_key = "AAAAAAAAAAAAAAAAAAAAAA"
     for version in range(4):
         answer = client.ask(FIND_COORDINATOR, version, key="g", key_type=0)
-        assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, host, int(port))
+        assert (answer.error_code, answer.node_id, answer.host, answer.port) == (
+            0,
+            1,
+            host,
+            int(port),
+        )
     for version in range(4, 7):
         answer = client.ask(FIND_COORDINATOR, version, key_type=0, coordinator_keys=("g", ""))
-        assert [(one.key, one.error_code, one.node_id, one.port) for one in answer.coordinators] == [
+        assert [
+            (one.key, one.error_code, one.node_id, one.port) for one in answer.coordinators
+        ] == [
             ("g", 0, 1, int(port)),
             ("", 0, 1, int(port)),
         ]
@@ -289,7 +336,9 @@ def test_the_coordinator_is_this_broker(broker, client, topic):
 def test_a_member_of_a_new_share_group_has_its_partitions_with_the_first_answer(client, group_id):
     topic_id = client.create_topic(f"{group_id}-topic")
     answer = client.beat(group_id, "m", 0, (f"{group_id}-topic",))
-    assert [(one.topic_id, one.partitions) for one in answer.assignment.topic_partitions] == [(topic_id, (0, 1, 2))]
+    assert [(one.topic_id, one.partitions) for one in answer.assignment.topic_partitions] == [
+        (topic_id, (0, 1, 2))
+    ]
 
 
 # --- a restart ---
@@ -305,13 +354,19 @@ def test_groups_are_found_again(tmp_path, group_id):
         epoch, partitions = client.join_share(share, "m", "t")
         before = client.listed(), client.described(6, group_id), client.share_described(share)
     with headrace.Broker(tmp_path, CONFIG) as broker, Client(broker.bootstrap_servers) as client:
-        assert (client.listed(), client.described(6, group_id), client.share_described(share)) == before
+        assert (
+            client.listed(),
+            client.described(6, group_id),
+            client.share_described(share),
+        ) == before
         assert client.heartbeat(4, group_id, joined.member_id, 1) == 0
         assert client.sync(5, group_id, joined.member_id, 1).assignment == b"all"
         assert client.fetch(9, group_id, None) == {"t": {0: (5, "at 5", 0)}}
         answer = client.beat(share, "m", epoch)
         assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, epoch, None)
-        assert client.beat(share, "m", 0, ("t",)).assignment.topic_partitions[0].topic_id == topic_id
+        assert (
+            client.beat(share, "m", 0, ("t",)).assignment.topic_partitions[0].topic_id == topic_id
+        )
         assert partitions == {topic_id: (0, 1, 2)}
 
 

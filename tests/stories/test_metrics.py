@@ -25,7 +25,10 @@ from tests.stories.share_stage import GROUP, Stage, stage, story
 
 OK = (ErrorCode.NONE, None)
 HERE = {"group": GROUP, "topic": "t", "partition": "0"}
-SHARE_GROUP, SHARE_PARTITION = "kafka_server_sharegroupmetrics_", "kafka_server_sharepartitionmetrics_"
+SHARE_GROUP, SHARE_PARTITION = (
+    "kafka_server_sharegroupmetrics_",
+    "kafka_server_sharepartitionmetrics_",
+)
 BROKER_TOPIC, SESSIONS = "kafka_server_brokertopicmetrics_", "kafka_server_sharesessioncache_"
 FETCH_SESSIONS = "kafka_server_fetchsessioncache_"
 
@@ -55,11 +58,18 @@ async def look(s: Stage) -> Metrics:
 
 
 async def join(s: Stage, group_id: str = GROUP) -> None:
-    """Have a member in the share group, so that the group coordinator knows the group and what it covers."""
+    """Have a member in the share group, so that the group coordinator knows the group and what it
+    covers.
+    """
     request = heartbeats.ShareGroupHeartbeatRequest(
-        group_id=group_id, member_id="member-of-" + group_id, member_epoch=0, subscribed_topic_names=("t",)
+        group_id=group_id,
+        member_id="member-of-" + group_id,
+        member_epoch=0,
+        subscribed_topic_names=("t",),
     )
-    response = handler(76)(s.broker, request, RequestContext(1, "client", "/127.0.0.1", 0, "broker.test", 9092))
+    response = handler(76)(
+        s.broker, request, RequestContext(1, "client", "/127.0.0.1", 0, "broker.test", 9092)
+    )
     if hasattr(response, "__await__"):
         response = await response
     assert response.error_code == ErrorCode.NONE
@@ -108,10 +118,14 @@ async def test_acknowledgements_are_counted_by_record_and_type():
         await m.fetch()
         assert await m.ack((0, 3, ACCEPT), (4, 8, (REJECT, GAP, RELEASE, RELEASE, ACCEPT))) == OK
         assert await m.ack((9, 9, RENEW), renew=True) == OK
-        assert (await m.ack((0, 3, REJECT)))[0] == ErrorCode.NONE  # before the start offset: nothing to do
+        assert (await m.ack((0, 3, REJECT)))[
+            0
+        ] == ErrorCode.NONE  # before the start offset: nothing to do
         assert (await m.ack((6, 6, REJECT)))[0] == ErrorCode.INVALID_RECORD_STATE
         now = await look(s)
-        counted = {kind: now(f"{SHARE_GROUP}recordacknowledgements_total", ackType=kind) for kind in _TYPES}
+        counted = {
+            kind: now(f"{SHARE_GROUP}recordacknowledgements_total", ackType=kind) for kind in _TYPES
+        }
         assert counted == {"Accept": 5, "Release": 2, "Reject": 1 + 4, "Renew": 1}
         assert now(f"{BROKER_TOPIC}totalshareacknowledgementrequests_total") == 4
         assert now(f"{BROKER_TOPIC}totalshareacknowledgementrequests_total", topic="t") == 4
@@ -134,7 +148,10 @@ async def test_share_fetches_their_times_and_their_batches():
         assert now(f"{BROKER_TOPIC}totalsharefetchrequests_total") == 2
         assert now(f"{BROKER_TOPIC}totalsharefetchrequests_total", topic="t") == 2
         assert now(f"{BROKER_TOPIC}failedsharefetchrequests_total") == 0
-        times, ratio = f"{SHARE_GROUP}topicpartitionsacquiretimems", f"{SHARE_GROUP}requesttopicpartitionsfetchratio"
+        times, ratio = (
+            f"{SHARE_GROUP}topicpartitionsacquiretimems",
+            f"{SHARE_GROUP}requesttopicpartitionsfetchratio",
+        )
         assert now(f"{times}_count", group=GROUP) == 1
         assert now(f"{times}_bucket", group=GROUP, le="+Inf") == 1
         assert now(f"{ratio}_sum", group=GROUP) == 50  # one of two partitions
@@ -197,7 +214,10 @@ async def test_fetch_sessions_and_their_eviction():
     async with stage(configs={"max.incremental.fetch.session.cache.slots": "1"}) as s:
         sessions = s.broker.fetch_sessions
         assert sessions.open(3, 0, uses_names=False, isolation_level=0) is not None
-        assert sessions.open(2, FETCH_SESSION_EVICTION_MS + 1, uses_names=False, isolation_level=0) is not None
+        assert (
+            sessions.open(2, FETCH_SESSION_EVICTION_MS + 1, uses_names=False, isolation_level=0)
+            is not None
+        )
         now = await look(s)
         assert now(f"{FETCH_SESSIONS}numincrementalfetchsessions") == 1
         assert now(f"{FETCH_SESSIONS}numincrementalfetchpartitionscached") == 2
@@ -230,7 +250,9 @@ async def test_dead_letters(monkeypatch: pytest.MonkeyPatch):
         refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "full")
         with monkeypatch.context() as disk:
             disk.setattr(
-                PartitionLog, "append", lambda log, *a, **k: refusal if log.topic == "dlq.t" else append(log, *a, **k)
+                PartitionLog,
+                "append",
+                lambda log, *a, **k: refusal if log.topic == "dlq.t" else append(log, *a, **k),
             )
             assert (await m.ack((3, 3, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         now = await look(s)
@@ -258,7 +280,9 @@ async def test_coordinators_and_groups():
         assert now(f"{prefix}share_group_count", state="Stable") == 2
         assert now(f"{prefix}share_group_count", state="Empty") == 0
         assert now(f"{prefix}share_group_rebalance_total") == sum(
-            group.epoch - 1 for group in s.broker.groups.groups.values() if isinstance(group, ShareGroup)
+            group.epoch - 1
+            for group in s.broker.groups.groups.values()
+            if isinstance(group, ShareGroup)
         )
         assert now("kafka_server_share_coordinator_metrics_write_total") == written + 1
         assert now("kafka_server_share_coordinator_metrics_num_partitions", state="active") == 2
@@ -271,7 +295,10 @@ async def test_names_are_escaped():
     async with stage() as s:
         await join(s, 'a "quoted" \\ name\nof two lines')
         now = await look(s)
-        assert now("headrace_group_members", group='a "quoted" \\ name\nof two lines', type="share") == 1
+        assert (
+            now("headrace_group_members", group='a "quoted" \\ name\nof two lines', type="share")
+            == 1
+        )
 
 
 @story
@@ -288,13 +315,17 @@ async def test_what_goes_over_the_limit_is_left_out_and_said(monkeypatch: pytest
 
 @story
 async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(metrics_walk, "SCRAPE_LOADING_MS", 60_000)  # whatever else the machine has to do
+    monkeypatch.setattr(
+        metrics_walk, "SCRAPE_LOADING_MS", 60_000
+    )  # whatever else the machine has to do
     async with stage(partitions=1) as s:
         topic = s.broker.create_topic("wide", 3000)
         request = heartbeats.ShareGroupHeartbeatRequest(
             group_id="w", member_id="w", member_epoch=0, subscribed_topic_names=("wide",)
         )
-        response: Any = handler(76)(s.broker, request, RequestContext(1, "c", "/127.0.0.1", 0, "broker.test", 9092))
+        response: Any = handler(76)(
+            s.broker, request, RequestContext(1, "c", "/127.0.0.1", 0, "broker.test", 9092)
+        )
         if hasattr(response, "__await__"):
             await response
         turns = 0
@@ -303,7 +334,9 @@ async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPa
             turns += 1
             await asyncio.sleep(0)
         now = Metrics(made.result())
-        assert now("headrace_share_group_end_offset", group="w", topic="wide", partition="2999") == 0
+        assert (
+            now("headrace_share_group_end_offset", group="w", topic="wide", partition="2999") == 0
+        )
         assert turns > 30
         assert topic.partitions == 3000
 
@@ -329,7 +362,10 @@ async def test_what_happens_to_committed_offsets_is_counted():
 
         def commit(group_id: str, *partitions: int, retention_ms: int = NO_RETENTION) -> None:
             times = {"now_ms": s.broker.now_ms(), "retention_ms": retention_ms}
-            commits = [commit_record(group_id, "t", None, partition, 1, **times) for partition in partitions]
+            commits = [
+                commit_record(group_id, "t", None, partition, 1, **times)
+                for partition in partitions
+            ]
             outcome = groups.commit(group_id, NO_MEMBER, -1, commits, times["now_ms"])
             s.broker.submit(groups, group_id, outcome)
 
@@ -342,11 +378,16 @@ async def test_what_happens_to_committed_offsets_is_counted():
             topics=(
                 deletions.OffsetDeleteRequestTopic(
                     name="t",
-                    partitions=tuple(deletions.OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)),
+                    partitions=tuple(
+                        deletions.OffsetDeleteRequestPartition(partition_index=index)
+                        for index in (0, 9)
+                    ),
                 ),
             ),
         )
-        response = handler(47)(s.broker, request, RequestContext(0, "client", "/127.0.0.1", 0, "broker.test", 9092))
+        response = handler(47)(
+            s.broker, request, RequestContext(0, "client", "/127.0.0.1", 0, "broker.test", 9092)
+        )
         assert response.error_code == ErrorCode.NONE
         s.broker.submit(groups, "deleted", groups.delete("deleted"))
         for group_id, outcome in groups.expire(s.broker.now_ms() + 600_000):

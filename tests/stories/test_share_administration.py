@@ -1,4 +1,6 @@
-"""Offsets of share groups over the wire: set, deleted, described; and what a crash in between leaves."""
+"""Offsets of share groups over the wire: set, deleted, described; and what a crash in between
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,23 @@ def topic(client):
 
 def test_setting_offsets_makes_a_group(client, group_id, topic):
     name, topic_id = topic
-    answer = client.alter_share_offsets(group_id, (name, {0: 7, 2: -1, 3: 1, -1: 1}), ("nope", {0: 1}))
-    assert answer == {name: {0: (0, None), 2: (0, None), 3: NOT_HOSTED, -1: NOT_HOSTED}, "nope": {0: NOT_HOSTED}}
+    answer = client.alter_share_offsets(
+        group_id, (name, {0: 7, 2: -1, 3: 1, -1: 1}), ("nope", {0: 1})
+    )
+    assert answer == {
+        name: {0: (0, None), 2: (0, None), 3: NOT_HOSTED, -1: NOT_HOSTED},
+        "nope": {0: NOT_HOSTED},
+    }
     assert client.listed(types=("share",))[group_id] == ("share", "Empty", "share")
     group = client.share_described(group_id)
     assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", 1, 1)
-    assert client.share_offsets(group_id) == {name: {0: (7, -7), 2: (-1, -1)}}  # past the end: the lag is negative
+    assert client.share_offsets(group_id) == {
+        name: {0: (7, -7), 2: (-1, -1)}
+    }  # past the end: the lag is negative
     joined = client.beat(group_id, "m", 0, (name,))
-    assert [(one.topic_id, one.partitions) for one in joined.assignment.topic_partitions] == [(topic_id, (0, 1, 2))]
+    assert [(one.topic_id, one.partitions) for one in joined.assignment.topic_partitions] == [
+        (topic_id, (0, 1, 2))
+    ]
     assert joined.member_epoch == 2
     assert client.share_offsets(group_id) == {name: {0: (7, -7), 1: (-1, -1), 2: (-1, -1)}}
 
@@ -65,8 +76,12 @@ def test_nothing_to_set_makes_no_group(client, group_id, topic):
 
 def test_offsets_may_be_set_again_and_again(client, group_id, topic):
     for offset in (5, 0, -1, 1000, -5):
-        assert client.alter_share_offsets(group_id, (topic[0], {1: offset})) == {topic[0]: {1: (0, None)}}
-        assert client.share_offsets(group_id) == {topic[0]: {1: (offset, -1 if offset == -1 else -offset)}}
+        assert client.alter_share_offsets(group_id, (topic[0], {1: offset})) == {
+            topic[0]: {1: (0, None)}
+        }
+        assert client.share_offsets(group_id) == {
+            topic[0]: {1: (offset, -1 if offset == -1 else -offset)}
+        }
     # a topic that is named twice is taken as named once
     assert client.alter_share_offsets(group_id, (topic[0], {0: 1}), (topic[0], {1: 2})) == {
         topic[0]: {0: (0, None), 1: (0, None)}
@@ -103,8 +118,15 @@ def test_only_share_groups_have_share_offsets(client, group_id, topic):
     refused = (69, f"Group {group_id} is not a share group.")
     for asked in ((), ((topic[0], {0: 1}),), (("nope", {0: 1}),)):
         assert client.alter_share_offsets(group_id, *asked) == refused
-    assert client.delete_share_offsets(group_id) == client.delete_share_offsets(group_id, topic[0]) == refused
-    assert client.delete_share_offsets(f"{group_id}-x", topic[0]) == (69, f"Group {group_id}-x not found.")
+    assert (
+        client.delete_share_offsets(group_id)
+        == client.delete_share_offsets(group_id, topic[0])
+        == refused
+    )
+    assert client.delete_share_offsets(f"{group_id}-x", topic[0]) == (
+        69,
+        f"Group {group_id}-x not found.",
+    )
     assert client.alter_share_offsets("", (topic[0], {0: 1})) == (24, "The group id is invalid.")
     assert client.delete_share_offsets("", topic[0]) == (24, "The group id is invalid.")
 

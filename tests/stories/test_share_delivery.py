@@ -1,4 +1,6 @@
-"""Share groups through the handlers: sessions, delivery, acknowledgements, long polls, locks, restart."""
+"""Share groups through the handlers: sessions, delivery, acknowledgements, long polls, locks,
+restart.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from tests.stories.share_stage import GROUP, stage, story
 
 OK = (ErrorCode.NONE, None)
-NOT_HOSTED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+NOT_HOSTED = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    "This server does not host this topic-partition.",
+)
 ANYONE = "Member is not the owner of batch record"
 
 
@@ -24,9 +29,13 @@ async def test_a_session_that_does_not_exist():
     async with stage() as s:
         m = s.member()
         for epoch in (5, -1):
-            assert (await m.share_fetch(epoch=epoch)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+            assert (
+                await m.share_fetch(epoch=epoch)
+            ).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
         assert (await m.share_acknowledge(epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-        assert (await m.share_acknowledge(epoch=0)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert (
+            await m.share_acknowledge(epoch=0)
+        ).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
         response = await m.share_fetch((0, 0, ACCEPT), epoch=0)
         assert response.error_code == ErrorCode.INVALID_REQUEST
         assert response.error_message is None
@@ -133,10 +142,15 @@ async def test_a_forgotten_partition_is_not_fetched_but_still_acknowledged():
 async def test_unknown_partitions_and_topics_are_refused_one_by_one():
     async with stage() as s:
         m = s.member()
-        ((partition,),) = [t.partitions for t in (await m.share_fetch(partitions=(5,), wait_ms=20_000)).responses]
+        ((partition,),) = [
+            t.partitions for t in (await m.share_fetch(partitions=(5,), wait_ms=20_000)).responses
+        ]
         assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         n = s.member("n")
-        ((partition,),) = [t.partitions for t in (await n.share_fetch(topic_id=UUID(int=9), wait_ms=20_000)).responses]
+        ((partition,),) = [
+            t.partitions
+            for t in (await n.share_fetch(topic_id=UUID(int=9), wait_ms=20_000)).responses
+        ]
         assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -308,7 +322,9 @@ async def test_acknowledgements_alone_and_with_a_fetch():
         s.produce(5, 5)
         m = s.member()
         await m.fetch(max_records=5)
-        assert await m.fetch((0, 3, [ACCEPT, RELEASE, REJECT, ACCEPT]), max_records=1) == [(1, 1, 2)]
+        assert await m.fetch((0, 3, [ACCEPT, RELEASE, REJECT, ACCEPT]), max_records=1) == [
+            (1, 1, 2)
+        ]
         assert await m.ack((1, 1, ACCEPT), (4, 4, REJECT)) == OK
         assert s.lag() == 5
         response = await m.share_fetch((0, 9, ACCEPT), max_records=0)
@@ -326,7 +342,10 @@ async def test_partitions_succeed_and_fail_apart():
         m = s.member()
         await m.fetch(partitions=(0, 1))
         response = await m.share_acknowledge(
-            (0, 0, ACCEPT), (1, 1, ACCEPT), (4, 9, ACCEPT), more={1: ((0, 4, ACCEPT),), 2: (), 7: ((0, 0, ACCEPT),)}
+            (0, 0, ACCEPT),
+            (1, 1, ACCEPT),
+            (4, 9, ACCEPT),
+            more={1: ((0, 4, ACCEPT),), 2: (), 7: ((0, 0, ACCEPT),)},
         )
         codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
         assert codes == {
@@ -368,7 +387,9 @@ async def test_renewing():
         assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
         assert response.acquisition_lock_timeout.total_seconds() == 30
         assert await m.ack((0, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
-        assert (await m.share_fetch((0, 2, RENEW), renew=True)).error_code == ErrorCode.INVALID_REQUEST
+        assert (
+            await m.share_fetch((0, 2, RENEW), renew=True)
+        ).error_code == ErrorCode.INVALID_REQUEST
         nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "wait_ms": 0}
         response = await m.share_fetch((0, 2, RENEW), renew=True, **nothing)
         ((partition,),) = [topic.partitions for topic in response.responses]
@@ -381,7 +402,10 @@ async def test_renewing_may_be_switched_off():
         s.produce(5)
         m = s.member()
         await m.fetch()
-        refused = ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
+        refused = (
+            ErrorCode.INVALID_RECORD_STATE,
+            "Renewing acquisition locks is not enabled for the group.",
+        )
         assert await m.ack((0, 0, ACCEPT), (1, 2, RENEW), renew=True) == refused
         assert await m.ack((0, 0, ACCEPT), renew=True) == OK
         assert await m.ack((1, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
@@ -452,7 +476,9 @@ async def test_min_bytes_are_waited_for():
         s.produce(1, value=b"x" * 1000)
         assert await waiting == [(0, 1, 1)]
         s.produce(1)
-        assert await m.fetch(wait_ms=20, min_bytes=1500) == [(2, 2, 1)], "the wait is over: what there is"
+        assert await m.fetch(wait_ms=20, min_bytes=1500) == [(2, 2, 1)], (
+            "the wait is over: what there is"
+        )
 
 
 @story
@@ -529,12 +555,17 @@ async def test_changed_configs_hold_for_a_fetch_that_is_waiting():
         await m.fetch()
         waiting = asyncio.create_task(n.share_fetch(wait_ms=20_000))
         await asyncio.sleep(0)
-        s.configure_group(share_partition_max_record_locks="300", share_record_lock_duration_ms="20000")
+        s.configure_group(
+            share_partition_max_record_locks="300", share_record_lock_duration_ms="20000"
+        )
         await m.ack((0, 0, RELEASE))
         response = await waiting
         assert response.acquisition_lock_timeout.total_seconds() == 20
         ((partition,),) = [topic.partitions for topic in response.responses]
-        runs = [(run.first_offset, run.last_offset, run.delivery_count) for run in partition.acquired_records]
+        runs = [
+            (run.first_offset, run.last_offset, run.delivery_count)
+            for run in partition.acquired_records
+        ]
         assert runs == [(0, 0, 2), (100, 299, 1)]
         s.configure_group(share_delivery_count_limit="2")
         await n.ack((0, 0, RELEASE))
@@ -558,7 +589,9 @@ async def test_the_bytes_are_divided_among_the_partitions_that_have_records():
         for partition in (0, 2):
             s.produce(*[1] * 10, partition=partition, value=b"x" * 1000)
         response = await s.member().share_fetch(partitions=(0, 1, 2), max_bytes=4400)
-        sizes = {p.partition_index: len(p.records) for t in response.responses for p in t.partitions}
+        sizes = {
+            p.partition_index: len(p.records) for t in response.responses for p in t.partitions
+        }
         assert 1000 < sizes[0] == sizes[2] <= 2200
         assert sizes[1] == 0
 
@@ -573,7 +606,9 @@ async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition():
         await m.ack((0, 4, RELEASE))
         for partition in (0, 1):
             s.produce(5, partition=partition)
-        s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(5)  # the new start offset has to be written
+        s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(
+            5
+        )  # the new start offset has to be written
         submit, s.broker.submit = s.broker.submit, refuse
         response = await m.share_fetch()
         codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
@@ -680,10 +715,13 @@ async def test_an_altered_start_offset_fences_who_held_records():
         assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert partition.error_message == (
             "Error in write state RPC. "
-            "The share coordinator rejected the request because the share-group state epoch did not match."
+            "The share coordinator rejected the request because the share-group state epoch "
+            "did not match."
         )
         assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 0)
-        assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [(1, "broker.test", 9092)]
+        assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [
+            (1, "broker.test", 9092)
+        ]
         assert await m.ack((2, 2, ACCEPT)) == NOT_HOSTED
         assert await m.fetch() == [(5, 9, 1)]
 
@@ -701,7 +739,10 @@ async def test_offsets_that_an_administrator_sets_are_read_from_at_once():
         s.alter({0: 5})
         response = await m.share_acknowledge((7, 7, ACCEPT))
         ((partition,),) = [topic.partitions for topic in response.responses]
-        assert (partition.error_code, partition.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
+        assert (partition.error_code, partition.current_leader.leader_id) == (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            1,
+        )
         assert await m.ack((7, 7, ACCEPT)) == NOT_HOSTED
         assert (s.summary().start_offset, s.lag()) == (5, 5)
         assert await m.fetch() == [(5, 9, 1)]

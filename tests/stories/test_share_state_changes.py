@@ -1,4 +1,6 @@
-"""Share state that is changed by requests while the share-partition is being consumed, or behind its back."""
+"""Share state that is changed by requests while the share-partition is being consumed, or behind
+its back.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,13 @@ async def ask(s, api_key, holder, **fields):
     cls = load_request_schema(api_key, 0)
     schema = importlib.import_module(cls.__module__)
     partition = schema.PartitionData(partition=0, **fields)
-    request = cls(group_id=GROUP, topics=(getattr(schema, holder)(topic_id=s.topic_id, partitions=(partition,)),))
-    response = handler(api_key)(s.broker, request, RequestContext(0, "client", "/127.0.0.1", 99, "broker.test", 9092))
+    request = cls(
+        group_id=GROUP,
+        topics=(getattr(schema, holder)(topic_id=s.topic_id, partitions=(partition,)),),
+    )
+    response = handler(api_key)(
+        s.broker, request, RequestContext(0, "client", "/127.0.0.1", 99, "broker.test", 9092)
+    )
     return response.results[0].partitions[0].error_code
 
 

@@ -1,4 +1,6 @@
-"""Changes of share state touch two internal topics: a crash between any two appends leaves nothing half done."""
+"""Changes of share state touch two internal topics: a crash between any two appends leaves nothing
+half done.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,23 @@ def ask(broker, api_key, request):
 
 def join(broker, epoch=0):
     return ask(
-        broker, 76, ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, rack_id=None,
-                                               subscribed_topic_names=("t",) if epoch >= 0 else None)
-    )  # fmt: skip
+        broker,
+        76,
+        ShareGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=epoch,
+            rack_id=None,
+            subscribed_topic_names=("t",) if epoch >= 0 else None,
+        ),
+    )
 
 
 def alter(broker):
     partitions = tuple(
-        alters.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
+        alters.AlterShareGroupOffsetsRequestPartition(
+            partition_index=partition, start_offset=offset
+        )
         for partition, offset in ALTERED.items()
     )
     topic = alters.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
@@ -91,7 +102,9 @@ def starts(broker):
         return None
     keys = {p: SharePartitionKey("g", topic.topic_id, p) for p in range(4)}
     known = broker.share_state.knows
-    return {p: broker.share_state.summary(key, 4).start_offset for p, key in keys.items() if known(key)}
+    return {
+        p: broker.share_state.summary(key, 4).start_offset for p, key in keys.items() if known(key)
+    }
 
 
 def check_settled(broker):
@@ -110,7 +123,9 @@ def check_settled(broker):
 
 @pytest.fixture
 def crash(monkeypatch):
-    """Have the n-th append to an internal topic from now on fail, as if the process had ended there; 0 for none."""
+    """Have the n-th append to an internal topic from now on fail, as if the process had ended
+    there; 0 for none.
+    """
     real, left = PartitionLog.append, [0, Crash]
 
     def append(self, *args, **kwargs):
@@ -160,7 +175,9 @@ def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole)
         after = begun(found)
         check_settled(after)
         if change is not delete_topic:  # made anew by begun(), with another id
-            assert all(value in [part.get(p) for part in whole] for p, value in starts(after).items())
+            assert all(
+                value in [part.get(p) for part in whole] for p, value in starts(after).items()
+            )
         if finished and change is not delete_topic:
             assert starts(after) == whole[-1]
         again = delete_topic_if_there if change is delete_topic else change
@@ -186,7 +203,9 @@ def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole)
     asyncio.run(story())
 
 
-def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(tmp_path, crash, caplog):
+def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(
+    tmp_path, crash, caplog
+):
     async def story():
         broker = begun(tmp_path)
         altered_after_leaving(broker)

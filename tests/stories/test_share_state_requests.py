@@ -1,4 +1,5 @@
-"""The share coordinator's public requests (83-87) over the wire, each row as Apache Kafka 4.3.1 answers it.
+"""The share coordinator's public requests (83-87) over the wire, each row as Apache Kafka 4.3.1
+answers it.
 
 The cases run against either target.
 """
@@ -79,7 +80,10 @@ def test_requests_without_a_group_or_topics_are_answered_with_nothing(desk, clie
         assert desk.ask(api_key, (topic_id, [])) == []
     nobody = Desk(client, topic_id, "")
     assert nobody.ask(SUMMARY, (topic_id, [{"partition": 0, "leader_epoch": 0}])) == []
-    assert nobody.ask(INITIALIZE, (topic_id, [{"partition": 0, "state_epoch": 1, "start_offset": 0}])) == []
+    assert (
+        nobody.ask(INITIALIZE, (topic_id, [{"partition": 0, "state_epoch": 1, "start_offset": 0}]))
+        == []
+    )
 
 
 def test_the_state_epoch(desk):
@@ -149,13 +153,22 @@ def test_delete(desk):
 
 def test_many_share_partitions_in_one_request(desk, client):
     other = client.create_topic(unique("topic"), 1)
-    wait_until(lambda: desk.initialize(4, 40, topic_id=other) == DONE, 30, "the share coordinator to know the topic")
+    wait_until(
+        lambda: desk.initialize(4, 40, topic_id=other) == DONE,
+        30,
+        "the share coordinator to know the topic",
+    )
     unknown = uuid.uuid4()
-    desk.ask(INITIALIZE, (desk.topic_id, [{"partition": i, "state_epoch": i, "start_offset": i} for i in (0, 1)]))
+    desk.ask(
+        INITIALIZE,
+        (desk.topic_id, [{"partition": i, "state_epoch": i, "start_offset": i} for i in (0, 1)]),
+    )
     asked = [{"partition": index, "leader_epoch": 0} for index in (1, 0, -4, 7)]
     results = desk.ask(SUMMARY, (other, asked[1:2]), (unknown, asked[1:2]), (desk.topic_id, asked))
     found = {
-        (topic_id, one.partition): (int(one.error_code), one.start_offset) for topic_id, ps in results for one in ps
+        (topic_id, one.partition): (int(one.error_code), one.start_offset)
+        for topic_id, ps in results
+        for one in ps
     }
     assert found == {
         (other, 0): (0, 40),
@@ -179,16 +192,51 @@ def test_what_is_named_twice_is_answered_once(desk):
 
 def test_which_keys_have_a_coordinator(client, topic_id):
     text = str(SharePartitionKey("", topic_id, 0)).split(":")[1]
-    good = ("g:{}:0", "a:b:{}:0", "::{}:0", ":a:{}:0", " a:{}:0", "g:{}:-3", "g:{}:+3", "g:{}==:0", "g:{}:0::")
-    bad = ("", "a", "a:b", "g:{}", "g:{}:", "g:{}:x", "g:{}: 0", "g: {}:0", ":{}:0", " :{}:0", "g:{}A:0", "g:{}=:0",
-           "g:{}:99999999999", "g:{}:2147483648")  # fmt: skip
+    good = (
+        "g:{}:0",
+        "a:b:{}:0",
+        "::{}:0",
+        ":a:{}:0",
+        " a:{}:0",
+        "g:{}:-3",
+        "g:{}:+3",
+        "g:{}==:0",
+        "g:{}:0::",
+    )
+    bad = (
+        "",
+        "a",
+        "a:b",
+        "g:{}",
+        "g:{}:",
+        "g:{}:x",
+        "g:{}: 0",
+        "g: {}:0",
+        ":{}:0",
+        " :{}:0",
+        "g:{}A:0",
+        "g:{}=:0",
+        "g:{}:99999999999",
+        "g:{}:2147483648",
+    )
     for patterns, code in ((good, 0), (bad, 42)):
         keys = tuple(pattern.format(text) for pattern in patterns)
         answer = client.ask(FIND_COORDINATOR, 6, key_type=2, coordinator_keys=keys)
-        assert {one.key: int(one.error_code) for one in answer.coordinators} == dict.fromkeys(keys, code)
+        assert {one.key: int(one.error_code) for one in answer.coordinators} == dict.fromkeys(
+            keys, code
+        )
         assert {one.node_id for one in answer.coordinators} == {-1 if code else 1}
     for cut in ("short", text[:-1], text[:-1] + "/", text[:-1] + "+"):
-        (answer,) = client.ask(FIND_COORDINATOR, 6, key_type=2, coordinator_keys=(f"g:{cut}:0",)).coordinators
-        assert (int(answer.error_code), answer.node_id, answer.host, answer.port) == (42, -1, "", -1)
-    (answer,) = client.ask(FIND_COORDINATOR, 5, key_type=2, coordinator_keys=(f"g:{text}:0",)).coordinators
+        (answer,) = client.ask(
+            FIND_COORDINATOR, 6, key_type=2, coordinator_keys=(f"g:{cut}:0",)
+        ).coordinators
+        assert (int(answer.error_code), answer.node_id, answer.host, answer.port) == (
+            42,
+            -1,
+            "",
+            -1,
+        )
+    (answer,) = client.ask(
+        FIND_COORDINATOR, 5, key_type=2, coordinator_keys=(f"g:{text}:0",)
+    ).coordinators
     assert int(answer.error_code) == 42

@@ -1,4 +1,6 @@
-"""A transaction ends in several logs: with a crash or a full disk between any two appends it is all or nothing."""
+"""A transaction ends in several logs: with a crash or a full disk between any two appends it is all
+or nothing.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +72,13 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
     assert transactions.add_group("id", producer, "g") == producer
     for one in PARTITIONS:
         data = build(
-            [(None, b"a"), (None, b"b")], timestamp_ms=broker.now_ms(), attributes=TRANSACTIONAL_BIT,
-            producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0,
-        )  # fmt: skip
+            [(None, b"a"), (None, b"b")],
+            timestamp_ms=broker.now_ms(),
+            attributes=TRANSACTIONAL_BIT,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=0,
+        )
         assert not isinstance(broker.append(log_of(broker, *one), data), Refusal)
     topic = broker.catalog.topics["t"]
     now_ms = broker.now_ms()
@@ -82,7 +88,9 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
 
 
 def seen(broker: Broker) -> str:
-    """What a reader of committed records sees in all partitions: everything, nothing, or that all is still open."""
+    """What a reader of committed records sees in all partitions: everything, nothing, or that all
+    is still open.
+    """
     found = set()
     for one in (one for one in PARTITIONS if one[0] in broker.catalog.topics):
         log = log_of(broker, *one)
@@ -102,7 +110,9 @@ def seen(broker: Broker) -> str:
 
 @pytest.fixture
 def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`fail(n)`: the n-th append from now on ends the process; `fail(n, FULL)`: it and all later ones are refused."""
+    """`fail(n)`: the n-th append from now on ends the process; `fail(n, FULL)`: it and all later
+    ones are refused.
+    """
     real, left = PartitionLog.append, [0, None]
 
     def append(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
@@ -174,11 +184,17 @@ def test_a_crash_between_any_two_appends(
         decided = appends > 1
         assert told_after == (("everything" if end is commit else "nothing") if decided else "open")
         if end in (commit, abort) and (decided or version == 0):
-            again = after.transactions.end("id", producer, commit=end is commit, client_version=version)
-            assert isinstance(again, Producer), again  # the client asks again, and is told that all is well
+            again = after.transactions.end(
+                "id", producer, commit=end is commit, client_version=version
+            )
+            assert isinstance(again, Producer), (
+                again
+            )  # the client asks again, and is told that all is well
         fresh = come(after)
         assert fresh.producer_epoch > producer.producer_epoch
-        assert seen(after) == ("everything" if end is commit and (decided or version == 0) else "nothing")
+        assert seen(after) == (
+            "everything" if end is commit and (decided or version == 0) else "nothing"
+        )
         assert not after.transactions.coordinator.prepared
         after.close()
         return finished
@@ -187,7 +203,9 @@ def test_a_crash_between_any_two_appends(
         appends = 1
         while not await tried(appends):
             appends += 1
-        assert appends > 5  # the decision, a marker in each of four partitions, and that all is complete
+        assert (
+            appends > 5
+        )  # the decision, a marker in each of four partitions, and that all is complete
 
     asyncio.run(story())
 
@@ -238,7 +256,9 @@ def test_a_crash_at_the_start_that_completes_it(
                 if started(copy, appends):
                     break
                 deaths += 1
-                data_dir = left_behind(copy) if appends % 2 else data_dir  # what it did may be there, or all lost
+                data_dir = (
+                    left_behind(copy) if appends % 2 else data_dir
+                )  # what it did may be there, or all lost
                 again = begun(left_behind(copy))
                 assert seen(again) == ("everything" if end is commit else "nothing")
                 assert not again.transactions.coordinator.prepared
@@ -265,7 +285,10 @@ def test_a_disk_that_is_full_at_any_append(
             assert seen(broker) == "open"
         else:
             assert end(broker, producer, 0) == producer
-            assert broker.transactions.add_partitions("id", producer, PARTITIONS) == CONCURRENT_TRANSACTIONS
+            assert (
+                broker.transactions.add_partitions("id", producer, PARTITIONS)
+                == CONCURRENT_TRANSACTIONS
+            )
             assert end(broker, producer, 0) == CONCURRENT_TRANSACTIONS
             clock.now_ms += 1001
             broker.transactions.expire(clock.now_ms)  # still full

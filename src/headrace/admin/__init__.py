@@ -1,4 +1,6 @@
-"""Administration from Python: confluent-kafka's admin client, and what it lacks for groups of all types."""
+"""Administration from Python: confluent-kafka's admin client, and what it lacks for groups of all
+types.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def checked_partitions(values: Iterable[TopicPartition]) -> list[TopicPartition]
         if not isinstance(partition, TopicPartition):
             raise TypeError("Element of 'partitions' must be of type TopicPartition")
         if not partition.topic or partition.partition < 0:
-            raise ValueError("Element of 'partitions' must have a topic and a partition that is not negative")
+            raise ValueError(
+                "Element of 'partitions' must have a topic and a partition that is not negative"
+            )
     if len(set(partitions)) != len(partitions):
         raise ValueError("'partitions' must not have duplicates")
     return partitions

@@ -23,7 +23,8 @@ _MAX_REQUEST_TIMEOUT_S = 3600
 
 
 class Calls(confluent.AdminClient):
-    """confluent-kafka's admin client with connections of our own beside it, made when first needed."""
+    """confluent-kafka's admin client with connections of our own beside it, made when first
+    needed."""
 
     def __init__(self, conf: Mapping[str, Any], **kwargs: Any) -> None:
         config = librdkafka_config(conf)
@@ -44,7 +45,9 @@ class Calls(confluent.AdminClient):
         return super().__exit__(*exception)
 
     def close(self) -> None:
-        """Hang up the connections of the share-group calls, whose unfinished futures fail. May be called again."""
+        """Hang up the connections of the share-group calls, whose unfinished futures fail. May be
+        called again.
+        """
         if self._link is not None:
             self._link.close()
 
@@ -56,23 +59,32 @@ class Calls(confluent.AdminClient):
 
     def _timeout_ms(self, request_timeout: float | None) -> int:
         if self._settings is None:
-            raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, str(self._unsupported)))
+            raise KafkaException(
+                KafkaError(KafkaError._UNSUPPORTED_FEATURE, str(self._unsupported))
+            )
         if request_timeout is None:
             return self._settings.request_timeout_ms
         if not 0 <= request_timeout <= _MAX_REQUEST_TIMEOUT_S:
-            raise ValueError(f"request_timeout must be in the range 0..{_MAX_REQUEST_TIMEOUT_S} seconds")
+            raise ValueError(
+                f"request_timeout must be in the range 0..{_MAX_REQUEST_TIMEOUT_S} seconds"
+            )
         return int(request_timeout * 1000)
 
     def _futures(
-        self, keys: Iterable[K], work: Callable[[Cluster], Awaitable[Mapping[K, V | ClientError | None]]]
+        self,
+        keys: Iterable[K],
+        work: Callable[[Cluster], Awaitable[Mapping[K, V | ClientError | None]]],
     ) -> dict[K, Future[Any]]:
         """A future for each key, settled with what ``work`` gives for it."""
         futures: dict[K, Future[Any]] = {key: Future() for key in keys}
         for future in futures.values():
-            future.set_running_or_notify_cancel()  # as in confluent-kafka: what is under way cannot be cancelled
+            # as in confluent-kafka: what is under way cannot be cancelled
+            future.set_running_or_notify_cancel()
 
         def settle(done: Future[Mapping[K, V | ClientError | None]]) -> None:
-            results: dict[K, V | ClientError | None] = dict.fromkeys(futures, ClientError("there is no answer"))
+            results: dict[K, V | ClientError | None] = dict.fromkeys(
+                futures, ClientError("there is no answer")
+            )
             try:
                 results.update(done.result())
             except CancelledError:

@@ -1,4 +1,6 @@
-"""The admin client's calls on consumer groups (KIP-88, KIP-496, KIP-848), and the list of all groups."""
+"""The admin client's calls on consumer groups (KIP-88, KIP-496, KIP-848), and the list of all
+groups.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,19 @@ class ConsumerGroupCalls(Calls):
         include_authorized_operations: bool = False,
         request_timeout: float | None = None,
     ) -> dict[str, Future[ConsumerGroupDescription]]:
-        """Describe consumer groups of both protocols: confluent-kafka's call, with epochs, and few requests for many.
+        """Describe consumer groups of both protocols: confluent-kafka's call, with epochs, and few
+        requests for many.
 
-        :returns: a future for each group; it fails with GROUP_ID_NOT_FOUND where there is no such consumer group
+        :returns: a future for each group; it fails with GROUP_ID_NOT_FOUND where there is no such
+            consumer group
         """
         ids = checked_names("group_ids", group_ids, may_be_empty=True)
         timeout_ms = self._timeout_ms(request_timeout)
         return self._futures(
-            ids, lambda cluster: consumer_groups.describe(cluster, ids, include_authorized_operations, timeout_ms)
+            ids,
+            lambda cluster: consumer_groups.describe(
+                cluster, ids, include_authorized_operations, timeout_ms
+            ),
         )
 
     def list_consumer_group_offsets(  # type: ignore[override]
@@ -71,19 +78,20 @@ class ConsumerGroupCalls(Calls):
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """What consumer groups have committed, without being a member (KIP-88).
 
-        confluent-kafka's call, which takes one group at a time. This takes any number, and sends one request to each
-        coordinator::
+        confluent-kafka's call, which takes one group at a time. This takes any number, and sends
+        one request to each coordinator::
 
             committed = admin.list_consumer_group_offsets(["billing"])["billing"].result()
             for partition in committed.topic_partitions:
-                print(partition.topic, partition.partition, partition.offset, partition.leader_epoch)
+                print(partition.topic, partition.partition, partition.offset,
+                partition.leader_epoch)
 
-        :param list_consumer_group_offsets_request: group ids, for all that a group has committed, or
-            ``ConsumerGroupTopicPartitions(group_id, topic_partitions)`` to ask for some partitions; those without a
-            committed offset then have the offset -1
+        :param list_consumer_group_offsets_request: group ids, for all that a group has committed,
+            or ``ConsumerGroupTopicPartitions(group_id, topic_partitions)`` to ask for some
+            partitions; those without a committed offset then have the offset -1
         :param require_stable: while a transaction is about to commit offsets, wait for its end
-        :returns: a future for each group. A group that does not exist has committed nothing. Where a transaction does
-            not end in time, it fails with UNSTABLE_OFFSET_COMMIT
+        :returns: a future for each group. A group that does not exist has committed nothing. Where
+            a transaction does not end in time, it fails with UNSTABLE_OFFSET_COMMIT
         """
         wanted: dict[str, list[TopicPartition] | None] = {}
         ids = []
@@ -99,13 +107,21 @@ class ConsumerGroupCalls(Calls):
         checked_names("request", ids, may_be_empty=True)
         timeout_ms = self._timeout_ms(request_timeout)
         return self._futures(
-            ids, lambda cluster: consumer_groups.list_offsets(cluster, wanted, require_stable, timeout_ms)
+            ids,
+            lambda cluster: consumer_groups.list_offsets(
+                cluster, wanted, require_stable, timeout_ms
+            ),
         )
 
     def delete_consumer_group_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition], *, request_timeout: float | None = None
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        *,
+        request_timeout: float | None = None,
     ) -> dict[TopicPartition, Future[None]]:
-        """Make a consumer group forget what it has committed for partitions of topics that it does not read (KIP-496).
+        """Make a consumer group forget what it has committed for partitions of topics that it does
+        not read (KIP-496).
 
         ::
 
@@ -113,12 +129,14 @@ class ConsumerGroupCalls(Calls):
             for future in admin.delete_consumer_group_offsets("billing", old).values():
                 future.result()
 
-        :returns: a future for each partition; it fails with GROUP_SUBSCRIBED_TO_TOPIC while a member of the group
-            subscribes to the topic, with GROUP_ID_NOT_FOUND where there is no such group, with NON_EMPTY_GROUP where
-            it has members that are no consumers, and with UNKNOWN_TOPIC_OR_PART. Deleting what was never committed
-            succeeds
+        :returns: a future for each partition; it fails with GROUP_SUBSCRIBED_TO_TOPIC while a
+            member of the group subscribes to the topic, with GROUP_ID_NOT_FOUND where there is no
+            such group, with NON_EMPTY_GROUP where it has members that are no consumers, and with
+            UNKNOWN_TOPIC_OR_PART. Deleting what was never committed succeeds
         """
         (group,) = checked_names("group_id", [group_id], may_be_empty=True)
         asked = checked_partitions(partitions)
         timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(asked, lambda cluster: consumer_groups.delete_offsets(cluster, group, asked, timeout_ms))
+        return self._futures(
+            asked, lambda cluster: consumer_groups.delete_offsets(cluster, group, asked, timeout_ms)
+        )

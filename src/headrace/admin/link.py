@@ -18,7 +18,9 @@ _CLOSE_TIMEOUT_S = 5.0
 
 
 class Link:
-    """Connections to a cluster for callers in any thread. Loop, thread and connections are made when first needed."""
+    """Connections to a cluster for callers in any thread. Loop, thread and connections are made
+    when first needed.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.cluster = settings.cluster()
@@ -46,10 +48,14 @@ class Link:
             return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     def change_login(self, username: str, password: str) -> None:
-        """Log in with these on connections made from now on, where the configuration asks for a login."""
+        """Log in with these on connections made from now on, where the configuration asks for a
+        login.
+        """
         security = self.cluster.security
         if security.sasl is not None:
-            self.cluster.security = replace(security, sasl=replace(security.sasl, username=username, password=password))
+            self.cluster.security = replace(
+                security, sasl=replace(security.sasl, username=username, password=password)
+            )
 
     def close(self) -> None:
         """Hang up and end the thread. What is still under way is cancelled."""
@@ -73,6 +79,8 @@ class Link:
             await stop.wait()
             await self.cluster.close()
 
-        self._thread = threading.Thread(target=lambda: asyncio.run(live()), name="headrace-admin", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(live()), name="headrace-admin", daemon=True
+        )
         self._thread.start()
         started.wait()

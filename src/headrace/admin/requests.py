@@ -26,13 +26,17 @@ async def list_groups(
     :param types: only groups of one of these; empty for all
     """
     listed, errors = await group_requests.list_groups(cluster, states, types, timeout_ms)
-    return [GroupListing(one.group_id, one.type, one.protocol_type, one.state) for one in listed], errors
+    return [
+        GroupListing(one.group_id, one.type, one.protocol_type, one.state) for one in listed
+    ], errors
 
 
 async def ask_for_one(
     cluster: Cluster, group_id: str, build: Callable[[Connection], Any], what: str, timeout_ms: int
 ) -> Any | ClientError:
-    """The answer of one group's coordinator to what ``build`` makes, or why it was refused as a whole."""
+    """The answer of one group's coordinator to what ``build`` makes, or why it was refused as a
+    whole.
+    """
 
     async def ask(connection: Connection, _: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
         response = await connection.request(build(connection), timeout_ms=timeout_ms)
@@ -43,7 +47,9 @@ async def ask_for_one(
 
 def not_mentioned(what: str) -> RequestRefused:
     """What stands for an answer that lacks a part of what was asked."""
-    return RequestRefused(what, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer does not mention it")
+    return RequestRefused(
+        what, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer does not mention it"
+    )
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
@@ -58,7 +64,9 @@ def partitions_by_topic(partitions: Sequence[TopicPartition] | None) -> dict[str
     """The numbers of the partitions of each topic, in the order given; None for None."""
     if partitions is None:
         return None
-    return {topic: [p.partition for p in of_topic] for topic, of_topic in by_topic(partitions).items()}
+    return {
+        topic: [p.partition for p in of_topic] for topic, of_topic in by_topic(partitions).items()
+    }
 
 
 def coordinator(cluster: Cluster, group_id: str) -> Node:

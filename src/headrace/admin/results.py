@@ -15,7 +15,8 @@ from confluent_kafka.admin import AclOperation, MemberAssignment
 class SharePartitionOffsetInfo:
     """How far a share group is with one partition (KIP-932, KIP-1226).
 
-    :param start_offset: the first offset not yet dealt with; None before the group's first state there
+    :param start_offset: the first offset not yet dealt with; None before the group's first state
+        there
     :param leader_epoch: of the partition's leader when that state was written; None with it
     :param lag: records not yet accepted, rejected or given up; None while unknown
     :param error: why the broker tells nothing of this partition; None when it does
@@ -32,7 +33,8 @@ class ShareMemberDescription:
     """One member of a share group.
 
     :param host: its address with a leading slash, as Kafka prints it
-    :param assignment: the partitions it may acquire records from, as ``assignment.topic_partitions``
+    :param assignment: the partitions it may acquire records from, as
+        ``assignment.topic_partitions``
     """
 
     member_id: str
@@ -48,7 +50,8 @@ class ShareMemberDescription:
 class ShareGroupDescription:
     """A share group as its coordinator describes it.
 
-    :param authorized_operations: what we may do with it; None unless asked for, and where the broker does not know
+    :param authorized_operations: what we may do with it; None unless asked for, and where the
+        broker does not know
     """
 
     group_id: str
@@ -86,7 +89,8 @@ class GroupListing:
     """A group of any type in a list, in Kafka's own words.
 
     :param type: "classic", "consumer", "share" or "streams"
-    :param protocol: "consumer", "share", "connect" …; empty for a group that has only committed offsets
+    :param protocol: "consumer", "share", "connect" …; empty for a group that has only committed
+        offsets
     :param state: "Empty", "Stable", "PreparingRebalance" …
     """
 
@@ -112,11 +116,17 @@ class MemberDescription(confluent.MemberDescription):
     """confluent-kafka's description of a member, and what it leaves out.
 
     :param member_epoch: None in a group of the classic protocol
-    :param upgraded: whether the member speaks the consumer protocol (KIP-848), True or False while a group of that
-        type may have members of both kinds; None where the broker does not tell
+    :param upgraded: whether the member speaks the consumer protocol (KIP-848), True or False while
+        a group of that type may have members of both kinds; None where the broker does not tell
     """
 
-    def __init__(self, *args: Any, member_epoch: int | None = None, upgraded: bool | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        member_epoch: int | None = None,
+        upgraded: bool | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
         self.member_epoch = member_epoch
         self.upgraded = upgraded
@@ -125,7 +135,8 @@ class MemberDescription(confluent.MemberDescription):
 class ConsumerGroupDescription(confluent.ConsumerGroupDescription):
     """confluent-kafka's description of a consumer group, and what it leaves out.
 
-    :param state_name: the state in Kafka's words; ``state`` is UNKNOWN for "Assigning" and "Reconciling"
+    :param state_name: the state in Kafka's words; ``state`` is UNKNOWN for "Assigning" and
+        "Reconciling"
     :param group_epoch: None in a group of the classic protocol
     :param target_assignment_epoch: None in a group of the classic protocol
     """

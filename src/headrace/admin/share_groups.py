@@ -1,6 +1,7 @@
 """The calls on share groups that librdkafka lacks, over our own connections.
 
-Each returns for everything asked an answer, or the :class:`~headrace.client.ClientError` that says why there is none.
+Each returns for everything asked an answer, or the :class:`~headrace.client.ClientError` that says
+why there is none.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ async def list_offsets(
     :param wanted: group id → the partitions to tell of; None for all in which the group has a state
     """
 
-    ask = asking_for_share_offsets({group_id: partitions_by_topic(asked) for group_id, asked in wanted.items()})
+    ask = asking_for_share_offsets(
+        {group_id: partitions_by_topic(asked) for group_id, asked in wanted.items()}
+    )
     answers = await cluster.coordinators.ask(wanted, ask, timeout_ms)
     return {
         group_id: answer if isinstance(answer, ClientError) else _offsets(answer)
@@ -80,7 +83,9 @@ async def list_offsets(
 async def alter_offsets(
     cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition], timeout_ms: int
 ) -> Mapping[TopicPartition, ClientError | None]:
-    """Set the start offsets of a share group that has no members, and create it when it does not exist."""
+    """Set the start offsets of a share group that has no members, and create it when it does not
+    exist.
+    """
 
     def build(connection: Connection) -> Any:
         messages = connection.messages("alter_share_group_offsets")
@@ -89,7 +94,9 @@ async def alter_offsets(
             return messages.AlterShareGroupOffsetsRequestTopic(
                 topic_name=name,
                 partitions=tuple(
-                    messages.AlterShareGroupOffsetsRequestPartition(partition_index=p.partition, start_offset=p.offset)
+                    messages.AlterShareGroupOffsetsRequestPartition(
+                        partition_index=p.partition, start_offset=p.offset
+                    )
                     for p in partitions
                 ),
             )
@@ -102,7 +109,9 @@ async def alter_offsets(
     if isinstance(response, ClientError):
         return dict.fromkeys(partitions, response)
     outcomes = {
-        TopicPartition(topic.topic_name, p.partition_index): refused(f"{what} in {topic.topic_name}", p)
+        TopicPartition(topic.topic_name, p.partition_index): refused(
+            f"{what} in {topic.topic_name}", p
+        )
         for topic in response.responses
         for p in topic.partitions
     }
@@ -116,22 +125,33 @@ async def delete_offsets(
 
     def build(connection: Connection) -> Any:
         messages = connection.messages("delete_share_group_offsets")
-        forgotten = tuple(messages.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics)
+        forgotten = tuple(
+            messages.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics
+        )
         return messages.DeleteShareGroupOffsetsRequest(group_id=group_id, topics=forgotten)
 
     what = f"deleting offsets of share group '{group_id}'"
     response = await ask_for_one(cluster, group_id, build, what, timeout_ms)
     if isinstance(response, ClientError):
         return dict.fromkeys(topics, response)
-    outcomes = {str(topic.topic_name): refused(f"{what} in {topic.topic_name}", topic) for topic in response.responses}
+    outcomes = {
+        str(topic.topic_name): refused(f"{what} in {topic.topic_name}", topic)
+        for topic in response.responses
+    }
     return {topic: outcomes.get(topic, not_mentioned(what)) for topic in topics}
 
 
-async def delete(cluster: Cluster, group_ids: Sequence[str], timeout_ms: int) -> Mapping[str, ClientError | None]:
-    """Delete share groups that have no members. Groups of another type are refused, which DeleteGroups would delete."""
+async def delete(
+    cluster: Cluster, group_ids: Sequence[str], timeout_ms: int
+) -> Mapping[str, ClientError | None]:
+    """Delete share groups that have no members. Groups of another type are refused, which
+    DeleteGroups would delete.
+    """
     described = await describe(cluster, group_ids, False, timeout_ms)
     outcomes: dict[str, ClientError | None] = {
-        group_id: answer for group_id, answer in described.items() if isinstance(answer, ClientError)
+        group_id: answer
+        for group_id, answer in described.items()
+        if isinstance(answer, ClientError)
     }
 
     async def ask(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:

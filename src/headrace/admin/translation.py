@@ -15,7 +15,9 @@ from headrace.errors import ErrorCode
 
 
 def kafka_error(error: ClientError) -> KafkaError:
-    """The :class:`KafkaError` that says the same: the broker's code and text, or a local code and ours."""
+    """The :class:`KafkaError` that says the same: the broker's code and text, or a local code and
+    ours.
+    """
     if isinstance(error, RequestRefused):
         text = error.message or KafkaError(error.code).str().removeprefix("Broker: ")
         return KafkaError(error.code, text)
@@ -29,9 +31,13 @@ def kafka_error(error: ClientError) -> KafkaError:
 
 
 def kafka_exception(error: BaseException) -> BaseException:
-    """What a future fails with: a :class:`KafkaException` for an expected error, the error itself for a bug."""
+    """What a future fails with: a :class:`KafkaException` for an expected error, the error itself
+    for a bug.
+    """
     if isinstance(error, ClientError):
         return KafkaException(kafka_error(error))
     if isinstance(error, TimeoutError):
-        return KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error) or "the brokers did not answer in time"))
+        return KafkaException(
+            KafkaError(KafkaError._TIMED_OUT, str(error) or "the brokers did not answer in time")
+        )
     return error

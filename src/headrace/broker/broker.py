@@ -1,8 +1,8 @@
 """The broker: owns the logs and the machines, and is the only path that writes.
 
-Everything runs on one event loop. A coordinator decides, :meth:`Broker.submit` appends its records to the internal
-topic and replays them, with no await in between; the handler then waits for :meth:`Broker.durable` and answers. At
-start the same records are replayed from the internal topics.
+Everything runs on one event loop. A coordinator decides, :meth:`Broker.submit` appends its records
+to the internal topic and replays them, with no await in between; the handler then waits for
+:meth:`Broker.durable` and answers. At start the same records are replayed from the internal topics.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def wall_clock_ms() -> int:
 
 
 class Broker(Machines):
-    """One node: topics, logs, coordinators. Use it through :class:`headrace.Broker` or ``headrace serve``.
+    """One node: topics, logs, coordinators. Use it through :class:`headrace.Broker` or ``headrace
+    serve``.
 
     :param config: broker configuration, with Kafka's names
     :param data_dir: where state lives; None for a temporary directory that goes with the broker
@@ -60,7 +61,11 @@ class Broker(Machines):
     node_id = 1
 
     def __init__(
-        self, config: Config, data_dir: Path | None = None, *, clock_ms: Callable[[], int] = wall_clock_ms
+        self,
+        config: Config,
+        data_dir: Path | None = None,
+        *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         super().__init__()
         self.config = config
@@ -91,13 +96,13 @@ class Broker(Machines):
         self._deadline_ms: int | None = None
         self._retention: asyncio.Task[None] | None = None
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     def monotonic_ms(self) -> float:
         """The event loop's clock, for how long requests may wait."""
         return asyncio.get_running_loop().time() * 1000
 
-    # Life ------------------------------------------------------------------------------------------------------------
+    # Life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Replay the internal topics and start the timers. Call it once, on the running event loop.
@@ -108,7 +113,9 @@ class Broker(Machines):
         try:
             self._finish_interrupted()
         except StorageError as error:  # what is served does not depend on it
-            log.error("cannot finish what was interrupted: %s; the next start will try again", error)
+            log.error(
+                "cannot finish what was interrupted: %s; the next start will try again", error
+            )
         for group_id in self.catalog.configured("group"):
             for capped in self.config.capped_group_configs(group_id):
                 log.warning("%s", capped)
@@ -127,7 +134,9 @@ class Broker(Machines):
             self.transactions.complete_prepared()
 
     def close(self) -> None:
-        """Stop the timers, flush and close the files. Acquired records are released, for locks do not survive."""
+        """Stop the timers, flush and close the files. Acquired records are released, for locks do
+        not survive.
+        """
         for pending in (self._deadline, self._retention):
             if pending is not None:
                 pending.cancel()
@@ -150,10 +159,15 @@ class Broker(Machines):
         """Note in the lock file who holds the data directory."""
         self.logs.announce(", ".join(f"{host}:{port}" for host, port in addresses))
 
-    # Topics ----------------------------------------------------------------------------------------------------------
+    # Topics ---------------------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, internal: bool = False
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        *,
+        internal: bool = False,
     ) -> Topic:
         """Create a topic. No file is made before its first record."""
         return self.catalog.create_topic(name, partitions, configs or {}, internal=internal)
@@ -196,7 +210,7 @@ class Broker(Machines):
             topic = self.create_topic(name, partitions, configs, internal=True)
         return topic
 
-    # Logs ------------------------------------------------------------------------------------------------------------
+    # Logs -----------------------------------------------------------------------------------------
 
     def partition(self, topic_id: UUID | None, partition: int) -> PartitionLog | ErrorCode:
         """A partition's log by topic id, or UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION."""
@@ -223,19 +237,26 @@ class Broker(Machines):
         return open_log
 
     def _open(self, topic: Topic, partition: int) -> PartitionLog:
-        opened = self.logs.open(topic.name, topic.topic_id, partition, self.config.log_config(topic))
+        opened = self.logs.open(
+            topic.name, topic.topic_id, partition, self.config.log_config(topic)
+        )
         self._partitions[topic.topic_id, partition] = opened
         return opened
 
     def append(self, partition_log: PartitionLog, data: bytes | memoryview) -> Appended | Refusal:
-        """Append a producer's batches and wake who waits for them. Before answering, wait for :meth:`durable`."""
+        """Append a producer's batches and wake who waits for them. Before answering, wait for
+        :meth:`durable`.
+        """
         appended = partition_log.append(data, self.now_ms())
         if not isinstance(appended, Refusal):
             self.appended(partition_log)
             return appended
         self.metrics.refused_produces[partition_log.topic] += 1
         if appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
-            name, reason = f"{partition_log.topic}-{partition_log.partition}", appended.message or appended.code.name
+            name, reason = (
+                f"{partition_log.topic}-{partition_log.partition}",
+                appended.message or appended.code.name,
+            )
             log.warning("refused a batch for %s: %s", name, reason)
         return appended
 
@@ -245,7 +266,8 @@ class Broker(Machines):
         self.waits.notify(("log", partition_log.topic_id, partition_log.partition))
 
     async def durable(self) -> None:
-        """Wait until all that was appended so far is as durable as the flush settings ask; usually at once.
+        """Wait until all that was appended so far is as durable as the flush settings ask; usually
+        at once.
 
         :raises StorageError: when the disk refuses
         """
@@ -256,7 +278,9 @@ class Broker(Machines):
                 raise StorageError(f"cannot flush: {error}") from error
 
     def when_durable(self, response: R) -> R | Awaitable[R]:
-        """The response itself where :meth:`durable` has nothing to wait for, as is usual; else one that waits."""
+        """The response itself where :meth:`durable` has nothing to wait for, as is usual; else one
+        that waits.
+        """
         return self._after_flush(response) if self.flusher.due else response
 
     async def _after_flush(self, response: R) -> R:
@@ -264,7 +288,9 @@ class Broker(Machines):
         return response
 
     async def _retain(self) -> None:
-        """Delete what retention no longer keeps, every ``log.retention.check.interval.ms``, a few logs at a time."""
+        """Delete what retention no longer keeps, every ``log.retention.check.interval.ms``, a few
+        logs at a time.
+        """
         while True:
             await asyncio.sleep(self.config.get_int("log.retention.check.interval.ms") / 1000)
             for topic in list(self.catalog.topics.values()):
@@ -281,12 +307,17 @@ class Broker(Machines):
         except OSError as error:
             log.error("cannot apply retention to %s-%d: %s", topic.name, partition, error)
 
-    # Coordinators ----------------------------------------------------------------------------------------------------
+    # Coordinators ---------------------------------------------------------------------------------
 
     def submit(
-        self, coordinator: Coordinator[Any], key: str, outcome: Outcome[Any, R], producer: Producer = NO_PRODUCER
+        self,
+        coordinator: Coordinator[Any],
+        key: str,
+        outcome: Outcome[Any, R],
+        producer: Producer = NO_PRODUCER,
     ) -> R:
-        """Make an outcome true: append its records, replay them, answer the parked requests it completes.
+        """Make an outcome true: append its records, replay them, answer the parked requests it
+        completes.
 
         :param producer: whose transaction the records are part of: they count when it is committed
         :returns: the outcome's reply; send it after :meth:`durable`
@@ -306,14 +337,18 @@ class Broker(Machines):
         keyed: Sequence[tuple[str, Sequence[Any]]],
         producer: Producer = NO_PRODUCER,
     ) -> None:
-        """Append and replay records of several keys: one batch for each internal partition that is touched."""
+        """Append and replay records of several keys: one batch for each internal partition that is
+        touched.
+        """
         if not any(records for _, records in keyed):
             return
         topic = self.ensure_internal_topic(coordinator.topic)
         by_partition: dict[int, list[Any]] = {}
         for key, records in keyed:
             if records:
-                by_partition.setdefault(internal_partition(key, topic.partitions), []).extend(records)
+                by_partition.setdefault(internal_partition(key, topic.partitions), []).extend(
+                    records
+                )
         now_ms = self.now_ms()
         for partition, records in by_partition.items():
             partition_log = self.log(topic, partition)
@@ -330,12 +365,16 @@ class Broker(Machines):
             if isinstance(appended, Refusal):
                 raise StorageError(f"cannot append to {topic.name}-{partition}: {appended.message}")
             for offset, record in enumerate(records, appended.base_offset):
-                coordinator.replay(record, make(Position, (partition, offset, producer.producer_id)))
+                coordinator.replay(
+                    record, make(Position, (partition, offset, producer.producer_id))
+                )
             self.metrics.coordinators[topic.name].wrote(records, started)
             self.appended(partition_log)
 
     def park(self) -> tuple[int, asyncio.Future[Any]]:
-        """A ticket to hand to a machine with a request that has to wait, and the future of its answer."""
+        """A ticket to hand to a machine with a request that has to wait, and the future of its
+        answer.
+        """
         ticket = next(self._tickets)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._parked[ticket] = future
@@ -350,7 +389,9 @@ class Broker(Machines):
     def arm(self) -> None:
         """Have :meth:`_expire` called when the next deadline of any machine has come."""
         deadlines = [machine.next_deadline_ms() for machine in self.timed]
-        deadline_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        deadline_ms = min(
+            (deadline for deadline in deadlines if deadline is not None), default=None
+        )
         if deadline_ms == self._deadline_ms:
             return
         if self._deadline is not None:
@@ -373,11 +414,19 @@ class Broker(Machines):
             if self.is_made("share"):
                 self.share.expire(now_ms)
         except Exception as error:
-            # The deadline is still there: without a pause a full disk would keep the loop busy with it.
+            # The deadline is still there: without a pause a full disk would keep the loop busy with
+            # it.
             trace = None if isinstance(error, StorageError) else error
-            log.error("cannot act on a timeout: %s; trying again in %d ms", error, EXPIRE_RETRY_MS, exc_info=trace)
+            log.error(
+                "cannot act on a timeout: %s; trying again in %d ms",
+                error,
+                EXPIRE_RETRY_MS,
+                exc_info=trace,
+            )
             self._deadline_ms = now_ms + EXPIRE_RETRY_MS
-            self._deadline = asyncio.get_running_loop().call_later(EXPIRE_RETRY_MS / 1000, self._expire)
+            self._deadline = asyncio.get_running_loop().call_later(
+                EXPIRE_RETRY_MS / 1000, self._expire
+            )
             return
         self.arm()
 
@@ -387,4 +436,7 @@ class Broker(Machines):
             if self.is_made("share"):
                 self.share.disconnected(connection_id)
         except StorageError as error:
-            log.error("cannot release the records of a lost connection: %s; their locks will time out", error)
+            log.error(
+                "cannot release the records of a lost connection: %s; their locks will time out",
+                error,
+            )

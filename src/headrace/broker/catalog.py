@@ -1,9 +1,10 @@
 """Topics and configs: read from memory, kept in SQLite.
 
-Reads never touch the database. A write is one transaction, and what is in memory changes only after it is committed,
-so both always say the same. The database is in WAL mode with ``synchronous=FULL``: each write is on disk when it
-returns. That costs one fsync, and topics are created rarely; without it a power cut could take away a topic whose
-records ``log.flush.interval.messages=1`` has promised to keep.
+Reads never touch the database. A write is one transaction, and what is in memory changes only after
+it is committed, so both always say the same. The database is in WAL mode with ``synchronous=FULL``:
+each write is on disk when it returns. That costs one fsync, and topics are created rarely; without
+it a power cut could take away a topic whose records ``log.flush.interval.messages=1`` has promised
+to keep.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ _APPLICATION_ID = 0x48454144  # "HEAD"
 _SCHEMA_VERSION = 1
 _SCHEMA = (
     "CREATE TABLE cluster (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL,"
+    "CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB NOT NULL UNIQUE, partitions "
+    "INTEGER NOT NULL,"
     " internal INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE configs (kind TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
+    "CREATE TABLE configs (kind TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, "
+    "value TEXT NOT NULL,"
     " PRIMARY KEY (kind, resource, name)) WITHOUT ROWID",
 )
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
 class CatalogError(Exception):
-    """The database cannot be opened, or refuses a write, which then changed nothing. The message is for the user."""
+    """The database cannot be opened, or refuses a write, which then changed nothing. The message is
+    for the user.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,8 @@ class Catalog:
     """What exists: topics, configs, the cluster's id. Belongs to one thread.
 
     :param path: the database file, made if there is none; None for one in memory
-    :raises CatalogError: when the file is damaged, is something else, or was written by a newer headrace
+    :raises CatalogError: when the file is damaged, is something else, or was written by a newer
+        headrace
     """
 
     cluster_id: str
@@ -93,7 +99,9 @@ class Catalog:
             raise
         except (sqlite3.Error, ValueError, TypeError) as error:
             self._database.close()
-            raise CatalogError(f"{path} is damaged, or not a database of headrace: {error}") from error
+            raise CatalogError(
+                f"{path} is damaged, or not a database of headrace: {error}"
+            ) from error
 
     def _prepare(self) -> None:
         """Set the database up, or see that it is one of ours."""
@@ -112,7 +120,8 @@ class Catalog:
             raise CatalogError(f"{self._path} is a database of another program")
         elif version > _SCHEMA_VERSION:
             raise CatalogError(
-                f"{self._path} was written by a newer headrace: its schema is {version}, and this one knows up to "
+                f"{self._path} was written by a newer headrace: its schema is {version}, "
+                f"and this one knows up to "
                 f"{_SCHEMA_VERSION}"
             )
         else:
@@ -120,10 +129,14 @@ class Catalog:
 
     def _load(self) -> None:
         self.cluster_id = self._one("SELECT value FROM cluster WHERE name = 'id'")
-        self._next_producer_id = int(self._one("SELECT value FROM cluster WHERE name = 'next_producer_id'"))
+        self._next_producer_id = int(
+            self._one("SELECT value FROM cluster WHERE name = 'next_producer_id'")
+        )
         for kind, resource, name, value in self._database.execute("SELECT * FROM configs"):
             self._configs.setdefault((kind, resource), {})[name] = value
-        for name, topic_id, partitions, internal in self._database.execute("SELECT * FROM topics ORDER BY name"):
+        for name, topic_id, partitions, internal in self._database.execute(
+            "SELECT * FROM topics ORDER BY name"
+        ):
             configs = MappingProxyType(dict(self._configs.get(("topic", name), {})))
             self._put(Topic(name, UUID(bytes=topic_id), partitions, configs, bool(internal)))
 
@@ -151,10 +164,15 @@ class Catalog:
         self.version += 1
         return topic
 
-    # Topics ----------------------------------------------------------------------------------------------------------
+    # Topics ---------------------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] = _NO_CONFIGS, *, internal: bool = False
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] = _NO_CONFIGS,
+        *,
+        internal: bool = False,
     ) -> Topic:
         """Create a topic that does not exist yet. Its name and configs have been checked before.
 
@@ -171,7 +189,9 @@ class Catalog:
         return self._put(topic)
 
     def twin(self, name: str) -> str | None:
-        """The topic that has this name when '.' is not told from '_'. At most one has: such names collide."""
+        """The topic that has this name when '.' is not told from '_'. At most one has: such names
+        collide.
+        """
         return self._folded.get(_fold(name))
 
     def delete_topic(self, name: str) -> Topic:
@@ -182,7 +202,9 @@ class Catalog:
         topic = self._topics[name]
         with self._transaction(f"delete topic {name}"):
             self._database.execute("DELETE FROM topics WHERE name = ?", (name,))
-            self._database.execute("DELETE FROM configs WHERE kind = 'topic' AND resource = ?", (name,))
+            self._database.execute(
+                "DELETE FROM configs WHERE kind = 'topic' AND resource = ?", (name,)
+            )
         self._configs.pop(("topic", name), None)
         del self._topics[name], self._topics_by_id[topic.topic_id], self._folded[_fold(name)]
         self.version += 1
@@ -199,12 +221,13 @@ class Catalog:
             self._database.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
         return self._put(replace(topic, partitions=total))
 
-    # Configs ---------------------------------------------------------------------------------------------------------
+    # Configs --------------------------------------------------------------------------------------
 
     def configs(self, kind: str, name: str) -> Mapping[str, str]:
         """The configs that were set for a resource; empty when there are none, or no such resource.
 
-        :param kind: ``topic``, ``broker`` (whose name is its id, or empty for all brokers) or ``group``
+        :param kind: ``topic``, ``broker`` (whose name is its id, or empty for all brokers) or
+            ``group``
         """
         return self._configs.get((kind, name), _NO_CONFIGS)
 
@@ -237,7 +260,7 @@ class Catalog:
                 statement = "INSERT OR REPLACE INTO configs VALUES (?, ?, ?, ?)"
                 self._database.execute(statement, (kind, resource, name, value))
 
-    # Producer ids ----------------------------------------------------------------------------------------------------
+    # Producer ids ---------------------------------------------------------------------------------
 
     def allocate_producer_id(self) -> int:
         """A producer id that was never given out before, over restarts too.
@@ -264,7 +287,9 @@ def _fold(name: str) -> str:
 
 
 def _new_uuid() -> UUID:
-    """A random id whose text does not start with a dash, which command lines would take for an option (as Kafka's)."""
+    """A random id whose text does not start with a dash, which command lines would take for an
+    option (as Kafka's).
+    """
     while True:
         made = uuid4()
         if not _text(made).startswith("-"):

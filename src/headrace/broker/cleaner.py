@@ -1,8 +1,8 @@
 """Compaction in the background: which log next, in how many threads, how fast.
 
-What a round over a log does is in :mod:`headrace.log.cleaner`. Every ``log.cleaner.backoff.ms`` the logs of compacted
-topics are looked at; those that are worth it are cleaned, the dirtiest first, ``log.cleaner.threads`` at a time. The
-event loop only looks, and puts finished segments in place.
+What a round over a log does is in :mod:`headrace.log.cleaner`. Every ``log.cleaner.backoff.ms`` the
+logs of compacted topics are looked at; those that are worth it are cleaned, the dirtiest first,
+``log.cleaner.threads`` at a time. The event loop only looks, and puts finished segments in place.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Cleaner:
         while True:
             await asyncio.sleep(config.get_int("log.cleaner.backoff.ms") / 1000)
             try:
-                while await self._clean_all(min(config.get_int("log.cleaner.threads"), MAX_THREADS)):
+                while await self._clean_all(
+                    min(config.get_int("log.cleaner.threads"), MAX_THREADS)
+                ):
                     pass
             except Exception:
                 log.exception("compaction failed; it goes on after log.cleaner.backoff.ms")
@@ -90,14 +92,17 @@ class Cleaner:
         return count
 
     async def _compacted(self) -> AsyncIterator[PartitionLog]:
-        """The logs of compacted topics that ever had a record, with room for others between them."""
+        """The logs of compacted topics that ever had a record, with room for others between
+        them."""
         broker = self._broker
         for topic in list(broker.catalog.topics.values()):
             if "compact" not in (broker.config.topic_value(topic, "cleanup.policy") or ""):
                 continue
             existing = broker.logs.existing_partitions(topic.name, topic.partitions)
             if topic.internal:
-                self._roll_if_dirty([found for one in existing if (found := broker.log(topic, one)) is not None])
+                self._roll_if_dirty(
+                    [found for one in existing if (found := broker.log(topic, one)) is not None]
+                )
             for partition in existing:
                 if broker.catalog.topics_by_id.get(topic.topic_id) is not None:
                     partition_log = broker.log(topic, partition)
@@ -106,23 +111,34 @@ class Cleaner:
                 await asyncio.sleep(0)
 
     def _roll_if_dirty(self, logs: Sequence[PartitionLog]) -> None:
-        """Close the last segments of an internal topic's logs, for a start reads all of them, when they have grown.
+        """Close the last segments of an internal topic's logs, for a start reads all of them, when
+        they have grown.
 
-        One stays open that would hardly be worth a round by itself, or where an open transaction in the segment before
-        keeps it from being cleaned: that would only make more files.
+        One stays open that would hardly be worth a round by itself, or where an open transaction in
+        the segment before keeps it from being cleaned: that would only make more files.
         """
-        active = [(one, one.segments[-1]) for one in logs if len(one.segments) and not one.is_uncleanable]
+        active = [
+            (one, one.segments[-1]) for one in logs if len(one.segments) and not one.is_uncleanable
+        ]
         if sum(segment.size_bytes for _, segment in active) <= INTERNAL_DIRTY_BYTES:
             return
         for partition_log, segment in active:
             least = max(
-                INTERNAL_CLEANED_BYTES, partition_log.config.min_cleanable_dirty_ratio * partition_log.size_bytes()
+                INTERNAL_CLEANED_BYTES,
+                partition_log.config.min_cleanable_dirty_ratio * partition_log.size_bytes(),
             )
-            if segment.size_bytes > least and partition_log.last_stable_offset > segment.base_offset:
+            if (
+                segment.size_bytes > least
+                and partition_log.last_stable_offset > segment.base_offset
+            ):
                 internal_logs.roll(partition_log, self._broker.now_ms())
 
     def _plan(self, partition_log: PartitionLog) -> Cleanable | None:
-        if partition_log.is_uncleanable or partition_log.is_deleted or not partition_log.config.is_compacted:
+        if (
+            partition_log.is_uncleanable
+            or partition_log.is_deleted
+            or not partition_log.config.is_compacted
+        ):
             return None
         try:
             return cleanable(partition_log, self._broker.now_ms())
@@ -151,7 +167,12 @@ class Cleaner:
             partition_log.is_uncleanable = True
             counted.failures += 1
             trace = None if isinstance(error, CorruptBatch) else error
-            log.error("%s is not compacted until the next start: %s", partition_log.path, error, exc_info=trace)
+            log.error(
+                "%s is not compacted until the next start: %s",
+                partition_log.path,
+                error,
+                exc_info=trace,
+            )
             return False
         finally:
             steps.close()

@@ -1,8 +1,9 @@
 """One connection: frames in, answers out, in the order of the requests.
 
-One connection's requests are served one after the other, as Kafka does it, so their answers never overtake each
-other. A connection that is idle costs a small object and no buffer: bytes are received into one buffer that all
-share, and only a frame that does not fit into what has arrived gets memory of its own.
+One connection's requests are served one after the other, as Kafka does it, so their answers never
+overtake each other. A connection that is idle costs a small object and no buffer: bytes are
+received into one buffer that all share, and only a frame that does not fit into what has arrived
+gets memory of its own.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Connection(asyncio.BufferedProtocol):
         self.host = "/"
         self.last_active = 0.0
         self.task: asyncio.Task[None] | Later[Any] | None = None
-        self._frame: bytearray | None = None  # the frame that is being received, when it is larger than one read
+        self._frame: bytearray | None = (
+            None  # the frame that is being received, when it is larger than one read
+        )
         self._frame_used = 0
         self._context: RequestContext | None = None
         self._heads = _NO_HEADS
@@ -94,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._paused = False
 
-    # Receiving -------------------------------------------------------------------------------------------------------
+    # Receiving ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -118,8 +121,13 @@ class Connection(asyncio.BufferedProtocol):
         server.metrics.received_bytes += nbytes
         if self._frame is None:
             data, served_at_once = server.received, self.task is None and self._writable
-            if served_at_once and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in server.whole_frame_bytes:
-                self._request(data[SIZE.size : nbytes])  # one request and no more, as from most clients
+            if (
+                served_at_once
+                and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in server.whole_frame_bytes
+            ):
+                self._request(
+                    data[SIZE.size : nbytes]
+                )  # one request and no more, as from most clients
                 if self._answers:
                     self._send()
                 return
@@ -146,7 +154,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._requests[i] = memoryview(bytes(frame))
 
     def _split(self, end: int) -> None:
-        """Take the whole frames out of the bytes that have arrived, and start on the one that has not."""
+        """Take the whole frames out of the bytes that have arrived, and start on the one that has
+        not.
+        """
         data, largest, position = self.server.received, self.server.max_request_bytes, 0
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(data, position)
@@ -174,12 +184,18 @@ class Connection(asyncio.BufferedProtocol):
         self._frame, self._frame_used = frame, len(start)
 
     def _refuse_frame(self, size: int) -> None:
-        self._close("a request of %d bytes; socket.request.max.bytes is %d", size, self.server.max_request_bytes)
+        self._close(
+            "a request of %d bytes; socket.request.max.bytes is %d",
+            size,
+            self.server.max_request_bytes,
+        )
 
-    # Serving ---------------------------------------------------------------------------------------------------------
+    # Serving --------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Serve what has been received until a request has to wait, or the client does not take its answers."""
+        """Serve what has been received until a request has to wait, or the client does not take its
+        answers.
+        """
         requests = self._requests
         while requests and self.task is None and self._writable and self.transport is not None:
             self._request(requests.popleft())
@@ -220,7 +236,9 @@ class Connection(asyncio.BufferedProtocol):
             version = header.api_version
             if not api.lowest <= version <= api.highest:
                 if header.api_key != _API_VERSIONS:
-                    raise BadFrame(f"{api.name} {api.lowest}-{api.highest} is served, not {version}")
+                    raise BadFrame(
+                        f"{api.name} {api.lowest}-{api.highest} is served, not {version}"
+                    )
                 self._unsupported_api_versions(header)
                 return
             wire, adapted = self._read(frame, header)
@@ -229,7 +247,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         context = self._context_of(header, adapted.legacy)
         try:
-            response = handlers.handler(header.api_key)(self.server.broker, adapted.request, context)
+            response = handlers.handler(header.api_key)(
+                self.server.broker, adapted.request, context
+            )
         except CloseConnection as reason:
             self._close("%s", reason)
             return
@@ -255,7 +275,9 @@ class Connection(asyncio.BufferedProtocol):
         request = wire.read_request(frame, header.body_offset)
         return wire, adapt(request, wire, APIS[header.api_key].highest, self.server.broker.catalog)
 
-    def _answer_as_before(self, frame: bytes | memoryview, started: float, answer: bytes | Exception) -> None:
+    def _answer_as_before(
+        self, frame: bytes | memoryview, started: float, answer: bytes | Exception
+    ) -> None:
         """Answer a request that began like one before."""
         if isinstance(answer, Exception):
             header = request_header(frame)
@@ -283,7 +305,12 @@ class Connection(asyncio.BufferedProtocol):
         """Mostly that of the request before: the same client in the same version."""
         known = self._context
         asked = (header.api_version, header.client_id)
-        if known is not None and (known.api_version, known.client_id) == asked and not known.legacy and not legacy:
+        if (
+            known is not None
+            and (known.api_version, known.client_id) == asked
+            and not known.legacy
+            and not legacy
+        ):
             return known
         self._context = RequestContext(
             api_version=header.api_version,
@@ -296,7 +323,9 @@ class Connection(asyncio.BufferedProtocol):
         )
         return self._context
 
-    def _finish(self, adapted: Adapted, header: RequestHeader, wire: Codec, started: float, answer: Any) -> None:
+    def _finish(
+        self, adapted: Adapted, header: RequestHeader, wire: Codec, started: float, answer: Any
+    ) -> None:
         """A request that had to wait is answered, or has failed."""
         self.task = None
         if isinstance(answer, Exception):
@@ -311,13 +340,17 @@ class Connection(asyncio.BufferedProtocol):
         try:
             pieces = wire.write_response(header.correlation_id, adapted.back(response))
         except Exception:
-            log.exception("cannot write the answer to %s v%d", APIS[header.api_key].name, header.api_version)
+            log.exception(
+                "cannot write the answer to %s v%d", APIS[header.api_key].name, header.api_version
+            )
             self.abandon()
             return
         self._answers += pieces
 
     def _send(self) -> None:
-        """Send what has been answered in one go: a system call for each small answer costs more than making it."""
+        """Send what has been answered in one go: a system call for each small answer costs more
+        than making it.
+        """
         answers = self._answers
         if not answers or self.transport is None:
             return
@@ -331,7 +364,8 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.writelines(answers)
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
-        """The answer to a request whose handler raised: the right error everywhere in the response."""
+        """The answer to a request whose handler raised: the right error everywhere in the
+        response."""
         api = APIS[header.api_key]
         self.server.metrics.requests[header.api_key].failures += 1
         if isinstance(error, StorageError):
@@ -344,11 +378,13 @@ class Connection(asyncio.BufferedProtocol):
         return refuse_all(request, codec(api.key, api.highest).answer_type, code)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
-        """A client newer than this broker learns in version 0, which all can read, what is served (KIP-511)."""
+        """A client newer than this broker learns in version 0, which all can read, what is served
+        (KIP-511).
+        """
         response = supported(ErrorCode.UNSUPPORTED_VERSION)
         self._answers += codec(_API_VERSIONS, 0).write_response(header.correlation_id, response)
 
-    # The end ---------------------------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------
 
     def _close(self, reason: str, *values: object) -> None:
         log.warning("closing the connection from %s: " + reason, self.host, *values)
@@ -372,7 +408,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._frame is not None:
-            log.info("%s went away after %d of %d bytes of a request", self.host, self._frame_used, len(self._frame))
+            log.info(
+                "%s went away after %d of %d bytes of a request",
+                self.host,
+                self._frame_used,
+                len(self._frame),
+            )
         self.transport = None
         self._requests.clear()
         self._frame = None

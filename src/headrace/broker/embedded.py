@@ -25,17 +25,21 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class EmbeddedBroker:
-    """A Kafka-protocol broker in this process: ``with headrace.Broker() as broker: broker.bootstrap_servers``.
+    """A Kafka-protocol broker in this process: ``with headrace.Broker() as broker:
+    broker.bootstrap_servers``.
 
-    :param data_dir: where state lives and is found again; by default a temporary directory that goes with the broker
-    :param config: broker configuration under Kafka's names, for example ``{"num.partitions": "4"}``; values may be any
-        type that prints as Kafka writes it
+    :param data_dir: where state lives and is found again; by default a temporary directory that
+        goes with the broker
+    :param config: broker configuration under Kafka's names, for example ``{"num.partitions":
+        "4"}``; values may be any type that prints as Kafka writes it
     :param host: the address to listen on
     :param port: 0 picks a free port
-    :param metrics_port: serve metrics for Prometheus there, see :attr:`metrics_url`; 0 picks a free port
-    :raises headrace.ConfigError: for an unknown name or a value out of range; then starting also raises
-        :class:`headrace.DirectoryInUse` when another broker holds the data directory, :class:`headrace.CorruptLog` when
-        the state of groups in it cannot be read, and OSError when the address cannot be bound
+    :param metrics_port: serve metrics for Prometheus there, see :attr:`metrics_url`; 0 picks a free
+        port
+    :raises headrace.ConfigError: for an unknown name or a value out of range; then starting also
+        raises :class:`headrace.DirectoryInUse` when another broker holds the data directory,
+        :class:`headrace.CorruptLog` when the state of groups in it cannot be read, and OSError when
+        the address cannot be bound
     """
 
     def __init__(
@@ -64,7 +68,9 @@ class EmbeddedBroker:
         :raises RuntimeError: when the broker is not running
         """
         if self._address is None:
-            raise RuntimeError("the broker is not running: call start(), or use it in a with statement")
+            raise RuntimeError(
+                "the broker is not running: call start(), or use it in a with statement"
+            )
         return f"{self._address[0]}:{self._address[1]}"
 
     @property
@@ -83,7 +89,9 @@ class EmbeddedBroker:
             raise RuntimeError("the broker is running already")
         ready = threading.Event()
         errors: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run, args=(ready, errors), name="headrace-broker", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(ready, errors), name="headrace-broker", daemon=True
+        )
         self._thread.start()
         ready.wait()
         if errors:
@@ -93,7 +101,8 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop and wait until all is written. Stopping a broker that is not running does nothing."""
+        """Stop and wait until all is written. Stopping a broker that is not running does
+        nothing."""
         if self._thread is None:
             return
         assert self._loop is not None
@@ -120,7 +129,9 @@ class EmbeddedBroker:
             broker.start()
             await server.start()
             if self._metrics_port is not None:
-                self._metrics_at = await server.serve_metrics(self._listener.host, self._metrics_port)
+                self._metrics_at = await server.serve_metrics(
+                    self._listener.host, self._metrics_port
+                )
             self._address = server.addresses[0]
             ready.set()
             await self._stopping.wait()
@@ -132,7 +143,10 @@ class EmbeddedBroker:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 

@@ -1,12 +1,14 @@
 """Fetch sessions: what a client is fetching, told once and then only by its changes (KIP-227).
 
-A Fetch with epoch 0 opens a session, if there is room for one; each further Fetch names the next epoch, and only the
-partitions that it wants added, changed or forgotten. The answers have only partitions with news. A session belongs to
-no connection: it lasts until the client ends it or others need its place.
+A Fetch with epoch 0 opens a session, if there is room for one; each further Fetch names the next
+epoch, and only the partitions that it wants added, changed or forgotten. The answers have only
+partitions with news. A session belongs to no connection: it lasts until the client ends it or
+others need its place.
 
-A partition of a session is either *pending*, to be looked at by the next Fetch, or nobody has to look at it: there is
-nothing to read, the client has been told so, and :class:`~headrace.broker.long_polls.Waits` will say when something happens
-to its log. So a Fetch costs what the pending partitions cost, however many the session has.
+A partition of a session is either *pending*, to be looked at by the next Fetch, or nobody has to
+look at it: there is nothing to read, the client has been told so, and
+:class:`~headrace.broker.long_polls.Waits` will say when something happens to its log. So a Fetch
+costs what the pending partitions cost, however many the session has.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ INVALID_EPOCH = Refusal(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 TOPIC_ID_ERROR = Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 TopicKey = UUID | str | None
-"""A topic's id (None is how the zero id is read), or its name in the sessions of clients that know no ids."""
+"""A topic's id (None is how the zero id is read), or its name in the sessions of clients that know
+no ids.
+"""
 
 
 class AskedPartition(Protocol):
@@ -51,7 +55,8 @@ class AskedPartition(Protocol):
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch that follows in a session: after the largest one comes 1, for 0 would open another."""
+    """The epoch that follows in a session: after the largest one comes 1, for 0 would open
+    another."""
     return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
@@ -96,7 +101,9 @@ class CachedPartition:
         news = self.high_watermark != high_watermark or self.log_start_offset != log_start_offset
         if news:
             # One number object for what is mostly the same number: there may be very many of these.
-            self.high_watermark = self.fetch_offset if high_watermark == self.fetch_offset else high_watermark
+            self.high_watermark = (
+                self.fetch_offset if high_watermark == self.fetch_offset else high_watermark
+            )
             self.log_start_offset = log_start_offset
         return news
 
@@ -110,7 +117,8 @@ class FetchSession:
     """One client's fetching.
 
     :ivar epoch: the epoch that the next request must name
-    :ivar uses_names: whether the client names topics, as before version 13, rather than giving their ids
+    :ivar uses_names: whether the client names topics, as before version 13, rather than giving
+        their ids
     :ivar pending: the partitions to look at, first come first served; a set kept in a dict
     :ivar isolation_level: that of the last request
     :ivar counted: how many partitions it had when it was last used
@@ -133,7 +141,15 @@ class FetchSession:
         "uses_names",
     )
 
-    def __init__(self, session_id: int, waits: Waits, now_ms: float, *, uses_names: bool, isolation_level: int) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        waits: Waits,
+        now_ms: float,
+        *,
+        uses_names: bool,
+        isolation_level: int,
+    ) -> None:
         self.session_id = session_id
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.uses_names = uses_names
@@ -173,7 +189,9 @@ class FetchSession:
             self._unwatch(cached)
 
     def isolate(self, isolation_level: int) -> None:
-        """What can be read depends on the isolation level: with another one all partitions are pending."""
+        """What can be read depends on the isolation level: with another one all partitions are
+        pending.
+        """
         if isolation_level != self.isolation_level:
             self.isolation_level = isolation_level
             self.pending.update(dict.fromkeys(self._partitions.values()))
@@ -184,7 +202,9 @@ class FetchSession:
         self._waits.notify(self.wait_key)
 
     def settle(self, cached: CachedPartition, log_key: Hashable) -> None:
-        """A partition has nothing to be told now. What happens to its log next makes it pending again."""
+        """A partition has nothing to be told now. What happens to its log next makes it pending
+        again.
+        """
         self.pending.pop(cached, None)
         if cached.watched_key is None:
             cached.watched_key = log_key
@@ -211,12 +231,13 @@ class FetchSession:
 class FetchSessions:
     """All sessions of this broker. Volatile: a restart forgets them.
 
-    When there are as many as there may be, a new one takes the place of the one that was not used for longest, if that
-    is more than ``FETCH_SESSION_EVICTION_MS``; else of the smallest, if that is smaller than the new one and older than
-    so long. Else none is opened.
+    When there are as many as there may be, a new one takes the place of the one that was not used
+    for longest, if that is more than ``FETCH_SESSION_EVICTION_MS``; else of the smallest, if that
+    is smaller than the new one and older than so long. Else none is opened.
 
     :param most: ``max.incremental.fetch.session.cache.slots``
-    :param new_id: a number from 1 to 2^31 - 1 that is hard to meet twice: clients name sessions of before a restart
+    :param new_id: a number from 1 to 2^31 - 1 that is hard to meet twice: clients name sessions of
+        before a restart
     :ivar partitions: how many partitions all sessions have together
     :ivar evictions: how many sessions had to make place for others
     """
@@ -233,7 +254,9 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, size: int, now_ms: float, *, uses_names: bool, isolation_level: int) -> FetchSession | None:
+    def open(
+        self, size: int, now_ms: float, *, uses_names: bool, isolation_level: int
+    ) -> FetchSession | None:
         """A new session, to be filled; None when there is no place for it.
 
         :param size: how many partitions it will have
@@ -245,7 +268,9 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = FetchSession(session_id, self._waits, now_ms, uses_names=uses_names, isolation_level=isolation_level)
+        session = FetchSession(
+            session_id, self._waits, now_ms, uses_names=uses_names, isolation_level=isolation_level
+        )
         session.counted = size
         self.partitions += size
         self._sessions[session_id] = session
@@ -263,13 +288,17 @@ class FetchSessions:
         return session
 
     def advance(self, session: FetchSession, now_ms: float) -> FetchSession | Refusal:
-        """A session is used, with the partitions that it has now: the next request names the next epoch.
+        """A session is used, with the partitions that it has now: the next request names the next
+        epoch.
 
-        It ends when it has none left; and with a refusal, after which the client names all its partitions again, when
-        all sessions together have too many.
+        It ends when it has none left; and with a refusal, after which the client names all its
+        partitions again, when all sessions together have too many.
         """
         size = len(session)
-        too_many = size > session.counted and self.partitions + size - session.counted > MAX_FETCH_SESSION_PARTITIONS
+        too_many = (
+            size > session.counted
+            and self.partitions + size - session.counted > MAX_FETCH_SESSION_PARTITIONS
+        )
         if too_many or not size:
             self.close(session.session_id)
             return NOT_FOUND if too_many else session

@@ -1,8 +1,9 @@
-"""Group commit: one fsync for all writers that wait (``log.flush.interval.messages``, ``log.flush.interval.ms``).
+"""Group commit: one fsync for all writers that wait (``log.flush.interval.messages``,
+``log.flush.interval.ms``).
 
-By default an acknowledged write is in the page cache, which survives the death of the process. A log whose flush
-settings ask for more is *due* after an append; whoever wants to answer waits for the round that flushes it. While one
-round runs in a thread, the next one collects.
+By default an acknowledged write is in the page cache, which survives the death of the process. A
+log whose flush settings ask for more is *due* after an append; whoever wants to answer waits for
+the round that flushes it. While one round runs in a thread, the next one collects.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _NEVER_MS = 2**62
 
 
 class Flusher:
-    """Decides when logs are flushed, and lets writers wait for it. Belongs to the broker's event loop."""
+    """Decides when logs are flushed, and lets writers wait for it. Belongs to the broker's event
+    loop.
+    """
 
     def __init__(self) -> None:
         self._due: set[PartitionLog] = set()
@@ -40,7 +43,9 @@ class Flusher:
             self._due.add(partition)
         elif config.flush_ms < _NEVER_MS and partition not in self._timers:
             loop = asyncio.get_running_loop()
-            self._timers[partition] = loop.call_later(config.flush_ms / 1000, self._flush_later, partition)
+            self._timers[partition] = loop.call_later(
+                config.flush_ms / 1000, self._flush_later, partition
+            )
 
     def _flush_later(self, partition: PartitionLog) -> None:
         del self._timers[partition]

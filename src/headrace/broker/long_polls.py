@@ -1,10 +1,12 @@
 """Long polls: who waits for what, and waking exactly those.
 
-A waiter names the keys that concern it, ``("log", topic_id, partition)`` or ``("share", group_id, topic_id,
-partition)``. A notification costs in proportion to the waiters of its key and nothing when there are none.
+A waiter names the keys that concern it, ``("log", topic_id, partition)`` or ``("share", group_id,
+topic_id, partition)``. A notification costs in proportion to the waiters of its key and nothing
+when there are none.
 
-A request that waits is a future, and gone with its answer. Who wants to know of many keys over many requests, as a
-fetch session does, watches them: each watcher is told once, and watches again when it has looked.
+A request that waits is a future, and gone with its answer. Who wants to know of many keys over many
+requests, as a fetch session does, watches them: each watcher is told once, and watches again when
+it has looked.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ class Waits:
     """The waiting requests of one broker. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:
-        # The waiters of a key in the order in which they came: the first may get what the others then do not.
+        # The waiters of a key in the order in which they came: the first may get what the others
+        # then do not.
         self._waiting: dict[Hashable, dict[asyncio.Future[bool], None]] = {}
         self._watching: dict[Hashable, list[Watcher]] = {}
 
     def wait(self, keys: Iterable[Hashable], timeout_ms: float) -> asyncio.Future[bool]:
-        """A future that becomes True at the first notification of any key, or False when ``timeout_ms`` have passed.
+        """A future that becomes True at the first notification of any key, or False when
+        ``timeout_ms`` have passed.
 
         Cancelling it, as happens when the client goes away, forgets the waiter.
         """
@@ -54,7 +58,9 @@ class Waits:
         return future
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
-        """Have ``watcher`` told of the next notification of ``key``. It must not be watching that key yet."""
+        """Have ``watcher`` told of the next notification of ``key``. It must not be watching that
+        key yet.
+        """
         watchers = self._watching.get(key)
         if watchers is None:
             self._watching[key] = [watcher]

@@ -1,4 +1,6 @@
-"""The only sockets: where to listen, and which connections there are. What is done on one: ``connection.py``."""
+"""The only sockets: where to listen, and which connections there are. What is done on one:
+``connection.py``.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ __all__ = ["Listener", "Server"]
 
 
 class Server:
-    """Serves a broker on one or more listeners. ``await start()``, ``addresses``, ``await close()``."""
+    """Serves a broker on one or more listeners. ``await start()``, ``addresses``, ``await
+    close()``.
+    """
 
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
@@ -30,7 +34,9 @@ class Server:
         self.listeners = list(listeners)
         self.connections = broker.metrics.connections
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
-        self.whole_frame_bytes = range(SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1)
+        self.whole_frame_bytes = range(
+            SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
+        )
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.received = self.receive_buffer.toreadonly()
@@ -42,7 +48,10 @@ class Server:
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """(host, port) of each listener as clients should use it, in the order of the listeners."""
-        return [(one.advertised_host or one.host, one.advertised_port or one.port) for one in self.listeners]
+        return [
+            (one.advertised_host or one.host, one.advertised_port or one.port)
+            for one in self.listeners
+        ]
 
     async def start(self) -> None:
         """Listen on all listeners.

@@ -1,4 +1,6 @@
-"""The options of commands that talk to a broker, under Kafka's names, and the client configuration they make."""
+"""The options of commands that talk to a broker, under Kafka's names, and the client configuration
+they make.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ def client_options(parser: ArgumentParser) -> None:
         help=f"brokers to start from (default: {DEFAULT_LISTEN})",
     )
     parser.add_argument(
-        "--command-config", type=Path, metavar="FILE", help="a properties file with client configs, for security say"
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="a properties file with client configs, for security say",
     )
 
 
 def client_config(options: Namespace) -> dict[str, str]:
-    """The client configuration, as confluent-kafka takes it, that the options of :func:`client_options` ask for.
+    """The client configuration, as confluent-kafka takes it, that the options of
+    :func:`client_options` ask for.
 
     :raises BadUsage: the file cannot be read
     """
@@ -43,7 +49,9 @@ def client_config(options: Namespace) -> dict[str, str]:
         try:
             config = properties(options.command_config.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise BadUsage(f"cannot read {options.command_config}: {' '.join(str(error).split())}") from error
+            raise BadUsage(
+                f"cannot read {options.command_config}: {' '.join(str(error).split())}"
+            ) from error
     return {**from_java(config), "bootstrap.servers": options.bootstrap_server}
 
 
@@ -61,7 +69,8 @@ def connection_settings(config: Mapping[str, str]) -> Settings:
 
 
 def must_answer(config: Mapping[str, str]) -> None:
-    """See at once whether somebody listens at a bootstrap server; clients would go on trying until their time is up.
+    """See at once whether somebody listens at a bootstrap server; clients would go on trying until
+    their time is up.
 
     :raises Failure: nobody does
     :raises BadUsage: ``bootstrap.servers`` cannot be read

@@ -1,9 +1,11 @@
 """The commands of ``headrace``. To add one, add a line to :data:`COMMANDS` and write its module.
 
-The module of ``share-groups`` is ``cli/share_groups.py``, that of ``perf produce`` ``cli/perf_produce.py``. It has
-``declare(parser)``, which adds the options to an ``ArgumentParser``, and ``run(options)``, which takes the parsed ones,
-returns the exit status and raises :class:`~headrace.cli.errors.Failure` with one line for the user. It is imported only
-when its command is called. Options that several commands share are in :mod:`headrace.cli.client_options`.
+The module of ``share-groups`` is ``cli/share_groups.py``, that of ``perf produce``
+``cli/perf_produce.py``. It has ``declare(parser)``, which adds the options to an
+``ArgumentParser``, and ``run(options)``, which takes the parsed ones, returns the exit status and
+raises :class:`~headrace.cli.errors.Failure` with one line for the user. It is imported only when
+its command is called. Options that several commands share are in
+:mod:`headrace.cli.client_options`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""``headrace console-share-consumer``: show the records of a topic as a member of a share group (KIP-932).
+"""``headrace console-share-consumer``: show the records of a topic as a member of a share group
+(KIP-932).
 
-Options and output are those of Kafka's ``kafka-console-share-consumer``. Unlike that, it acquires no more records than
-it shows: a record that is acquired and given back has one delivery less before the group gives it up.
+Options and output are those of Kafka's ``kafka-console-share-consumer``. Unlike that, it acquires
+no more records than it shows: a record that is acquired and given back has one delivery less before
+the group gives it up.
 """
 
 from __future__ import annotations
@@ -36,7 +38,13 @@ DEFAULT_GROUP = "console-share-consumer"
 
 _MAX_WAIT_MS = 500
 _ENDED_BY_SIGNAL = 128
-_TAKEN_CONFIGS = ("bootstrap.servers", "client.id", "client.rack", "fetch.max.bytes", "max.poll.records")
+_TAKEN_CONFIGS = (
+    "bootstrap.servers",
+    "client.id",
+    "client.rack",
+    "fetch.max.bytes",
+    "max.poll.records",
+)
 _SECURITY_CONFIGS = ("security.protocol", "sasl.", "ssl.", "enable.ssl.certificate.verification")
 
 
@@ -45,19 +53,32 @@ def declare(parser: ArgumentParser) -> None:
     parser.description = "Show the records of a topic as a member of a share group, accepting each."
     client_options(parser)
     parser.add_argument("--topic", required=True, help="the topic to consume from")
-    parser.add_argument("--group", default=DEFAULT_GROUP, help=f"the share group (default: {DEFAULT_GROUP})")
-    parser.add_argument("--max-messages", type=int, metavar="N", help="end after so many records")
-    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="end when no record comes for so long")
-    outcome = parser.add_mutually_exclusive_group()
-    outcome.add_argument("--reject", action="store_true", help="reject the records instead of accepting them")
-    outcome.add_argument("--release", action="store_true", help="release the records: they will be delivered again")
     parser.add_argument(
-        "--reject-message-on-error", action="store_true", help="reject a record that cannot be shown, instead of ending"
+        "--group", default=DEFAULT_GROUP, help=f"the share group (default: {DEFAULT_GROUP})"
+    )
+    parser.add_argument("--max-messages", type=int, metavar="N", help="end after so many records")
+    parser.add_argument(
+        "--timeout-ms", type=int, metavar="MS", help="end when no record comes for so long"
+    )
+    outcome = parser.add_mutually_exclusive_group()
+    outcome.add_argument(
+        "--reject", action="store_true", help="reject the records instead of accepting them"
+    )
+    outcome.add_argument(
+        "--release", action="store_true", help="release the records: they will be delivered again"
+    )
+    parser.add_argument(
+        "--reject-message-on-error",
+        action="store_true",
+        help="reject a record that cannot be shown, instead of ending",
     )
     parser.add_argument(
         "--from-beginning",
         action="store_true",
-        help="refuse to begin elsewhere than at the oldest record or where the group was; says how to get there",
+        help=(
+            "refuse to begin elsewhere than at the oldest record or where the group was; says "
+            "how to get there"
+        ),
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per record")
     parser.add_argument(
@@ -67,12 +88,20 @@ def declare(parser: ArgumentParser) -> None:
         default=[],
         type=setting_as_is,
         metavar="NAME=VALUE",
-        help="print.timestamp, print.partition, print.offset, print.delivery, print.epoch, print.headers, print.key, "
-        "print.value (true or false), key.separator, headers.separator, line.separator, null.literal, "
+        help="print.timestamp, print.partition, print.offset, print.delivery, print.epoch, "
+        "print.headers, print.key, "
+        "print.value (true or false), key.separator, headers.separator, line.separator, "
+        "null.literal, "
         "key.deserializer, value.deserializer, headers.deserializer; may be repeated",
     )
-    parser.add_argument("--formatter-config", type=Path, metavar="FILE", help="a properties file with the same")
-    parser.add_argument("--key-deserializer", metavar="CLASS", help="such as LongDeserializer (default: bytes as is)")
+    parser.add_argument(
+        "--formatter-config", type=Path, metavar="FILE", help="a properties file with the same"
+    )
+    parser.add_argument(
+        "--key-deserializer",
+        metavar="CLASS",
+        help="such as LongDeserializer (default: bytes as is)",
+    )
     parser.add_argument("--value-deserializer", metavar="CLASS", help="likewise")
     parser.add_argument(
         "--command-property",
@@ -80,7 +109,9 @@ def declare(parser: ArgumentParser) -> None:
         default=[],
         type=setting,
         metavar="NAME=VALUE",
-        help=f"client configs: {', '.join(_TAKEN_CONFIGS[1:])}, and of TLS and SASL; may be repeated",
+        help=(
+            f"client configs: {', '.join(_TAKEN_CONFIGS[1:])}, and of TLS and SASL; may be repeated"
+        ),
     )
 
 
@@ -119,7 +150,9 @@ def _formatter(options: Namespace) -> MessageFormatter:
         try:
             chosen = properties(options.formatter_config.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise BadUsage(f"cannot read {options.formatter_config}: {' '.join(str(error).split())}") from error
+            raise BadUsage(
+                f"cannot read {options.formatter_config}: {' '.join(str(error).split())}"
+            ) from error
     chosen.update(options.formatter_property)
     for part in ("key", "value"):
         if (deserializer := getattr(options, f"{part}_deserializer")) is not None:
@@ -132,17 +165,23 @@ def _configs(options: Namespace) -> dict[str, str]:
     for name in sorted(configs.keys() - set(_TAKEN_CONFIGS)):
         if not name.startswith(_SECURITY_CONFIGS):
             taken = ", ".join(_TAKEN_CONFIGS)
-            raise BadUsage(f"the client config {name} is not supported here; these are: {taken}, and of TLS and SASL")
+            raise BadUsage(
+                f"the client config {name} is not supported here; these are: {taken}, and "
+                f"of TLS and SASL"
+            )
     return configs
 
 
 class Console:
     """One run of the command.
 
-    :ivar processed: how many records were shown, or rejected because they could not be, and acknowledged
+    :ivar processed: how many records were shown, or rejected because they could not be, and
+        acknowledged
     """
 
-    def __init__(self, options: Namespace, formatter: MessageFormatter, configs: Mapping[str, str]) -> None:
+    def __init__(
+        self, options: Namespace, formatter: MessageFormatter, configs: Mapping[str, str]
+    ) -> None:
         self.processed = 0
         self._options = options
         self._line = formatter.json_line if options.json else formatter.line
@@ -184,7 +223,9 @@ class Console:
     async def _tell_start(self) -> None:
         cluster = Cluster(self._servers, client_id=self._client_id, security=self._security)
         try:
-            problem = await starting_point(cluster, self._servers, self._options.group, self._options.topic)
+            problem = await starting_point(
+                cluster, self._servers, self._options.group, self._options.topic
+            )
         finally:
             await cluster.close()
         if problem is not None:
@@ -198,7 +239,9 @@ class Console:
         while (left := self._left()) > 0:
             wait_ms = _MAX_WAIT_MS
             if self._options.timeout_ms is not None:
-                wait_ms = min(wait_ms, int(self._options.timeout_ms - (loop.time() - last_came_s) * 1000))
+                wait_ms = min(
+                    wait_ms, int(self._options.timeout_ms - (loop.time() - last_came_s) * 1000)
+                )
                 if wait_ms <= 0:
                     return
             acquired = await self._acquire(consumer, min(left, self._max_poll_records), wait_ms)
@@ -212,11 +255,18 @@ class Console:
         most = self._options.max_messages
         return self._max_poll_records if most is None else most - self.processed
 
-    async def _acquire(self, consumer: ShareConsumer, max_records: int, wait_ms: int) -> Acquired | None:
-        """Some records, or none within ``wait_ms``; None when told to stop: what comes then is released by closing."""
+    async def _acquire(
+        self, consumer: ShareConsumer, max_records: int, wait_ms: int
+    ) -> Acquired | None:
+        """Some records, or none within ``wait_ms``; None when told to stop: what comes then is
+        released by closing.
+        """
         acquiring = asyncio.create_task(
             consumer.acquire(
-                max_records=max_records, max_wait_ms=wait_ms, max_bytes=self._max_bytes, mode=AcquireMode.RECORD_LIMIT
+                max_records=max_records,
+                max_wait_ms=wait_ms,
+                max_bytes=self._max_bytes,
+                mode=AcquireMode.RECORD_LIMIT,
             )
         )
         stopping = asyncio.create_task(self._stop.wait())
@@ -229,13 +279,19 @@ class Console:
             await asyncio.gather(acquiring, stopping, return_exceptions=True)
 
     async def _show(self, consumer: ShareConsumer, acquired: Acquired) -> None:
-        """Print what was acquired, then acknowledge what was printed; the rest is released when the session ends."""
+        """Print what was acquired, then acknowledge what was printed; the rest is released when the
+        session ends.
+        """
         lines: list[bytes] = []
         outcomes: list[Acknowledgement] = []
         problem: Failure | None = None
         for (topic, partition), data in acquired.data.items():
             wanted = [r for r in acquired.ranges if (r.topic, r.partition) == (topic, partition)]
-            counts = {offset: r.delivery_count for r in wanted for offset in range(r.first_offset, r.last_offset + 1)}
+            counts = {
+                offset: r.delivery_count
+                for r in wanted
+                for offset in range(r.first_offset, r.last_offset + 1)
+            }
             shown: dict[AcknowledgeType, list[Span]] = {}
             for record in _delivered(topic, partition, data, counts):
                 kind = self._type
@@ -243,7 +299,9 @@ class Console:
                     lines.append(self._line(record))
                 except Undecodable as error:
                     if not self._options.reject_message_on_error:
-                        problem = Failure(f"cannot show {topic}-{partition} offset {record.offset}: {error}")
+                        problem = Failure(
+                            f"cannot show {topic}-{partition} offset {record.offset}: {error}"
+                        )
                         break
                     kind = AcknowledgeType.REJECT
                 shown.setdefault(kind, []).append((record.offset, record.offset))
@@ -258,7 +316,9 @@ class Console:
             )
             if problem is not None:
                 break
-        await asyncio.to_thread(_write, b"".join(lines))  # the heartbeats go on while a reader is slow
+        await asyncio.to_thread(
+            _write, b"".join(lines)
+        )  # the heartbeats go on while a reader is slow
         await self._acknowledge(consumer, outcomes)
         if problem is not None:
             raise problem
@@ -271,29 +331,45 @@ class Console:
             self.processed += outcome.last_offset - outcome.first_offset + 1
             if outcome not in taken:
                 print(
-                    f"{outcome.topic}-{outcome.partition} offsets {outcome.first_offset} to {outcome.last_offset} were "
+                    f"{outcome.topic}-{outcome.partition} offsets {outcome.first_offset} to "
+                    f"{outcome.last_offset} were "
                     "shown, but the broker had taken them back: they will be delivered again",
                     file=sys.stderr,
                 )
 
 
-def _delivered(topic: str, partition: int, data: bytes, counts: Mapping[int, int]) -> list[Delivered]:
+def _delivered(
+    topic: str, partition: int, data: bytes, counts: Mapping[int, int]
+) -> list[Delivered]:
     """The records of those offsets that ``counts`` has a delivery count for."""
     found = []
     try:
         for position, header in headers(data):
-            if header.is_control or header.last_offset < min(counts) or header.base_offset > max(counts):
+            if (
+                header.is_control
+                or header.last_offset < min(counts)
+                or header.base_offset > max(counts)
+            ):
                 continue
             found += [
                 Delivered(
-                    topic, partition, r.offset, header.timestamp_type, r.timestamp_ms, counts[r.offset],
-                    r.headers, r.key, r.value,
+                    topic,
+                    partition,
+                    r.offset,
+                    header.timestamp_type,
+                    r.timestamp_ms,
+                    counts[r.offset],
+                    r.headers,
+                    r.key,
+                    r.value,
                 )
                 for r in records(memoryview(data)[position:])
                 if r.offset in counts
-            ]  # fmt: skip
+            ]
     except CorruptBatch as error:
-        raise Failure(f"cannot read what the broker sent of {topic}-{partition}: {error}") from error
+        raise Failure(
+            f"cannot read what the broker sent of {topic}-{partition}: {error}"
+        ) from error
     return found
 
 

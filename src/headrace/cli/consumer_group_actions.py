@@ -75,7 +75,11 @@ def act(options: Namespace) -> None:
 def _list(admin: AdminClient, options: Namespace) -> None:
     groups = all_consumer_groups(admin, options, options.states, options.types)
     if options.json:
-        print(as_json({"group": one.group_id, "type": _type(one), "state": one.state} for one in groups))
+        print(
+            as_json(
+                {"group": one.group_id, "type": _type(one), "state": one.state} for one in groups
+            )
+        )
         return
     if options.state is None and options.type is None:
         for one in groups:
@@ -83,7 +87,10 @@ def _list(admin: AdminClient, options: Namespace) -> None:
         return
     width = _LIST_GAP + max([_LIST_WIDTH, *(len(one.group_id) for one in groups)])
     columns, rows = [Column("GROUP", width)], [[one.group_id] for one in groups]
-    for wanted, title, value in ((options.type, "TYPE", _type), (options.state, "STATE", lambda one: one.state)):
+    for wanted, title, value in (
+        (options.type, "TYPE", _type),
+        (options.state, "STATE", lambda one: one.state),
+    ):
         if wanted is not None:
             columns.append(Column(title, 20))
             for row, one in zip(rows, groups, strict=True):
@@ -99,7 +106,9 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
     objects: list[dict[str, Any]] = []
     for some in in_steps(group_ids, GROUPS_AT_ONCE, "describing groups"):
         groups = []
-        for future in admin.describe_consumer_groups(some, request_timeout=timeout_s(options)).values():
+        for future in admin.describe_consumer_groups(
+            some, request_timeout=timeout_s(options)
+        ).values():
             try:
                 groups.append(future.result())
             except KafkaException as error:
@@ -117,14 +126,22 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
 
 
 def _show_offsets(
-    admin: AdminClient, groups: Sequence[ConsumerGroupDescription], failures: list[str], options: Namespace
+    admin: AdminClient,
+    groups: Sequence[ConsumerGroupDescription],
+    failures: list[str],
+    options: Namespace,
 ) -> list[list[dict[str, Any]]]:
-    """One request for what the groups have committed, then one to each broker for the ends: no lag is negative."""
+    """One request for what the groups have committed, then one to each broker for the ends: no lag
+    is negative.
+    """
     committed = committed_offsets(admin, [group.group_id for group in groups], failures, options)
     told = [group for group in groups if group.group_id in committed]
     partitions = {partition_key(one) for group in told for one in committed[group.group_id]}
     partitions |= {
-        partition_key(one) for group in told for member in group.members for one in member.assignment.topic_partitions
+        partition_key(one)
+        for group in told
+        for member in group.members
+        for one in member.assignment.topic_partitions
     }
     ends = latest_offsets(admin, partitions, options)
     shown = []
@@ -138,7 +155,9 @@ def _show_offsets(
     return shown
 
 
-def _rows(group: ConsumerGroupDescription, committed: Sequence[TopicPartition], ends: Mapping[Key, int]) -> list[_Row]:
+def _rows(
+    group: ConsumerGroupDescription, committed: Sequence[TopicPartition], ends: Mapping[Key, int]
+) -> list[_Row]:
     """The partitions of each member, the busiest first, then those that are assigned to nobody."""
     found = {partition_key(one): one for one in committed}
     rows, assigned = [], set()
@@ -147,19 +166,32 @@ def _rows(group: ConsumerGroupDescription, committed: Sequence[TopicPartition], 
         key = partition_key(partition)
         return _Row(group.group_id, partition, found.get(key), ends.get(key), member)
 
-    for member in sorted(group.members, key=lambda one: (-len(one.assignment.topic_partitions), one.member_id)):
+    for member in sorted(
+        group.members, key=lambda one: (-len(one.assignment.topic_partitions), one.member_id)
+    ):
         for partition in sorted(member.assignment.topic_partitions, key=partition_key):
             assigned.add(partition_key(partition))
             rows.append(row(partition, member))
-    rows += [row(one, None) for one in sorted(committed, key=partition_key) if partition_key(one) not in assigned]
+    rows += [
+        row(one, None)
+        for one in sorted(committed, key=partition_key)
+        if partition_key(one) not in assigned
+    ]
     return rows
 
 
 def _print_offsets(rows: Sequence[_Row], options: Namespace) -> None:
     columns = [
-        GROUP, TOPIC, PARTITION, Column("CURRENT-OFFSET"), Column("LOG-END-OFFSET"), Column("LAG"),
-        Column("CONSUMER-ID"), Column("HOST"), Column("CLIENT-ID", None),
-    ]  # fmt: skip
+        GROUP,
+        TOPIC,
+        PARTITION,
+        Column("CURRENT-OFFSET"),
+        Column("LOG-END-OFFSET"),
+        Column("LAG"),
+        Column("CONSUMER-ID"),
+        Column("HOST"),
+        Column("CLIENT-ID", None),
+    ]
     lines = []
     for row in rows:
         one, member = row.committed, row.member
@@ -204,7 +236,9 @@ def _show_members(group: ConsumerGroupDescription, options: Namespace) -> list[d
             "current_epoch": one.member_epoch,
             "assignment": by_topic(one.assignment.topic_partitions),
             "target_epoch": group.target_assignment_epoch,
-            "target_assignment": by_topic(_target(one)) if one.target_assignment is not None else None,
+            "target_assignment": by_topic(_target(one))
+            if one.target_assignment is not None
+            else None,
             "upgraded": one.upgraded,
         }
         for one in group.members
@@ -227,7 +261,10 @@ def _print_members(group: ConsumerGroupDescription, options: Namespace) -> None:
     add(Column("#PARTITIONS"), [len(one.assignment.topic_partitions) for one in group.members])
     if options.verbose:
         add(Column("CURRENT-EPOCH"), [one.member_epoch for one in group.members])
-        add(Column("CURRENT-ASSIGNMENT", 20), [assignment(one.assignment.topic_partitions) for one in group.members])
+        add(
+            Column("CURRENT-ASSIGNMENT", 20),
+            [assignment(one.assignment.topic_partitions) for one in group.members],
+        )
         add(Column("TARGET-EPOCH"), [group.target_assignment_epoch for _ in group.members])
         add(Column("TARGET-ASSIGNMENT", 20), [assignment(_target(one)) for one in group.members])
         if {True, False} <= {one.upgraded for one in group.members}:
@@ -240,13 +277,19 @@ def _show_state(group: ConsumerGroupDescription, options: Namespace) -> list[dic
     if not options.json:
         _say_how_it_is(group)
         columns = [
-            GROUP, Column("COORDINATOR (ID)", 25), Column("ASSIGNMENT-STRATEGY", 20), Column("STATE", 20),
+            GROUP,
+            Column("COORDINATOR (ID)", 25),
+            Column("ASSIGNMENT-STRATEGY", 20),
+            Column("STATE", 20),
             Column("#MEMBERS", None),
-        ]  # fmt: skip
+        ]
         row: list[object] = [
-            group.group_id, f"{node.host}:{node.port}  ({node.id})", group.partition_assignor or None, group.state_name,
+            group.group_id,
+            (f"{node.host}:{node.port}  ({node.id})"),
+            group.partition_assignor or None,
+            group.state_name,
             len(group.members),
-        ]  # fmt: skip
+        ]
         if options.verbose:
             columns[4:4] = [Column("GROUP-EPOCH"), Column("TARGET-ASSIGNMENT-EPOCH", 25)]
             row[4:4] = [group.group_epoch, group.target_assignment_epoch]
@@ -276,7 +319,9 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
         if there:
             deleted = admin.delete_consumer_groups(there, request_timeout=timeout_s(options))
             errors.update({group_id: future.exception() for group_id, future in deleted.items()})
-        reasons.update({group_id: reason_of(error) if error else None for group_id, error in errors.items()})
+        reasons.update(
+            {group_id: reason_of(error) if error else None for group_id, error in errors.items()}
+        )
     say_deleted("consumer groups", reasons, options)
 
 
@@ -294,11 +339,20 @@ def _type(group: GroupListing) -> str:
 
 
 def _target(member: MemberDescription) -> list[TopicPartition]:
-    return list(member.target_assignment.topic_partitions) if member.target_assignment is not None else []
+    return (
+        list(member.target_assignment.topic_partitions)
+        if member.target_assignment is not None
+        else []
+    )
 
 
 def _say_how_it_is(group: ConsumerGroupDescription) -> None:
     if group.state_name == "Empty":
-        print(f"\nConsumer group '{one_line(group.group_id)}' has no active members.", file=sys.stderr)
+        print(
+            f"\nConsumer group '{one_line(group.group_id)}' has no active members.", file=sys.stderr
+        )
     elif group.state_name in _REBALANCING:
-        print(f"\nWarning: Consumer group '{one_line(group.group_id)}' is rebalancing.", file=sys.stderr)
+        print(
+            f"\nWarning: Consumer group '{one_line(group.group_id)}' is rebalancing.",
+            file=sys.stderr,
+        )

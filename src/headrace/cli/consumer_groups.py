@@ -1,8 +1,9 @@
-"""``headrace consumer-groups``: list, describe, reset and delete consumer groups (KIP-88, KIP-496, KIP-848).
+"""``headrace consumer-groups``: list, describe, reset and delete consumer groups (KIP-88, KIP-496,
+KIP-848).
 
-It takes the options of Kafka's ``kafka-consumer-groups`` and prints its columns. What it does with them is in
-:mod:`headrace.cli.consumer_group_actions` and, for offsets, in :mod:`headrace.cli.consumer_group_offsets`; here is how
-they are declared and what goes with what.
+It takes the options of Kafka's ``kafka-consumer-groups`` and prints its columns. What it does with
+them is in :mod:`headrace.cli.consumer_group_actions` and, for offsets, in
+:mod:`headrace.cli.consumer_group_offsets`; here is how they are declared and what goes with what.
 """
 
 from __future__ import annotations
@@ -31,11 +32,26 @@ from .tables import as_json
 
 ACTIONS = ("list", "describe", "reset-offsets", "delete-offsets", "delete")
 VALIDATE = "validate-regex"
-STATES = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Empty", "Dead")
+STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "Empty",
+    "Dead",
+)
 TYPES = ("Classic", "Consumer")
 _TARGETS = (
-    "to-datetime", "by-duration", "to-earliest", "to-latest", "shift-by", "from-file", "to-current", "to-offset",
-)  # fmt: skip
+    "to-datetime",
+    "by-duration",
+    "to-earliest",
+    "to-latest",
+    "shift-by",
+    "from-file",
+    "to-current",
+    "to-offset",
+)
 _ONLY_WITH = {
     "members": ("describe",),
     "offsets": ("describe",),
@@ -71,14 +87,21 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     group_options(parser, ACTIONS, "all consumer groups: to describe, reset or delete")
     describing = parser.add_argument_group("list, describe")
-    describing.add_argument("--offsets", action="store_true", help="what is committed, and the lag (default)")
-    describing.add_argument("--members", action="store_true", help="the members and what they are assigned")
+    describing.add_argument(
+        "--offsets", action="store_true", help="what is committed, and the lag (default)"
+    )
+    describing.add_argument(
+        "--members", action="store_true", help="the members and what they are assigned"
+    )
     describing.add_argument(
         "--state",
         nargs="?",
         const="",
         metavar="STATE,…",
-        help=f"the state of the group; with list: of all groups, or only groups in one of {', '.join(STATES)}",
+        help=(
+            f"the state of the group; with list: of all groups, or only groups in one of "
+            f"{', '.join(STATES)}"
+        ),
     )
     describing.add_argument(
         "--type",
@@ -89,7 +112,9 @@ def declare(parser: ArgumentParser) -> None:
     )
     describing.add_argument("--verbose", action="store_true", help="with epochs and assignments")
     describing.add_argument(
-        f"--{VALIDATE}", metavar="REGEX", help="say whether consumer groups can subscribe to this regular expression"
+        f"--{VALIDATE}",
+        metavar="REGEX",
+        help="say whether consumer groups can subscribe to this regular expression",
     )
     _declare_reset(parser)
 
@@ -97,14 +122,26 @@ def declare(parser: ArgumentParser) -> None:
 def _declare_reset(parser: ArgumentParser) -> None:
     resetting = parser.add_argument_group("reset-offsets, delete-offsets")
     resetting.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC", help="a topic, or partitions of it as TOPIC:0,1,2"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="a topic, or partitions of it as TOPIC:0,1,2",
     )
-    resetting.add_argument("--all-topics", action="store_true", help="all partitions that the group has committed")
+    resetting.add_argument(
+        "--all-topics", action="store_true", help="all partitions that the group has committed"
+    )
     resetting.add_argument("--to-earliest", action="store_true", help="to the first record")
     resetting.add_argument("--to-latest", action="store_true", help="to the end")
-    resetting.add_argument("--to-current", action="store_true", help="to what is committed, or else to the end")
-    resetting.add_argument("--to-offset", type=int, metavar="N", help="to this offset, if there is one, or the nearest")
-    resetting.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if negative")
+    resetting.add_argument(
+        "--to-current", action="store_true", help="to what is committed, or else to the end"
+    )
+    resetting.add_argument(
+        "--to-offset", type=int, metavar="N", help="to this offset, if there is one, or the nearest"
+    )
+    resetting.add_argument(
+        "--shift-by", type=int, metavar="N", help="so many records on, or back if negative"
+    )
     resetting.add_argument(
         "--to-datetime",
         type=date_and_time,
@@ -112,13 +149,23 @@ def _declare_reset(parser: ArgumentParser) -> None:
         help="to the first record from then on; UTC if it does not say",
     )
     resetting.add_argument(
-        "--by-duration", type=duration, metavar="DURATION", help="to the first record since so long ago, as in P1DT12H"
+        "--by-duration",
+        type=duration,
+        metavar="DURATION",
+        help="to the first record since so long ago, as in P1DT12H",
     )
     resetting.add_argument(
-        "--from-file", type=Path, metavar="FILE", help="to what a file says that was made with --export"
+        "--from-file",
+        type=Path,
+        metavar="FILE",
+        help="to what a file says that was made with --export",
     )
-    resetting.add_argument("--export", action="store_true", help="print CSV: topic,partition,offset after the group")
-    resetting.add_argument("--dry-run", action="store_true", help="only show what would be reset (default)")
+    resetting.add_argument(
+        "--export", action="store_true", help="print CSV: topic,partition,offset after the group"
+    )
+    resetting.add_argument(
+        "--dry-run", action="store_true", help="only show what would be reset (default)"
+    )
     resetting.add_argument("--execute", action="store_true", help="do it")
 
 
@@ -132,7 +179,9 @@ def run(options: Namespace) -> int:
     if regex is not None:
         return _validate(regex, json=options.json)
     check(options)
-    if options.action == "reset-offsets" and not (options.execute or options.dry_run or options.export):
+    if options.action == "reset-offsets" and not (
+        options.execute or options.dry_run or options.export
+    ):
         print("Nothing is reset without --execute.", file=sys.stderr)
     from . import consumer_group_actions  # which needs a client, and this needs none to complain
 
@@ -149,7 +198,10 @@ def _to_validate(options: Namespace) -> str | None:
         if not given:
             raise BadUsage(f"Option [{VALIDATE}] takes a regular expression")
     if given and (words or options.actions):
-        raise BadUsage(f"Command must include exactly one action: {', '.join((*ACTIONS, VALIDATE))}; see --help")
+        raise BadUsage(
+            f"Command must include exactly one action: {', '.join((*ACTIONS, VALIDATE))}; "
+            f"see --help"
+        )
     return given[0] if given else None
 
 
@@ -199,7 +251,10 @@ def _check_reset(options: Namespace) -> None:
         raise BadUsage(f"Option [reset-offsets] takes one of these options: {named}")
     scopes = [name for name in ("all-topics", "topic") if is_given(options, name)]
     if options.from_file is not None and scopes:
-        raise BadUsage(f'Option "[from-file]" can\'t be used with option "[{scopes[0]}]": the file says which topics')
+        raise BadUsage(
+            f'Option "[from-file]" can\'t be used with option "[{scopes[0]}]": the file '
+            f"says which topics"
+        )
     if options.from_file is None and not scopes:
         raise BadUsage("One of the reset scopes should be defined: --all-topics, --topic.")
     if options.export and options.json:

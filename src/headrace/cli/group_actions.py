@@ -1,7 +1,8 @@
 """What the commands on groups have in common in what they do.
 
-Kafka's tools end with status 0 after most failures, and print them where the results go. Here results go to stdout,
-and what failed ends in a :class:`~headrace.cli.errors.Failure`: one line on stderr, status 1.
+Kafka's tools end with status 0 after most failures, and print them where the results go. Here
+results go to stdout, and what failed ends in a :class:`~headrace.cli.errors.Failure`: one line on
+stderr, status 1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .errors import BadUsage, Failure
 from .tables import Column, as_json, one_line, table
 
 GROUPS_AT_ONCE = 100
-"""How many groups are asked for, or changed, in one go: what is in memory and in flight does not grow with the rest."""
+"""How many groups are asked for, or changed, in one go: what is in memory and in flight does not
+grow with the rest.
+"""
 
 GROUP, TOPIC, PARTITION = Column("GROUP"), Column("TOPIC"), Column("PARTITION", 10)
 
@@ -40,7 +43,8 @@ _WORDS = {
     "GROUP_ID_NOT_FOUND": "The group id does not exist.",
     "NON_EMPTY_GROUP": "The group is not empty.",
     "GROUP_SUBSCRIBED_TO_TOPIC": (
-        "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it."
+        "Deleting offsets of a topic is forbidden while the consumer group is actively "
+        "subscribed to it."
     ),
 }
 """What Kafka's tools print where the broker sends no text and librdkafka has another one."""
@@ -50,7 +54,8 @@ _Spec: Any = OffsetSpec  # whose functions have no types
 
 @contextmanager
 def connected(options: Namespace) -> Iterator[AdminClient]:
-    """An admin client of the cluster that the options name. What it raises inside becomes a failure.
+    """An admin client of the cluster that the options name. What it raises inside becomes a
+    failure.
 
     :raises Failure: nobody answers there, or a call was refused
     :raises BadUsage: the client configuration is wrong
@@ -89,7 +94,9 @@ def list_groups(options: Namespace) -> None:
     else:
         lines = [(one.group_id, one.type.capitalize(), one.protocol) for one in groups]
         width = max([_LIST_WIDTH, *(len(word) for line in lines for word in line)])
-        print(table([Column("GROUP", width), Column("TYPE", width), Column("PROTOCOL", None)], lines))
+        print(
+            table([Column("GROUP", width), Column("TYPE", width), Column("PROTOCOL", None)], lines)
+        )
     fail_with(f"not all brokers answered: {reason_of(error)}" for error in result.errors)
 
 
@@ -106,11 +113,15 @@ def partition_key(partition: TopicPartition) -> Key:
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """The numbers of the partitions of each topic, sorted."""
     ordered = sorted(partitions, key=partition_key)
-    return {topic: [one.partition for one in of_topic] for topic, of_topic in groupby(ordered, lambda p: str(p.topic))}
+    return {
+        topic: [one.partition for one in of_topic]
+        for topic, of_topic in groupby(ordered, lambda p: str(p.topic))
+    }
 
 
 def assignment(partitions: Iterable[TopicPartition]) -> str | None:
-    """Partitions as Kafka's tools show what is assigned: ``orders:0,1;returns:0``. None for none."""
+    """Partitions as Kafka's tools show what is assigned: ``orders:0,1;returns:0``. None for
+    none."""
     topics = by_topic(partitions).items()
     return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in topics) or None
 
@@ -125,7 +136,9 @@ def existing_partitions(
     """
     if not wanted:
         return []
-    topics = admin.describe_topics(TopicCollection(list(wanted)), request_timeout=timeout_s(options))
+    topics = admin.describe_topics(
+        TopicCollection(list(wanted)), request_timeout=timeout_s(options)
+    )
     partitions = []
     for topic, future in sorted(topics.items()):
         try:
@@ -139,7 +152,10 @@ def existing_partitions(
         if missing:
             named = ", ".join(f'"{topic}-{number}"' for number in missing)
             raise Failure(f"The partitions {named} do not exist")
-        partitions += [TopicPartition(topic, number) for number in sorted(existing if chosen is None else chosen)]
+        partitions += [
+            TopicPartition(topic, number)
+            for number in sorted(existing if chosen is None else chosen)
+        ]
     return partitions
 
 
@@ -154,12 +170,16 @@ def with_scope(
     return both
 
 
-def earliest_offsets(admin: AdminClient, partitions: Iterable[Key], options: Namespace) -> dict[Key, int]:
+def earliest_offsets(
+    admin: AdminClient, partitions: Iterable[Key], options: Namespace
+) -> dict[Key, int]:
     """The offset of the first record of each partition that exists and has a leader."""
     return _list_offsets(admin, partitions, _Spec.earliest(), options)
 
 
-def latest_offsets(admin: AdminClient, partitions: Iterable[Key], options: Namespace) -> dict[Key, int]:
+def latest_offsets(
+    admin: AdminClient, partitions: Iterable[Key], options: Namespace
+) -> dict[Key, int]:
     """The offset after the last record of each partition that exists and has a leader."""
     return _list_offsets(admin, partitions, _Spec.latest(), options)
 
@@ -171,7 +191,10 @@ def offsets_since(
     offsets = _list_offsets(admin, partitions, _Spec.for_timestamp(max(0, timestamp_ms)), options)
     unanswered = sorted(key for key, offset in offsets.items() if offset == _NO_OFFSET)
     for topic, partition in unanswered:
-        warn(f"Partition {partition} from topic {topic} is empty. Falling back to latest known offset.")
+        warn(
+            f"Partition {partition} from topic {topic} is empty. Falling back to latest "
+            f"known offset."
+        )
     return {**offsets, **latest_offsets(admin, unanswered, options)}
 
 
@@ -180,7 +203,9 @@ def _list_offsets(
 ) -> dict[Key, int]:
     asked = {TopicPartition(*key): spec for key in sorted(partitions)}
     found: dict[Key, int] = {}
-    for one, future in admin.list_offsets(asked, request_timeout=timeout_s(options)).items() if asked else ():
+    for one, future in (
+        admin.list_offsets(asked, request_timeout=timeout_s(options)).items() if asked else ()
+    ):
         try:
             found[partition_key(one)] = int(future.result().offset)
         except KafkaException as error:
@@ -197,12 +222,15 @@ def has_no_log(key: Key) -> str:
 def all_consumer_groups(
     admin: AdminClient, options: Namespace, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> list[GroupListing]:
-    """The groups of the classic protocol and of the consumer protocol whose members read topics, by group id.
+    """The groups of the classic protocol and of the consumer protocol whose members read topics, by
+    group id.
 
     :raises KafkaException: a broker does not tell
     """
     of_types = [one.lower() for one in types or ("classic", "consumer")]
-    result = admin.list_all_groups(states=states, types=of_types, request_timeout=timeout_s(options)).result()
+    result = admin.list_all_groups(
+        states=states, types=of_types, request_timeout=timeout_s(options)
+    ).result()
     if result.errors:
         raise result.errors[0]
     return [group for group in result.valid if group.protocol in _CONSUMER_PROTOCOLS]
@@ -216,7 +244,9 @@ def other_groups(admin: AdminClient, options: Namespace) -> frozenset[str]:
     result = admin.list_all_groups(request_timeout=timeout_s(options)).result()
     if result.errors:
         raise result.errors[0]
-    return frozenset(group.group_id for group in result.valid if group.protocol not in _CONSUMER_PROTOCOLS)
+    return frozenset(
+        group.group_id for group in result.valid if group.protocol not in _CONSUMER_PROTOCOLS
+    )
 
 
 def say_deleted(kind: str, reasons: Mapping[str, str | None], options: Namespace) -> None:
@@ -231,12 +261,18 @@ def say_deleted(kind: str, reasons: Mapping[str, str | None], options: Namespace
     elif not reasons:
         print(f"There are no {kind}.", file=sys.stderr)
     else:
-        deleted = [f"'{one_line(group_id)}'" for group_id, reason in reasons.items() if reason is None]
+        deleted = [
+            f"'{one_line(group_id)}'" for group_id, reason in reasons.items() if reason is None
+        ]
         if len(deleted) == len(reasons):
             print(f"Deletion of requested {kind} ({', '.join(deleted)}) was successful.")
         elif deleted:
             print(f"These {kind} were deleted successfully: {', '.join(deleted)}")
-    fail_with(f"Group '{group_id}' could not be deleted: {reason}" for group_id, reason in reasons.items() if reason)
+    fail_with(
+        f"Group '{group_id}' could not be deleted: {reason}"
+        for group_id, reason in reasons.items()
+        if reason
+    )
 
 
 def say_reset(rows: Sequence[tuple[str, str, int, int]], options: Namespace) -> None:

@@ -1,9 +1,17 @@
-"""What the commands on groups have in common in their options: the action, the groups, topics, times."""
+"""What the commands on groups have in common in their options: the action, the groups, topics,
+times.
+"""
 
 from __future__ import annotations
 
 import re
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -28,24 +36,38 @@ def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: st
     """
     parser.usage = "%(prog)s ACTION [GROUP …] [options]"
     parser.formatter_class = RawDescriptionHelpFormatter
-    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
+    )
     parser.add_argument("--all-groups", action="store_true", help=all_groups)
     common_options(parser, actions)
 
 
 def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
     """Declare the actions, and how to reach the cluster."""
-    parser.add_argument("words", nargs="*", metavar="ACTION GROUP", help=f"the action is one of {', '.join(actions)}")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="ACTION GROUP",
+        help=f"the action is one of {', '.join(actions)}",
+    )
     for action in actions:
-        parser.add_argument(f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS)
+        parser.add_argument(
+            f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS
+        )
     parser.add_argument("--json", action="store_true", help="print JSON, an array of objects")
-    parser.add_argument("--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)")
+    parser.add_argument(
+        "--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)"
+    )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     client_options(parser)
 
 
-def choose_action(options: Namespace, actions: Sequence[str], only_with: Mapping[str, Collection[str]]) -> None:
-    """Make sense of the action and the groups: afterwards ``options.action`` is set and ``options.group`` complete.
+def choose_action(
+    options: Namespace, actions: Sequence[str], only_with: Mapping[str, Collection[str]]
+) -> None:
+    """Make sense of the action and the groups: afterwards ``options.action`` is set and
+    ``options.group`` complete.
 
     :param only_with: option → the actions that it has a meaning for
     :raises BadUsage: they do not go together
@@ -100,7 +122,9 @@ def check_describe(options: Namespace) -> None:
     if not options.group and not options.all_groups:
         raise BadUsage("Option [describe] takes one of these options: [all-groups], [group]")
     if sum([options.members, options.offsets, options.state is not None]) > 1:
-        raise BadUsage("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+        raise BadUsage(
+            "Option [describe] takes at most one of these options: [members], [offsets], [state]"
+        )
     if options.state:
         raise BadUsage("Option [describe] does not take a value for [state]")
 
@@ -120,7 +144,9 @@ def check_delete_offsets(options: Namespace) -> None:
     :raises BadUsage: they are broken
     """
     if len(options.group) != 1 or not options.topic:
-        raise BadUsage("Option [delete-offsets] takes the following options: [group], [topic]; the group once")
+        raise BadUsage(
+            "Option [delete-offsets] takes the following options: [group], [topic]; the group once"
+        )
 
 
 def known_words(text: str, known: Sequence[str], what: str) -> list[str]:
@@ -131,7 +157,9 @@ def known_words(text: str, known: Sequence[str], what: str) -> list[str]:
     spelled = {word.lower(): word for word in known}
     wanted = [part.strip().lower() for part in text.split(",") if part.strip()]
     if not set(wanted) <= set(spelled):
-        raise BadUsage(f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(known)}")
+        raise BadUsage(
+            f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(known)}"
+        )
     return [spelled[word] for word in wanted]
 
 
@@ -148,7 +176,9 @@ def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
     except ValueError:
         partitions = []
     if not topic or not partitions or partitions[0] < 0:
-        raise BadUsage(f"Option [topic] takes TOPIC or TOPIC:0,1,2 with numbers of partitions, not '{text}'")
+        raise BadUsage(
+            f"Option [topic] takes TOPIC or TOPIC:0,1,2 with numbers of partitions, not '{text}'"
+        )
     return topic, partitions
 
 
@@ -170,7 +200,9 @@ def duration(text: str) -> timedelta:
     if found is None or not parts or (found["time"] and found["time"].upper() == "T"):
         raise ArgumentTypeError(f"'{text}' is not of the form PnDTnHnMnS, as in P1DT12H or PT30M")
     try:
-        length = timedelta(**{unit: float(number.replace(",", ".")) for unit, number in parts.items()})
+        length = timedelta(
+            **{unit: float(number.replace(",", ".")) for unit, number in parts.items()}
+        )
     except OverflowError:
         raise ArgumentTypeError(f"'{text}' is too long") from None
     return -length if found["sign"] == "-" else length

@@ -25,10 +25,18 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     common_options(parser, ACTIONS)
-    parser.add_argument("--group-type", metavar="TYPE", help=f"only groups of a type: {', '.join(TYPES)}")
-    parser.add_argument("--protocol", metavar="PROTOCOL", help="only groups of a protocol, as in consumer or connect")
     parser.add_argument(
-        "--consumer", action="store_true", help="only consumer groups, also classic ones and those that only commit"
+        "--group-type", metavar="TYPE", help=f"only groups of a type: {', '.join(TYPES)}"
+    )
+    parser.add_argument(
+        "--protocol",
+        metavar="PROTOCOL",
+        help="only groups of a protocol, as in consumer or connect",
+    )
+    parser.add_argument(
+        "--consumer",
+        action="store_true",
+        help="only consumer groups, also classic ones and those that only commit",
     )
     parser.add_argument("--share", action="store_true", help="only share groups")
     parser.add_argument("--streams", action="store_true", help="only streams groups")

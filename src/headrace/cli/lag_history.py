@@ -1,4 +1,6 @@
-"""``headrace lag history``: how groups got on, from the internal topics, as tables, plots and advice; a Spark job."""
+"""``headrace lag history``: how groups got on, from the internal topics, as tables, plots and
+advice; a Spark job.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ _POLL_S = 0.2
 _EPILOG = """\
 examples:
   headrace lag history --out lag
-  headrace lag history --out lag --since 6h --step 5m --groups 'billing-.*' --target-drain 10m --max-consumers 12
+  headrace lag history --out lag --since 6h --step 5m --groups 'billing-.*' \
+      --target-drain 10m --max-consumers 12
   headrace lag history --out lag --since 2026-11-20T08:00 --until 2026-11-20T20:00 --json
 """
 
@@ -48,19 +51,35 @@ examples:
 def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
-        "How groups got on: rates, lag, stalls and how many consumers they need, from the internal topics. "
+        "How groups got on: rates, lag, stalls and how many consumers they need, from the "
+        "internal topics. "
         "Writes Parquet tables and report.html."
     )
     parser.epilog = _EPILOG
     client_options(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write; made anew")
     parser.add_argument(
-        "--since", type=_moment, default="1h", metavar="TIME", help="1h ago, 2d, or a date (default: 1h)"
+        "--out", type=Path, required=True, metavar="DIR", help="where to write; made anew"
     )
     parser.add_argument(
-        "--until", type=_moment, default="0s", metavar="TIME", help="likewise, at most now (default: now)"
+        "--since",
+        type=_moment,
+        default="1h",
+        metavar="TIME",
+        help="1h ago, 2d, or a date (default: 1h)",
     )
-    parser.add_argument("--step", type=_length, metavar="DURATION", help=f"between points (default: {POINTS} points)")
+    parser.add_argument(
+        "--until",
+        type=_moment,
+        default="0s",
+        metavar="TIME",
+        help="likewise, at most now (default: now)",
+    )
+    parser.add_argument(
+        "--step",
+        type=_length,
+        metavar="DURATION",
+        help=f"between points (default: {POINTS} points)",
+    )
     parser.add_argument("--groups", metavar="REGEX", help="only groups whose whole id matches")
     parser.add_argument(
         "--target-drain",
@@ -70,14 +89,21 @@ def declare(parser: ArgumentParser) -> None:
         help="clear the lag in that time (default: 10m)",
     )
     parser.add_argument(
-        "--min-consumers", type=_count, default=1, metavar="N", help="advise at least so many (default: 1)"
+        "--min-consumers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="advise at least so many (default: 1)",
     )
     parser.add_argument("--max-consumers", type=_count, metavar="N", help="advise at most so many")
     parser.add_argument(
         "--stall-after",
         type=_length,
         metavar="DURATION",
-        help=f"what takes longer is a stall (default: {_STALL_STEPS} steps, at least {_LEAST_STALL_S:.0f} s)",
+        help=(
+            f"what takes longer is a stall (default: {_STALL_STEPS} steps, at least "
+            f"{_LEAST_STALL_S:.0f} s)"
+        ),
     )
     parser.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -106,7 +132,10 @@ def run(options: Namespace) -> int:
     report = _make(options, config, period)
     groups = report.groups
     print(as_json(group.as_row() for group in groups) if options.json else _table(groups))
-    print(f"{len(groups)} group{'' if len(groups) == 1 else 's'}; look at {options.out / _REPORT}", file=sys.stderr)
+    print(
+        f"{len(groups)} group{'' if len(groups) == 1 else 's'}; look at {options.out / _REPORT}",
+        file=sys.stderr,
+    )
     return 0
 
 
@@ -124,13 +153,24 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     # Nothing is at --out before all of it is.
-    with tempfile.TemporaryDirectory(prefix=f".{options.out.name}-", dir=options.out.parent) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=f".{options.out.name}-", dir=options.out.parent
+    ) as folder:
         made = Path(folder).resolve() / "made"
-        with _session(options.master, Path(folder) / "spark.log") as spark, _progress(spark) as begin:
+        with (
+            _session(options.master, Path(folder) / "spark.log") as spark,
+            _progress(spark) as begin,
+        ):
             try:
                 _ = kafka.security
                 report = history_run.run(
-                    spark, kafka, group_history.Period(*period), target, made, groups=options.groups, begin=begin
+                    spark,
+                    kafka,
+                    group_history.Period(*period),
+                    target,
+                    made,
+                    groups=options.groups,
+                    begin=begin,
                 )
             except SourceError as error:
                 raise Failure(str(error)) from None
@@ -175,7 +215,9 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        raise Failure(f"Spark does not start with --master {master}: {_last_line(log, error)}") from None
+        raise Failure(
+            f"Spark does not start with --master {master}: {_last_line(log, error)}"
+        ) from None
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
@@ -188,7 +230,11 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
 
 
 def _last_line(log: Path, error: Exception) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if "Exception" in line or "rror" in line]
+    lines = [
+        line
+        for line in log.read_text(errors="replace").splitlines()
+        if "Exception" in line or "rror" in line
+    ]
     return (lines or str(error).splitlines() or [type(error).__name__])[-1].strip()
 
 
@@ -211,7 +257,9 @@ def _progress(spark: SparkSession) -> Iterator[Any]:
             while not over.wait(_POLL_S):
                 stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
                 counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
-                done, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, None)
+                done, total = (
+                    (sum(column) for column in zip(*counts, strict=True)) if counts else (0, None)
+                )
                 bar.update(task, completed=done, total=total)
 
         watcher = threading.Thread(target=watch, daemon=True)
@@ -224,10 +272,18 @@ def _progress(spark: SparkSession) -> Iterator[Any]:
 
 
 _COLUMNS = (
-    Column("GROUP", 20), Column("TYPE", 8), Column("MEMBERS", 7), Column("PARTITIONS", 10), Column("LAG", 8),
-    Column("TIME-LAG", 8), Column("CONSUMED/S", 10), Column("PRODUCED/S", 10), Column("ZERO-IN", 8),
-    Column("CONSUMERS", 9), Column("STALLS", None),
-)  # fmt: skip
+    Column("GROUP", 20),
+    Column("TYPE", 8),
+    Column("MEMBERS", 7),
+    Column("PARTITIONS", 10),
+    Column("LAG", 8),
+    Column("TIME-LAG", 8),
+    Column("CONSUMED/S", 10),
+    Column("PRODUCED/S", 10),
+    Column("ZERO-IN", 8),
+    Column("CONSUMERS", 9),
+    Column("STALLS", None),
+)
 
 
 def _table(groups: Any) -> str:
@@ -256,7 +312,10 @@ def _row(group: GroupHistory) -> tuple[object, ...]:
 
 def _period(options: Namespace) -> tuple[int, int, int, int]:
     now_ms = int(time.time() * 1000)
-    since_ms, until_ms = options.since(now_ms), min(now_ms, options.until(now_ms))  # in the future all would stall
+    since_ms, until_ms = (
+        options.since(now_ms),
+        min(now_ms, options.until(now_ms)),
+    )  # in the future all would stall
     if since_ms >= until_ms:
         raise BadUsage("--since is not before --until")
     if options.step is None:
@@ -265,7 +324,10 @@ def _period(options: Namespace) -> tuple[int, int, int, int]:
         step_ms = max(1, round(options.step.total_seconds() * 1000))
     points = (until_ms - since_ms) // step_ms + 1
     if points > MOST_POINTS:
-        raise BadUsage(f"--step makes {points} points of that period: at most {MOST_POINTS}, or say a later --since")
+        raise BadUsage(
+            f"--step makes {points} points of that period: at most {MOST_POINTS}, or say a "
+            f"later --since"
+        )
     if options.stall_after is None:
         stall_ms = max(_STALL_STEPS * step_ms, int(_LEAST_STALL_S * 1000))
     else:
@@ -288,7 +350,11 @@ def _check_out(out: Path) -> None:
 def _length(text: str) -> timedelta:
     """``90s``, ``10m``, ``6h``, ``2d``, or as Kafka says it, ``PT10M``."""
     found = _SHORT.fullmatch(text.strip().lower())
-    length = timedelta(seconds=float(found["number"]) * _UNITS_S[found["unit"]]) if found else _kafkas(text)
+    length = (
+        timedelta(seconds=float(found["number"]) * _UNITS_S[found["unit"]])
+        if found
+        else _kafkas(text)
+    )
     if length <= timedelta(0) and text != "0s":
         raise ArgumentTypeError(f"'{text}' is not a length of time, as in 10m, 6h or 2d")
     return length

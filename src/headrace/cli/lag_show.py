@@ -1,4 +1,6 @@
-"""``headrace lag show``: how far the groups of a cluster are, all types in one table, once or again and again."""
+"""``headrace lag show``: how far the groups of a cluster are, all types in one table, once or again
+and again.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,31 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
-    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
+    )
     parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
-    parser.add_argument("--type", metavar="TYPE,…", help=f"only groups of a type: {', '.join(TYPES)}")
-    parser.add_argument("--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated")
+    parser.add_argument(
+        "--type", metavar="TYPE,…", help=f"only groups of a type: {', '.join(TYPES)}"
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
+    )
     parser.add_argument("--topics-pattern", metavar="REGEX", help="topics whose whole name matches")
-    parser.add_argument("--partitions", action="store_true", help="a line per partition, not per topic")
+    parser.add_argument(
+        "--partitions", action="store_true", help="a line per partition, not per topic"
+    )
     parser.add_argument(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),
         default="read_uncommitted",
-        help="with read_committed the lag ends at the last stable offset (default: read_uncommitted)",
+        help=(
+            "with read_committed the lag ends at the last stable offset (default: read_uncommitted)"
+        ),
     )
-    parser.add_argument("--no-time-lag", action="store_true", help="do not read records for their age")
+    parser.add_argument(
+        "--no-time-lag", action="store_true", help="do not read records for their age"
+    )
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -62,7 +76,9 @@ def declare(parser: ArgumentParser) -> None:
         help=f"show it again and again, until Ctrl-C (default: every {_WATCH_S:g} s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, an object per partition")
-    parser.add_argument("--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)")
+    parser.add_argument(
+        "--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)"
+    )
     client_options(parser)
 
 
@@ -105,7 +121,9 @@ def _query(options: Namespace) -> LagQuery:
     return LagQuery(
         groups=groups,
         groups_pattern=options.groups_pattern,
-        group_types=tuple(one.lower() for one in known_words(options.type or "", TYPES, "types") or TYPES),
+        group_types=tuple(
+            one.lower() for one in known_words(options.type or "", TYPES, "types") or TYPES
+        ),
         topics=tuple(options.topic),
         topics_pattern=options.topics_pattern,
         read_committed=options.isolation_level == "read_committed",
@@ -123,7 +141,10 @@ async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None
             _print(part, options, on_terminal)
             if part.warnings:
                 more = len(part.warnings) - _COMPLAINTS_SHOWN
-                shown = [*part.warnings[:_COMPLAINTS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+                shown = [
+                    *part.warnings[:_COMPLAINTS_SHOWN],
+                    *([f"and {more} more"] if more > 0 else []),
+                ]
                 raise Failure("; ".join(shown))
         elif on_terminal:
             await _watch(cluster, query, options)
@@ -148,7 +169,9 @@ async def _snapshot(cluster: Any, query: LagQuery) -> LagPart:
     async for part in lag_snapshot(cluster, groups, query, time.time_ns() // 1_000_000):
         rows += part.rows
         warnings += part.warnings
-    return LagPart(sorted(rows, key=lambda row: (row.group_id, row.topic or "", row.partition or 0)), warnings)
+    return LagPart(
+        sorted(rows, key=lambda row: (row.group_id, row.topic or "", row.partition or 0)), warnings
+    )
 
 
 def _waiting() -> Any:
@@ -179,23 +202,42 @@ def _print(part: LagPart, options: Namespace, on_terminal: bool) -> None:
         Console().print(_rich(part.rows, options, None))
     else:
         columns, lines = _lines(part.rows, options.partitions)
-        print(table([Column(title, len(title)) for title in columns], [*lines, _total(part.rows, columns)]))
+        print(
+            table(
+                [Column(title, len(title)) for title in columns],
+                [*lines, _total(part.rows, columns)],
+            )
+        )
 
 
 def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
     from rich import box
     from rich.table import Table
-    from rich.text import Text  # a string would be taken for markup, and ids of groups may have brackets
+    from rich.text import (
+        Text,
+    )  # a string would be taken for markup, and ids of groups may have brackets
 
     def text(value: object, missing: str) -> Text:
         return Text(missing if value is None else one_line(str(value)))
 
     columns, lines = _lines(rows, options.partitions)
     total = _total(rows, columns)
-    made = Table(box=box.SIMPLE_HEAD, show_footer=True, caption=title and Text(title), caption_justify="left")
+    made = Table(
+        box=box.SIMPLE_HEAD, show_footer=True, caption=title and Text(title), caption_justify="left"
+    )
     for column, sum_ in zip(columns, total, strict=True):
-        right = column in ("PARTITION", "PARTITIONS", "MEMBERS", "POSITION", "END", "LAG", "TIME-LAG")
-        made.add_column(column, footer=text(sum_, ""), justify="right" if right else "left", overflow="fold")
+        right = column in (
+            "PARTITION",
+            "PARTITIONS",
+            "MEMBERS",
+            "POSITION",
+            "END",
+            "LAG",
+            "TIME-LAG",
+        )
+        made.add_column(
+            column, footer=text(sum_, ""), justify="right" if right else "left", overflow="fold"
+        )
     for line in lines:
         made.add_row(*(text(value, "-") for value in line))
     return made
@@ -204,15 +246,33 @@ def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
 def _lines(rows: Sequence[LagRow], by_partition: bool) -> tuple[list[str], list[list[object]]]:
     """The titles of the columns, and what is under them; None for what is not known."""
     if by_partition:
-        columns = ["GROUP", "TYPE", "TOPIC", "PARTITION", "POSITION", "END", "LAG", "TIME-LAG", "CLIENT-ID", "HOST"]
+        columns = [
+            "GROUP",
+            "TYPE",
+            "TOPIC",
+            "PARTITION",
+            "POSITION",
+            "END",
+            "LAG",
+            "TIME-LAG",
+            "CLIENT-ID",
+            "HOST",
+        ]
         return columns, [
             [
-                row.group_id, row.group_type, row.topic, row.partition,
+                row.group_id,
+                row.group_type,
+                row.topic,
+                row.partition,
                 row.start_offset if row.committed_offset is None else row.committed_offset,
-                row.end_offset, row.lag, duration(row.time_lag_ms), row.client_id, row.host,
+                row.end_offset,
+                row.lag,
+                duration(row.time_lag_ms),
+                row.client_id,
+                row.host,
             ]
             for row in rows
-        ]  # fmt: skip
+        ]
     together: dict[tuple[str, str | None], list[LagRow]] = {}
     for row in rows:
         together.setdefault((row.group_id, row.topic), []).append(row)
@@ -227,11 +287,15 @@ def _lines(rows: Sequence[LagRow], by_partition: bool) -> tuple[list[str], list[
 
 
 def _members(rows: Iterable[LagRow]) -> int:
-    return len({one for row in rows if row.member_id is not None for one in row.member_id.split(",")})
+    return len(
+        {one for row in rows if row.member_id is not None for one in row.member_id.split(",")}
+    )
 
 
 def _sums(rows: Sequence[LagRow]) -> tuple[int | None, int | None]:
-    """The lag of all partitions where it is known, and the largest time lag; None where it is known of none."""
+    """The lag of all partitions where it is known, and the largest time lag; None where it is known
+    of none.
+    """
     lags = [row.lag for row in rows if row.lag is not None]
     times = [row.time_lag_ms for row in rows if row.time_lag_ms is not None]
     return sum(lags) if lags else None, max(times, default=None)

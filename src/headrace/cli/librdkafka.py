@@ -1,4 +1,5 @@
-"""What the commands that work through librdkafka share: its configs, and its troubles in one line."""
+"""What the commands that work through librdkafka share: its configs, and its troubles in one
+line."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) ->
     :param former_file: likewise of ``--command-config``
     """
     client_options(parser)
-    parser.add_argument(former_file, dest="command_config", metavar="FILE", help="an older name of --command-config")
+    parser.add_argument(
+        former_file, dest="command_config", metavar="FILE", help="an older name of --command-config"
+    )
     parser.add_argument(
         "--command-property",
         former,
@@ -34,7 +37,9 @@ def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) ->
         default=[],
         type=setting,
         metavar="NAME=VALUE",
-        help="client configs of librdkafka, which mostly have Kafka's names; they win over the file",
+        help=(
+            "client configs of librdkafka, which mostly have Kafka's names; they win over the file"
+        ),
     )
 
 
@@ -56,7 +61,10 @@ def partitions(config: Mapping[str, Any], topic: str) -> int:
     :raises Failure: it does not exist, or no broker answers
     """
     reasons: dict[int, str] = {}
-    told: dict[str, Any] = {**config, "error_cb": lambda error: reasons.__setitem__(error.code(), one_line(error))}
+    told: dict[str, Any] = {
+        **config,
+        "error_cb": lambda error: reasons.__setitem__(error.code(), one_line(error)),
+    }
     try:
         admin = AdminClient(told)
     except KafkaException as error:

@@ -32,10 +32,13 @@ def _parser(family: str) -> ArgumentParser:
     :param family: the first word of commands that have two, if it was given
     """
     parser = _Parser(
-        prog=f"headrace {family}".rstrip(), description="Work queues and visible progress for Kafka-protocol streams."
+        prog=f"headrace {family}".rstrip(),
+        description="Work queues and visible progress for Kafka-protocol streams.",
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True
+    )
     for name, purpose in COMMANDS.items():
         if not family or _family(name) == family:
             commands.add_parser(name.removeprefix(family).lstrip(), help=purpose)
@@ -47,12 +50,13 @@ def _family(name: str) -> str:
 
 
 def _load(name: str) -> Command:
-    # kio imports hypothesis where it finds it, for the sake of its own tests. That would take a fifth of the time that
-    # a broker has to start, and leave a directory of hypothesis's behind.
+    # kio imports hypothesis where it finds it, for the sake of its own tests. That would take a
+    # fifth of the time that a broker has to start, and leave a directory of hypothesis's behind.
     hidden = "hypothesis" not in sys.modules
     if hidden:
         sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    # What is imported here stays for good: the collector need not look for garbage in it, now or ever.
+    # What is imported here stays for good: the collector need not look for garbage in it, now or
+    # ever.
     gc.disable()
     try:
         return load(name)

@@ -64,7 +64,12 @@ def _uuid(data: bytes) -> str:
         raise Undecodable("not the text of a UUID") from None
 
 
-_RAW = ("StringDeserializer", "ByteArrayDeserializer", "BytesDeserializer", "ByteBufferDeserializer")
+_RAW = (
+    "StringDeserializer",
+    "ByteArrayDeserializer",
+    "BytesDeserializer",
+    "ByteBufferDeserializer",
+)
 _DESERIALIZERS: Mapping[str, Callable[[bytes], Any] | None] = {
     **dict.fromkeys(_RAW),
     "ShortDeserializer": _fixed(">h", "short"),
@@ -107,14 +112,20 @@ class MessageFormatter:
         if "header.deserializer" in given:  # as Kafka's help calls it
             given["headers.deserializer"] = given.pop("header.deserializer")
         if unknown := sorted(given.keys() - _DEFAULTS.keys()):
-            raise BadUsage(f"unknown formatter property {unknown[0]}; there are: {', '.join(_DEFAULTS)}")
+            raise BadUsage(
+                f"unknown formatter property {unknown[0]}; there are: {', '.join(_DEFAULTS)}"
+            )
         chosen = {**_DEFAULTS, **given}
-        self._shown = {name.removeprefix("print.") for name in chosen if chosen[name].strip().lower() == "true"}
+        self._shown = {
+            name.removeprefix("print.") for name in chosen if chosen[name].strip().lower() == "true"
+        }
         self._separator = chosen["key.separator"].encode()
         self._line_end = chosen["line.separator"].encode()
         self._header_separator = chosen["headers.separator"].encode()
         self._null = chosen["null.literal"].encode()
-        self._decoders = {part: _decoder(chosen[f"{part}.deserializer"]) for part in ("key", "value", "headers")}
+        self._decoders = {
+            part: _decoder(chosen[f"{part}.deserializer"]) for part in ("key", "value", "headers")
+        }
 
     def line(self, record: Delivered) -> bytes:
         """The record as Kafka's default formatter writes it, line separator included.
@@ -123,7 +134,11 @@ class MessageFormatter:
         """
         shown, parts = self._shown, []
         if "timestamp" in shown:
-            stamp = f"{record.timestamp_type}:{record.timestamp_ms}" if record.timestamp_ms >= 0 else "NO_TIMESTAMP"
+            stamp = (
+                f"{record.timestamp_type}:{record.timestamp_ms}"
+                if record.timestamp_ms >= 0
+                else "NO_TIMESTAMP"
+            )
             parts.append(stamp.encode())
         if "partition" in shown:
             parts.append(b"Partition:%d" % record.partition)
@@ -134,7 +149,10 @@ class MessageFormatter:
         if "epoch" in shown:
             parts.append(b"Epoch:NOT_PRESENT")  # share consumers are not told it
         if "headers" in shown:
-            headers = (name.encode() + b":" + self._text("headers", value) for name, value in record.headers)
+            headers = (
+                name.encode() + b":" + self._text("headers", value)
+                for name, value in record.headers
+            )
             parts.append(self._header_separator.join(headers) or b"NO_HEADERS")
         if "key" in shown:
             parts.append(self._text("key", record.key))
@@ -143,7 +161,8 @@ class MessageFormatter:
         return self._separator.join(parts) + self._line_end
 
     def json_line(self, record: Delivered) -> bytes:
-        """The record as one line of JSON. What is not UTF-8 is in Base64, under ``keyBase64`` or ``valueBase64``.
+        """The record as one line of JSON. What is not UTF-8 is in Base64, under ``keyBase64`` or
+        ``valueBase64``.
 
         :raises Undecodable: see the deserializers
         """
@@ -156,7 +175,10 @@ class MessageFormatter:
             "deliveryCount": record.delivery_count,
             **self._json("key", "key", record.key),
             **self._json("value", "value", record.value),
-            "headers": [{"key": name, **self._json("headers", "value", value)} for name, value in record.headers],
+            "headers": [
+                {"key": name, **self._json("headers", "value", value)}
+                for name, value in record.headers
+            ],
         }
         return json.dumps(told, ensure_ascii=False).encode() + b"\n"
 

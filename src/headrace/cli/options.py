@@ -32,21 +32,31 @@ def serve_options(parser: ArgumentParser) -> None:
         action="append",
         type=address,
         metavar="HOST:PORT",
-        help=f"where to listen, may be repeated; port 0 picks a free one (default: {DEFAULT_LISTEN})",
+        help=(
+            f"where to listen, may be repeated; port 0 picks a free one (default: {DEFAULT_LISTEN})"
+        ),
     )
     parser.add_argument(
         "--advertise",
         action="append",
         type=address,
         metavar="HOST:PORT",
-        help="what clients are told to connect to, once for all or once for each --listen (default: where it listens)",
+        help=(
+            "what clients are told to connect to, once for all or once for each --listen "
+            "(default: where it listens)"
+        ),
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help=f"where state is kept (default: {DEFAULT_DATA_DIR})"
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"where state is kept (default: {DEFAULT_DATA_DIR})",
     )
     where.add_argument(
-        "--ephemeral", action="store_true", help="keep state in a temporary directory, and drop it at the end"
+        "--ephemeral",
+        action="store_true",
+        help="keep state in a temporary directory, and drop it at the end",
     )
     parser.add_argument(
         "-c",
@@ -58,13 +68,20 @@ def serve_options(parser: ArgumentParser) -> None:
         help="a broker config under Kafka's name, may be repeated",
     )
     parser.add_argument(
-        "--config", dest="config_file", type=Path, metavar="FILE", help="a file of KEY=VALUE lines; -c wins over it"
+        "--config",
+        dest="config_file",
+        type=Path,
+        metavar="FILE",
+        help="a file of KEY=VALUE lines; -c wins over it",
     )
     parser.add_argument(
         "--metrics-port",
         type=port_number,
         metavar="PORT",
-        help="serve metrics for Prometheus there, on the host of the first --listen; 0 picks a free port",
+        help=(
+            "serve metrics for Prometheus there, on the host of the first --listen; 0 picks a "
+            "free port"
+        ),
     )
 
 
@@ -104,7 +121,8 @@ _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(?P<value>.*)", re.
 
 
 def properties(text: str) -> dict[str, str]:
-    """What a Java properties file says: ``key=value`` lines, comments, lines that go on after a backslash, escapes.
+    """What a Java properties file says: ``key=value`` lines, comments, lines that go on after a
+    backslash, escapes.
 
     :raises ValueError: for a line that has no key, or a broken ``\\u`` escape
     """

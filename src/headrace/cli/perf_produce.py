@@ -37,26 +37,47 @@ def declare(parser: ArgumentParser) -> None:
     parser.description = "Measure how fast records are written, and how soon they are acknowledged."
     librdkafka_options(parser, "--producer-props", "--producer.config")
     parser.add_argument("--topic", required=True, help="the topic to write to; it must exist")
-    parser.add_argument("--num-records", type=positive, required=True, metavar="N", help="how many records")
-    payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=positive, metavar="BYTES", help="random payloads of this size")
-    payload.add_argument("--payload-file", type=Path, metavar="FILE", help="payloads from a file, chosen at random")
-    payload.add_argument(
-        "--payload-monotonic", action="store_true", help="the payload is the number of the record: 0, 1, 2, …"
+    parser.add_argument(
+        "--num-records", type=positive, required=True, metavar="N", help="how many records"
     )
-    parser.add_argument("--payload-delimiter", default="\\n", metavar="TEXT", help="in the file (default: \\n)")
+    payload = parser.add_mutually_exclusive_group(required=True)
+    payload.add_argument(
+        "--record-size", type=positive, metavar="BYTES", help="random payloads of this size"
+    )
+    payload.add_argument(
+        "--payload-file", type=Path, metavar="FILE", help="payloads from a file, chosen at random"
+    )
+    payload.add_argument(
+        "--payload-monotonic",
+        action="store_true",
+        help="the payload is the number of the record: 0, 1, 2, …",
+    )
+    parser.add_argument(
+        "--payload-delimiter", default="\\n", metavar="TEXT", help="in the file (default: \\n)"
+    )
     parser.add_argument(
         "--throughput",
         type=throughput,
         default=UNLIMITED,
         metavar="RATE",
-        help="records a second at most; a fraction is a rate too: 0.5 is one every two seconds (default: -1, no limit)",
+        help=(
+            "records a second at most; a fraction is a rate too: 0.5 is one every two seconds "
+            "(default: -1, no limit)"
+        ),
     )
     parser.add_argument(
-        "--warmup-records", type=int, default=0, metavar="N", help="a line of its own for what follows so many records"
+        "--warmup-records",
+        type=int,
+        default=0,
+        metavar="N",
+        help="a line of its own for what follows so many records",
     )
     parser.add_argument(
-        "--reporting-interval", type=positive, default=5000, metavar="MS", help="between two lines (default: 5000)"
+        "--reporting-interval",
+        type=positive,
+        default=5000,
+        metavar="MS",
+        help="between two lines (default: 5000)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object with the results")
 
@@ -68,7 +89,9 @@ def throughput(text: str) -> float:
     except ValueError:
         rate = 0.0
     if rate != UNLIMITED and not 0 < rate < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no rate: records a second, such as 1000 or 0.5; -1 for no limit")
+        raise ArgumentTypeError(
+            f"{text!r} is no rate: records a second, such as 1000 or 0.5; -1 for no limit"
+        )
     return rate
 
 
@@ -90,7 +113,9 @@ def payloads(options: Namespace) -> Iterator[bytes]:
     if options.payload_file is None:
         letters = (ascii_uppercase.encode() * 10)[:256]
         different = min(_PAYLOADS, max(1, _PAYLOADS_BYTES // options.record_size))
-        choices = [chance.randbytes(options.record_size).translate(letters) for _ in range(different)]
+        choices = [
+            chance.randbytes(options.record_size).translate(letters) for _ in range(different)
+        ]
     else:
         delimiter = options.payload_delimiter.replace("\\n", "\n").replace("\\t", "\t")
         try:
@@ -115,7 +140,8 @@ def run(options: Namespace) -> int:
         test = ProduceTest(options, Producer({"delivery.timeout.ms": 120_000, **config}))
     except KafkaException as error:
         raise BadUsage(one_line(error)) from error
-    # An exception from inside of librdkafka's callbacks would be lost: interrupting is a request, at first.
+    # An exception from inside of librdkafka's callbacks would be lost: interrupting is a request,
+    # at first.
     before = signal.signal(signal.SIGINT, lambda *_: test.interrupt())
     with Bar(f"producing to {options.topic}", options.num_records) as bar:
         test.run(values, bar)
@@ -175,7 +201,9 @@ class ProduceTest:
             self._producer.poll(min(wait_s, _LONGEST_WAIT_S))
             self._raise_refused()
 
-    def _send(self, value: bytes, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:
+    def _send(
+        self, value: bytes, on_delivery: Callable[[KafkaError | None, Message], None]
+    ) -> None:
         while not self.interrupted:
             try:
                 self._producer.produce(self._options.topic, value, on_delivery=on_delivery)
@@ -237,4 +265,6 @@ class ProduceTest:
     def _raise_refused(self) -> None:
         if self._refused is not None:
             self._producer.purge()
-            raise Failure(f"a record for topic '{self._options.topic}' was refused: {one_line(self._refused)}")
+            raise Failure(
+                f"a record for topic '{self._options.topic}' was refused: {one_line(self._refused)}"
+            )

@@ -15,7 +15,9 @@ _CENTILES = (0.5, 0.95, 0.99, 0.999)
 
 
 class Latencies:
-    """Records that were acknowledged: how many, how large, how soon. Resolution: a tenth of a millisecond."""
+    """Records that were acknowledged: how many, how large, how soon. Resolution: a tenth of a
+    millisecond.
+    """
 
     def __init__(self, started_s: float) -> None:
         self.started_s = started_s
@@ -99,8 +101,15 @@ class Bar:
         self.shown = sys.stderr.isatty()
         self._progress: Progress | None = None
         if self.shown:
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn())
-            self._progress = Progress(TextColumn(what), *columns, transient=True, console=Console(stderr=True))
+            columns = (
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+            )
+            self._progress = Progress(
+                TextColumn(what), *columns, transient=True, console=Console(stderr=True)
+            )
             self._task = self._progress.add_task(what, total=total, rate="")
 
     def __enter__(self) -> Bar:
@@ -109,7 +118,10 @@ class Bar:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._progress is not None:
             self._progress.__exit__(kind, error, trace)

@@ -27,8 +27,8 @@ from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties, serv
 log = logging.getLogger("headrace")
 
 GC_ALLOCATIONS = 20_000
-"""After so many allocations the garbage collector looks for cycles, of which a broker makes few: Python's own 700 cost
-a twentieth of the time that commits of offsets take."""
+"""After so many allocations the garbage collector looks for cycles, of which a broker makes few:
+Python's own 700 cost a twentieth of the time that commits of offsets take."""
 
 STOP_WITHIN_S = 4.5
 """How long stopping may take. What is not flushed by then is found again as after a crash."""
@@ -48,7 +48,11 @@ def run(options: Namespace) -> int:
     :returns: the exit status
     :raises Failure: when it cannot start
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
     gc.set_threshold(GC_ALLOCATIONS)
     config = _config(options)
     listeners = _listeners(options.listen or [DEFAULT_LISTEN], options.advertise or [])
@@ -89,7 +93,9 @@ def _listeners(listen: Sequence[Address], advertise: Sequence[Address]) -> list[
     listeners = []
     for at, told in zip(listen, advertised, strict=True):
         if at.host in _ANY_ADDRESS and told is None:
-            raise BadUsage(f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}")
+            raise BadUsage(
+                f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
+            )
         if told is None:
             listeners.append(Listener(at.host, at.port))
         else:
@@ -155,7 +161,9 @@ def _one_line(error: BaseException) -> str:
     """What an error says, without the number and the repetitions of an OSError."""
     text = str(error)
     if isinstance(error, OSError) and error.errno is not None:
-        text = os.strerror(error.errno) if error.errno > 0 else str(error.strerror)  # below 0 is of name look-up
+        text = (
+            os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+        )  # below 0 is of name look-up
         if error.filename is not None:
             text += f": {error.filename}"
     return " ".join(text.split())

@@ -70,14 +70,22 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
     group_ids = sorted(options.group)
     if options.all_groups:
         group_ids = _all_groups(admin, options)
-    show = _show_members if options.members else _show_state if options.state is not None else _show_offsets
+    show = (
+        _show_members
+        if options.members
+        else _show_state
+        if options.state is not None
+        else _show_offsets
+    )
     failures: list[str] = []
     objects: list[dict[str, Any]] = []
     for some in in_steps(group_ids, GROUPS_AT_ONCE, "describing groups"):
         offsets: Mapping[str, Future[Offsets]] = {}
         if show is _show_offsets:
             offsets = admin.list_share_group_offsets(some, request_timeout=timeout_s(options))
-        for group_id, future in admin.describe_share_groups(some, request_timeout=timeout_s(options)).items():
+        for group_id, future in admin.describe_share_groups(
+            some, request_timeout=timeout_s(options)
+        ).items():
             try:
                 group = future.result()
                 found = offsets[group_id].result() if offsets else {}
@@ -95,7 +103,9 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
     fail_with(failures)
 
 
-def _show_offsets(group: ShareGroupDescription, offsets: Offsets, options: Namespace) -> list[dict[str, Any]]:
+def _show_offsets(
+    group: ShareGroupDescription, offsets: Offsets, options: Namespace
+) -> list[dict[str, Any]]:
     infos = sorted(offsets.items(), key=lambda item: partition_key(item[0]))
     if not infos and not options.json:
         print(f"\nShare group '{one_line(group.group_id)}' has no offset information.")
@@ -124,14 +134,20 @@ def _show_offsets(group: ShareGroupDescription, offsets: Offsets, options: Names
     ]
 
 
-def _show_members(group: ShareGroupDescription, _: Offsets, options: Namespace) -> list[dict[str, Any]]:
+def _show_members(
+    group: ShareGroupDescription, _: Offsets, options: Namespace
+) -> list[dict[str, Any]]:
     if not group.members:
         _say_that_nobody_is_there(group)
     elif not options.json:
         columns = [
-            GROUP, Column("CONSUMER-ID"), Column("HOST"), Column("CLIENT-ID"), Column("#PARTITIONS", 12),
+            GROUP,
+            Column("CONSUMER-ID"),
+            Column("HOST"),
+            Column("CLIENT-ID"),
+            Column("#PARTITIONS", 12),
             Column("ASSIGNMENT", None),
-        ]  # fmt: skip
+        ]
         rows: list[list[object]] = [
             [
                 group.group_id,
@@ -161,7 +177,9 @@ def _show_members(group: ShareGroupDescription, _: Offsets, options: Namespace) 
     ]
 
 
-def _show_state(group: ShareGroupDescription, _: Offsets, options: Namespace) -> list[dict[str, Any]]:
+def _show_state(
+    group: ShareGroupDescription, _: Offsets, options: Namespace
+) -> list[dict[str, Any]]:
     if not group.members:
         _say_that_nobody_is_there(group)
     node = group.coordinator
@@ -187,11 +205,15 @@ def _show_state(group: ShareGroupDescription, _: Offsets, options: Namespace) ->
 
 def _reset_offsets(admin: AdminClient, options: Namespace) -> None:
     (group_id,) = options.group
-    described = admin.describe_share_groups([group_id], request_timeout=timeout_s(options))[group_id]
+    described = admin.describe_share_groups([group_id], request_timeout=timeout_s(options))[
+        group_id
+    ]
     if described.exception() is None and described.result().members:
         raise Failure(f"Share group '{group_id}' is not empty.")
     refusal = described.exception()
-    if refusal is not None and not is_error(refusal, "GROUP_ID_NOT_FOUND"):  # which is no obstacle: it will be created
+    if refusal is not None and not is_error(
+        refusal, "GROUP_ID_NOT_FOUND"
+    ):  # which is no obstacle: it will be created
         raise refusal
     partitions = _partitions_to_reset(admin, group_id, options)
     targets = _targets(admin, partitions, options)
@@ -201,41 +223,62 @@ def _reset_offsets(admin: AdminClient, options: Namespace) -> None:
             group_id, targets, request_timeout=timeout_s(options)
         ).items():
             if (error := future.exception()) is not None:
-                failures[partition] = f"{partition.topic}-{partition.partition} was not reset: {reason_of(error)}"
-    rows = [(group_id, one.topic, one.partition, one.offset) for one in targets if one not in failures]
+                failures[partition] = (
+                    f"{partition.topic}-{partition.partition} was not reset: {reason_of(error)}"
+                )
+    rows = [
+        (group_id, one.topic, one.partition, one.offset) for one in targets if one not in failures
+    ]
     say_reset(rows, options)
     fail_with(failures.values())
 
 
-def _partitions_to_reset(admin: AdminClient, group_id: str, options: Namespace) -> list[TopicPartition]:
-    """The partitions named, all partitions of the topics named, and all that the group knows, in order."""
+def _partitions_to_reset(
+    admin: AdminClient, group_id: str, options: Namespace
+) -> list[TopicPartition]:
+    """The partitions named, all partitions of the topics named, and all that the group knows, in
+    order.
+    """
     wanted: dict[str, set[int] | None] = {}
     if options.all_topics:
-        known = admin.list_share_group_offsets([group_id], request_timeout=timeout_s(options))[group_id].result()
+        known = admin.list_share_group_offsets([group_id], request_timeout=timeout_s(options))[
+            group_id
+        ].result()
         wanted = dict.fromkeys((partition.topic for partition in known), None)
     return existing_partitions(admin, with_scope(wanted, options.scope), options)
 
 
-def _targets(admin: AdminClient, partitions: Iterable[TopicPartition], options: Namespace) -> list[TopicPartition]:
+def _targets(
+    admin: AdminClient, partitions: Iterable[TopicPartition], options: Namespace
+) -> list[TopicPartition]:
     """The partitions with the offset to go to."""
     keys = [partition_key(one) for one in partitions]
     if options.to_datetime is not None:
         offsets = offsets_since(admin, keys, int(options.to_datetime.timestamp() * 1000), options)
     else:
-        offsets = (earliest_offsets if options.to_earliest else latest_offsets)(admin, keys, options)
+        offsets = (earliest_offsets if options.to_earliest else latest_offsets)(
+            admin, keys, options
+        )
     fail_with(has_no_log(key) for key in keys if key not in offsets)
     return [TopicPartition(*key, offsets[key]) for key in keys]
 
 
 def _delete_offsets(admin: AdminClient, options: Namespace) -> None:
     (group_id,) = options.group
-    futures = admin.delete_share_group_offsets(group_id, options.topic, request_timeout=timeout_s(options))
+    futures = admin.delete_share_group_offsets(
+        group_id, options.topic, request_timeout=timeout_s(options)
+    )
     errors = {topic: future.exception() for topic, future in sorted(futures.items())}
-    reasons = {topic: None if error is None else reason_of(error) for topic, error in errors.items()}
+    reasons = {
+        topic: None if error is None else reason_of(error) for topic, error in errors.items()
+    }
     if options.json:
         print(as_json({"topic": topic, "error": reason} for topic, reason in reasons.items()))
     else:
-        rows = [(topic, "Successful" if reason is None else f"Error: {reason}") for topic, reason in reasons.items()]
+        rows = [
+            (topic, "Successful" if reason is None else f"Error: {reason}")
+            for topic, reason in reasons.items()
+        ]
         print(f"\n{table([TOPIC, Column('STATUS', None)], rows)}")
     fail_with(f"{topic}: {reason}" for topic, reason in reasons.items() if reason is not None)
 
@@ -244,7 +287,9 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     group_ids = _all_groups(admin, options) if options.all_groups else options.group
     reasons: dict[str, str | None] = {}
     for some in in_steps(group_ids, GROUPS_AT_ONCE, "deleting groups"):
-        for group_id, future in admin.delete_share_groups(some, request_timeout=timeout_s(options)).items():
+        for group_id, future in admin.delete_share_groups(
+            some, request_timeout=timeout_s(options)
+        ).items():
             error = future.exception()
             reasons[group_id] = None if error is None else reason_of(error)
             if error is not None and is_error(error, "NON_EMPTY_GROUP"):

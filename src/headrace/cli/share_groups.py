@@ -1,7 +1,8 @@
 """``headrace share-groups``: list, describe, reset and delete share groups (KIP-932, KIP-1226).
 
-It takes the options of Kafka's ``kafka-share-groups`` and prints its columns. What it does with them is in
-:mod:`headrace.cli.share_group_actions`; here is how they are declared and what goes with what.
+It takes the options of Kafka's ``kafka-share-groups`` and prints its columns. What it does with
+them is in :mod:`headrace.cli.share_group_actions`; here is how they are declared and what goes with
+what.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ examples:
   headrace share-groups describe packers
   headrace share-groups describe packers --members --verbose
   headrace share-groups reset-offsets packers --topic orders --to-earliest --dry-run
-  headrace share-groups reset-offsets packers --topic orders:0,3 --to-datetime 2026-11-20T08:00:00+01:00 --execute
+  headrace share-groups reset-offsets packers --topic orders:0,3 \
+      --to-datetime 2026-11-20T08:00:00+01:00 --execute
   headrace share-groups delete-offsets packers --topic orders
   headrace share-groups delete packers --bootstrap-server broker:9092
 
@@ -58,14 +60,21 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     group_options(parser, ACTIONS, "all share groups: to describe or delete")
     describing = parser.add_argument_group("describe")
-    describing.add_argument("--offsets", action="store_true", help="start offset and lag of each partition (default)")
-    describing.add_argument("--members", action="store_true", help="the members and what they are assigned")
+    describing.add_argument(
+        "--offsets", action="store_true", help="start offset and lag of each partition (default)"
+    )
+    describing.add_argument(
+        "--members", action="store_true", help="the members and what they are assigned"
+    )
     describing.add_argument(
         "--state",
         nargs="?",
         const="",
         metavar="STATE,…",
-        help="the state of the group; with list: of all groups, or only groups in one of Empty, Stable, Dead",
+        help=(
+            "the state of the group; with list: of all groups, or only groups in one of Empty, "
+            "Stable, Dead"
+        ),
     )
     describing.add_argument("--verbose", action="store_true", help="with epochs")
     resetting = parser.add_argument_group("reset-offsets, delete-offsets")
@@ -76,7 +85,9 @@ def declare(parser: ArgumentParser) -> None:
         metavar="TOPIC",
         help="a topic; to reset also TOPIC:0,1,2 for partitions",
     )
-    resetting.add_argument("--all-topics", action="store_true", help="all topics that the group knows")
+    resetting.add_argument(
+        "--all-topics", action="store_true", help="all topics that the group knows"
+    )
     resetting.add_argument("--to-earliest", action="store_true", help="to the first record")
     resetting.add_argument("--to-latest", action="store_true", help="to the end")
     resetting.add_argument(

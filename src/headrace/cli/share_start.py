@@ -10,8 +10,11 @@ from headrace.errors import ErrorCode
 _RESET_CONFIG = "share.auto.offset.reset"
 
 
-async def starting_point(cluster: Cluster, bootstrap_servers: str, group_id: str, topic: str) -> str | None:
-    """What to tell about a group that is new to ``topic`` and does not begin at its oldest record; None for others.
+async def starting_point(
+    cluster: Cluster, bootstrap_servers: str, group_id: str, topic: str
+) -> str | None:
+    """What to tell about a group that is new to ``topic`` and does not begin at its oldest record;
+    None for others.
 
     A group that has read the topic before goes on where it was. Changes nothing.
 
@@ -34,6 +37,7 @@ async def starting_point(cluster: Cluster, bootstrap_servers: str, group_id: str
         + ["--topic", topic, "--reset-offsets", "--to-earliest", "--execute"]
     )
     return (
-        f"share group '{group_id}' is new to topic '{topic}' and begins {where} ({_RESET_CONFIG}={reset}); "
+        f"share group '{group_id}' is new to topic '{topic}' and begins {where} "
+        f"({_RESET_CONFIG}={reset}); "
         f"to begin with the oldest record, first run: {command}"
     )

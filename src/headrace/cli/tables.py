@@ -35,14 +35,18 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
     ]
     lines = [[column.title for column in columns], *texts]
     padded = (
-        " ".join(text + " " * (width - _width(text)) for text, width in zip(line, widths, strict=True))
+        " ".join(
+            text + " " * (width - _width(text)) for text, width in zip(line, widths, strict=True)
+        )
         for line in lines
     )
     return "\n".join(line.rstrip() for line in padded)
 
 
 def one_line(text: str) -> str:
-    """Text with its control characters as escapes, as in ``\\n``: a group's id may have any, and none is obeyed."""
+    """Text with its control characters as escapes, as in ``\\n``: a group's id may have any, and
+    none is obeyed.
+    """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

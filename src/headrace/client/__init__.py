@@ -1,8 +1,9 @@
 """Clients for headrace and for Apache Kafka alike.
 
-:class:`ShareConsumer`, a share-group client of our own on asyncio, for Apache Kafka 4.1 or later: membership,
-sessions, acquire, acknowledge, renew (KIP-932). Over confluent-kafka: :class:`OrderedConsumer`, for several topics in
-the order of their timestamps, and :class:`LagConsumer`, its own consumer with ``current_lag`` (KIP-695).
+:class:`ShareConsumer`, a share-group client of our own on asyncio, for Apache Kafka 4.1 or later:
+membership, sessions, acquire, acknowledge, renew (KIP-932). Over confluent-kafka:
+:class:`OrderedConsumer`, for several topics in the order of their timestamps, and
+:class:`LagConsumer`, its own consumer with ``current_lag`` (KIP-695).
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ class TopicMetadata:
 class PartitionLag:
     """How far a share group is with one partition (KIP-1226).
 
-    :param start_offset: the first offset not yet dealt with; None before the group's first state there
+    :param start_offset: the first offset not yet dealt with; None before the group's first state
+        there
     :param lag: records not yet delivered for good; None while unknown
     """
 
@@ -100,8 +101,8 @@ class Cluster:
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
         """An open connection to ``node_id`` (None: any broker).
 
-        Calls of one ``purpose`` share a connection. A broker answers one connection in order, so that a long poll holds
-        up what comes after it: give each long poll a purpose of its own.
+        Calls of one ``purpose`` share a connection. A broker answers one connection in order, so
+        that a long poll holds up what comes after it: give each long poll a purpose of its own.
 
         :raises ConnectionFailed: it does not answer
         """
@@ -137,7 +138,9 @@ class Cluster:
         )
 
     async def close(self) -> None:
-        """Hang up everywhere. Share sessions opened over these connections end, and release what they hold."""
+        """Hang up everywhere. Share sessions opened over these connections end, and release what
+        they hold.
+        """
         connections, self._connections = list(self._connections.values()), {}
         await asyncio.gather(*(connection.close() for connection in connections))
 
@@ -153,7 +156,8 @@ class Cluster:
     async def metadata(
         self, names: Iterable[str] | None = (), topic_ids: Iterable[UUID] = ()
     ) -> dict[str, TopicMetadata | ErrorCode]:
-        """The topics asked for, by name; an error code for one that cannot be had (unknown ids are left out).
+        """The topics asked for, by name; an error code for one that cannot be had (unknown ids are
+        left out).
 
         :param names: topic names; None for all topics
         :param topic_ids: topics known by id only
@@ -163,17 +167,26 @@ class Cluster:
         wanted = None
         if names is not None:
             by_name = [messages.MetadataRequestTopic(name=name, topic_id=None) for name in names]
-            by_id = [messages.MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in topic_ids]
+            by_id = [
+                messages.MetadataRequestTopic(name=None, topic_id=topic_id)
+                for topic_id in topic_ids
+            ]
             wanted = tuple(by_name + by_id)
         request = messages.MetadataRequest(
             topics=wanted,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
-            **({} if connection.version("metadata") > 10 else {"include_cluster_authorized_operations": False}),
+            **(
+                {}
+                if connection.version("metadata") > 10
+                else {"include_cluster_authorized_operations": False}
+            ),
         )
         response = await connection.request(request, timeout_ms=self.timeout_ms)
         self.cluster_id = response.cluster_id
-        self._nodes = {int(broker.node_id): (str(broker.host), int(broker.port)) for broker in response.brokers}
+        self._nodes = {
+            int(broker.node_id): (str(broker.host), int(broker.port)) for broker in response.brokers
+        }
         return {
             topic.name: ErrorCode(topic.error_code)
             if topic.error_code
@@ -213,9 +226,13 @@ class Cluster:
         return found
 
     async def coordinator_call(
-        self, group_id: str, build: Callable[[Connection], Any], code_of: Callable[[Any], int] = lambda r: r.error_code
+        self,
+        group_id: str,
+        build: Callable[[Connection], Any],
+        code_of: Callable[[Any], int] = lambda r: r.error_code,
     ) -> Any:
-        """Send what ``build`` makes to the coordinator of ``group_id``, looking for it anew for as long as it moves.
+        """Send what ``build`` makes to the coordinator of ``group_id``, looking for it anew for as
+        long as it moves.
 
         :param code_of: the error code in the response
         :raises ConnectionFailed: no coordinator was found in time
@@ -248,44 +265,58 @@ class Cluster:
         resource = messages.AlterConfigsResource(
             resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configs=changes
         )
-        request = messages.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+        request = messages.IncrementalAlterConfigsRequest(
+            resources=(resource,), validate_only=validate_only
+        )
         (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).responses
         if answer.error_code:
             what = f"setting {dict(configs)} on group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
 
     async def group_config(self, group_id: str, name: str) -> str | None:
-        """The value of a config of a group, its default if it was never set; None if the broker knows no such config.
+        """The value of a config of a group, its default if it was never set; None if the broker
+        knows no such config.
 
         :raises RequestRefused: the broker does not tell
         """
         return (await self.group_configs(group_id, [name])).get(name)
 
     async def group_configs(self, group_id: str, names: Sequence[str]) -> dict[str, str]:
-        """The values of configs of a group, their defaults if they were never set; without those that are unknown.
+        """The values of configs of a group, their defaults if they were never set; without those
+        that are unknown.
 
         :raises RequestRefused: the broker does not tell
         """
         connection = await self.connection()
         messages = connection.messages("describe_configs")
         resource = messages.DescribeConfigsResource(
-            resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configuration_keys=tuple(names)
+            resource_type=_GROUP_RESOURCE_TYPE,
+            resource_name=group_id,
+            configuration_keys=tuple(names),
         )
         request = messages.DescribeConfigsRequest(resources=(resource,))
         (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).results
         if answer.error_code:
             what = f"asking for {', '.join(names)} of group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
-        return {str(config.name): str(config.value) for config in answer.configs if config.name in names}
+        return {
+            str(config.name): str(config.value) for config in answer.configs if config.name in names
+        }
 
     async def share_lag(self, group_id: str, topics: Sequence[str]) -> list[PartitionLag]:
-        """How far a share group is with every partition of ``topics`` (KIP-1226), by topic and partition."""
-        partitions = {name: sorted(topic.leaders) for name, topic in (await self.topics(topics)).items()}
+        """How far a share group is with every partition of ``topics`` (KIP-1226), by topic and
+        partition.
+        """
+        partitions = {
+            name: sorted(topic.leaders) for name, topic in (await self.topics(topics)).items()
+        }
 
         def build(connection: Connection) -> Any:
             messages = connection.messages("describe_share_group_offsets")
             asked = tuple(
-                messages.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(indexes))
+                messages.DescribeShareGroupOffsetsRequestTopic(
+                    topic_name=name, partitions=tuple(indexes)
+                )
                 for name, indexes in partitions.items()
             )
             group = messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked)
@@ -295,7 +326,9 @@ class Cluster:
         (group,) = response.groups
         if group.error_code:
             raise RequestRefused(
-                f"asking for the lag of group '{group_id}'", int(group.error_code), group.error_message
+                f"asking for the lag of group '{group_id}'",
+                int(group.error_code),
+                group.error_message,
             )
         return sorted(
             (
@@ -312,7 +345,8 @@ class Cluster:
         )
 
     async def end_offsets(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition of ``topics`` that has a leader now."""
+        """The offset after the last record of each partition of ``topics`` that has a leader
+        now."""
         led: dict[int, list[TopicPartition]] = {}
         for name, topic in (await self.topics(topics)).items():
             for partition, leader in topic.leaders.items():
@@ -320,7 +354,9 @@ class Cluster:
         led.pop(-1, None)
         answers = await asyncio.gather(
             *(
-                ask_leader(self, node_id, dict.fromkeys(wanted, LATEST), READ_UNCOMMITTED, self.timeout_ms)
+                ask_leader(
+                    self, node_id, dict.fromkeys(wanted, LATEST), READ_UNCOMMITTED, self.timeout_ms
+                )
                 for node_id, wanted in led.items()
             )
         )

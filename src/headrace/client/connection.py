@@ -51,10 +51,11 @@ _SPOKEN = {
 
 
 class Connection:
-    """An open connection with negotiated versions. Requests may overlap; a broker answers them in order.
+    """An open connection with negotiated versions. Requests may overlap; a broker answers them in
+    order.
 
-    Make one with :meth:`open`. Every method raises :class:`ConnectionFailed` once the connection is gone; it does not
-    come back, open another.
+    Make one with :meth:`open`. Every method raises :class:`ConnectionFailed` once the connection is
+    gone; it does not come back, open another.
     """
 
     def __init__(self, frames: Frames, address: str, client_id: str) -> None:
@@ -90,16 +91,22 @@ class Connection:
                     Frames, host, port, ssl=tls, server_hostname=host if tls else None
                 )
         except TimeoutError:
-            raise ConnectionFailed(f"no broker answers at {address}: timed out after {timeout_ms} ms") from None
+            raise ConnectionFailed(
+                f"no broker answers at {address}: timed out after {timeout_ms} ms"
+            ) from None
         except ssl.SSLCertVerificationError as error:
-            raise AuthenticationFailed(f"the certificate of {address} does not hold: {error.verify_message}") from None
+            raise AuthenticationFailed(
+                f"the certificate of {address} does not hold: {error.verify_message}"
+            ) from None
         except ssl.SSLError as error:
             if _is_about_our_certificate(error):
                 raise _not_let_in(address, error) from None
             raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise ConnectionFailed(f"no broker answers at {address}: {reason or 'it hung up when TLS began'}") from None
+            raise ConnectionFailed(
+                f"no broker answers at {address}: {reason or 'it hung up when TLS began'}"
+            ) from None
         connection = cls(frames, address, client_id)
         try:
             await connection._negotiate(timeout_ms, over_tls=tls is not None)
@@ -123,7 +130,9 @@ class Connection:
         key, lowest, highest = _SPOKEN[api]
         offered = self._versions.get(key)
         if offered is None:
-            raise ApiMissing(f"the broker at {self.address} does not offer the API {api} that this needs")
+            raise ApiMissing(
+                f"the broker at {self.address} does not offer the API {api} that this needs"
+            )
         version = min(highest, offered[1])
         if version < max(lowest, offered[0]):
             raise ApiMissing(
@@ -139,8 +148,8 @@ class Connection:
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         """Send one of kio's requests and wait for its response.
 
-        :raises ConnectionFailed: no answer within ``timeout_ms`` (the connection is then closed: what the broker has
-            done is unknown), or the connection broke
+        :raises ConnectionFailed: no answer within ``timeout_ms`` (the connection is then closed:
+            what the broker has done is unknown), or the connection broke
         """
         if self._failure is not None:
             raise self._failure
@@ -153,7 +162,10 @@ class Connection:
                 await self._frames.send(_encode(payload, correlation_id, self._client_id))
                 return await answer
         except TimeoutError:
-            self._fail(f"the broker at {self.address} did not answer {_name(payload)} within {timeout_ms} ms")
+            self._fail(
+                f"the broker at {self.address} did not answer {_name(payload)} within "
+                f"{timeout_ms} ms"
+            )
             assert self._failure is not None
             raise self._failure from None
         except OSError as error:
@@ -170,18 +182,31 @@ class Connection:
 
     async def _negotiate(self, timeout_ms: int, *, over_tls: bool) -> None:
         module = import_module("kio.schema.api_versions.v3.request")
-        request = module.ApiVersionsRequest(client_software_name="headrace", client_software_version="0")
+        request = module.ApiVersionsRequest(
+            client_software_name="headrace", client_software_version="0"
+        )
         try:
             response = await self.request(request, timeout_ms=timeout_ms)
         except ConnectionFailed as error:
-            lost = self._frames.lost  # with TLS 1.3 the broker looks at certificates after the handshake
+            lost = (
+                self._frames.lost
+            )  # with TLS 1.3 the broker looks at certificates after the handshake
             if isinstance(lost, ssl.SSLError) and _is_about_our_certificate(lost):
                 raise _not_let_in(self.address, lost) from None
-            wanting = f", or wants a client certificate ({_CERTIFICATE_SETTINGS})" if over_tls else ""
-            raise ConnectionFailed(f"{self.address} does not speak the Kafka protocol{wanting}: {error}") from None
+            wanting = (
+                f", or wants a client certificate ({_CERTIFICATE_SETTINGS})" if over_tls else ""
+            )
+            raise ConnectionFailed(
+                f"{self.address} does not speak the Kafka protocol{wanting}: {error}"
+            ) from None
         if response.error_code != 0:
-            raise RequestRefused(f"asking {self.address} for its API versions", int(response.error_code))
-        self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in response.api_keys}
+            raise RequestRefused(
+                f"asking {self.address} for its API versions", int(response.error_code)
+            )
+        self._versions = {
+            int(key.api_key): (int(key.min_version), int(key.max_version))
+            for key in response.api_keys
+        }
 
     async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
         handshake = self.messages("sasl_handshake").SaslHandshakeRequest(mechanism=sasl.mechanism)
@@ -189,7 +214,8 @@ class Connection:
         if answer.error_code:
             offered = ", ".join(answer.mechanisms) or "nothing"
             raise AuthenticationFailed(
-                f"{self.address} does not let clients log in with {sasl.mechanism}: it offers {offered}"
+                f"{self.address} does not let clients log in with {sasl.mechanism}: it "
+                f"offers {offered}"
             )
         messages = self.messages("sasl_authenticate")
         dialogue = conversation(sasl)
@@ -199,7 +225,9 @@ class Connection:
             answer = await self.request(request, timeout_ms=timeout_ms)
             if answer.error_code:
                 reason = answer.error_message or error_name(int(answer.error_code))
-                raise AuthenticationFailed(f"{self.address} does not let '{sasl.username}' in: {reason}")
+                raise AuthenticationFailed(
+                    f"{self.address} does not let '{sasl.username}' in: {reason}"
+                )
             try:
                 said = dialogue.send(bytes(answer.auth_bytes))
             except StopIteration:
@@ -214,7 +242,11 @@ class Connection:
             self._fail(f"{self.address} sent an answer that cannot be read: {error!r}")
 
     def _hung_up(self, reason: str | None) -> None:
-        self._fail(f"{self.address} {reason}" if reason else f"the broker at {self.address} closed the connection")
+        self._fail(
+            f"{self.address} {reason}"
+            if reason
+            else f"the broker at {self.address} closed the connection"
+        )
 
     def _fail(self, reason: str) -> None:
         if self._failure is not None:
@@ -228,15 +260,20 @@ class Connection:
 
 
 def _is_about_our_certificate(error: ssl.SSLError) -> bool:
-    """Whether the broker has ended TLS because of the certificate that it got, or because it got none."""
+    """Whether the broker has ended TLS because of the certificate that it got, or because it got
+    none.
+    """
     reason = str(getattr(error, "reason", ""))
-    return "_ALERT_" in reason and ("CERTIFICATE" in reason or reason.endswith(("UNKNOWN_CA", "ACCESS_DENIED")))
+    return "_ALERT_" in reason and (
+        "CERTIFICATE" in reason or reason.endswith(("UNKNOWN_CA", "ACCESS_DENIED"))
+    )
 
 
 def _not_let_in(address: str, error: ssl.SSLError) -> AuthenticationFailed:
     alert = error.reason.partition("_ALERT_")[2].replace("_", " ").lower()
     return AuthenticationFailed(
-        f"{address} wants a client certificate that it trusts, and says '{alert}': see to {_CERTIFICATE_SETTINGS}"
+        f"{address} wants a client certificate that it trusts, and says '{alert}': see to "
+        f"{_CERTIFICATE_SETTINGS}"
     )
 
 

@@ -24,7 +24,9 @@ MOVED = {
 """Refusals that say no more than: look again for the coordinator, or wait for it."""
 
 Ask = Callable[[Connection, Sequence[str], int], Awaitable[Mapping[str, T | RequestRefused]]]
-"""Asks the coordinator of some groups: (connection, group ids, milliseconds left) → group id → answer or refusal."""
+"""Asks the coordinator of some groups: (connection, group ids, milliseconds left) → group id →
+answer or refusal.
+"""
 
 
 class Brokers(Protocol):
@@ -55,7 +57,9 @@ def left_ms(deadline_s: float) -> int:
 
 
 async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: int) -> T | None:
-    """Call ``attempt`` with growing pauses until it gives something; None when ``timeout_ms`` have passed without."""
+    """Call ``attempt`` with growing pauses until it gives something; None when ``timeout_ms`` have
+    passed without.
+    """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
     pause_ms = _FIRST_BACKOFF_MS
@@ -68,22 +72,28 @@ async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: in
 
 
 class Coordinators:
-    """The coordinators of a cluster's groups, looked up for many groups at once and anew after they moved."""
+    """The coordinators of a cluster's groups, looked up for many groups at once and anew after they
+    moved.
+    """
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._node_of: dict[str, int] = {}
 
     def assume(self, group_id: str, node_id: int) -> None:
-        """Ask this broker first: it has listed the group as its own, which spares looking for it."""
+        """Ask this broker first: it has listed the group as its own, which spares looking for
+        it."""
         self._node_of.setdefault(group_id, node_id)
 
     def node_id(self, group_id: str) -> int | None:
         """The node that coordinated ``group_id`` when last looked, or None."""
         return self._node_of.get(group_id)
 
-    async def ask(self, group_ids: Iterable[str], ask: Ask[T], timeout_ms: int) -> dict[str, T | ClientError]:
-        """Send what ``ask`` sends to each coordinator concerned, again for the groups whose coordinator has moved.
+    async def ask(
+        self, group_ids: Iterable[str], ask: Ask[T], timeout_ms: int
+    ) -> dict[str, T | ClientError]:
+        """Send what ``ask`` sends to each coordinator concerned, again for the groups whose
+        coordinator has moved.
 
         :returns: for each group its answer, or why there is none
         """
@@ -96,7 +106,10 @@ class Coordinators:
             for group_id, answer in (await self._attempt(pending, ask, deadline_s)).items():
                 if isinstance(answer, ClientError) and _is_passing(answer):
                     problems[group_id] = answer
-                    if not isinstance(answer, RequestRefused) or answer.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    if (
+                        not isinstance(answer, RequestRefused)
+                        or answer.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                    ):
                         self._node_of.pop(group_id, None)
                 else:
                     answers[group_id] = answer
@@ -105,11 +118,15 @@ class Coordinators:
 
         await backing_off(attempt, timeout_ms)
         for group_id in pending:
-            reason = f"the coordinator of group '{group_id}' cannot be reached: {problems[group_id]}"
+            reason = (
+                f"the coordinator of group '{group_id}' cannot be reached: {problems[group_id]}"
+            )
             answers[group_id] = ConnectionFailed(reason)
         return answers
 
-    async def _attempt(self, group_ids: Sequence[str], ask: Ask[T], deadline_s: float) -> dict[str, T | ClientError]:
+    async def _attempt(
+        self, group_ids: Sequence[str], ask: Ask[T], deadline_s: float
+    ) -> dict[str, T | ClientError]:
         try:
             answers: dict[str, T | ClientError] = dict(await self._look_up(group_ids, deadline_s))
         except ClientError as error:
@@ -123,9 +140,14 @@ class Coordinators:
             try:
                 opening = self._brokers.connection(node_id, "coordinator")
                 connection = await in_time(opening, deadline_s, f"broker {node_id}")
-                unmentioned = ConnectionFailed(f"the answer of {connection.address} does not mention it")
+                unmentioned = ConnectionFailed(
+                    f"the answer of {connection.address} does not mention it"
+                )
                 answers.update(
-                    {**dict.fromkeys(group_ids, unmentioned), **await ask(connection, group_ids, left_ms(deadline_s))}
+                    {
+                        **dict.fromkeys(group_ids, unmentioned),
+                        **await ask(connection, group_ids, left_ms(deadline_s)),
+                    }
                 )
             except ClientError as error:
                 answers.update(dict.fromkeys(group_ids, error))
@@ -133,14 +155,18 @@ class Coordinators:
         await asyncio.gather(*(ask_one(node_id, group_ids) for node_id, group_ids in led.items()))
         return answers
 
-    async def _look_up(self, group_ids: Sequence[str], deadline_s: float) -> dict[str, RequestRefused]:
+    async def _look_up(
+        self, group_ids: Sequence[str], deadline_s: float
+    ) -> dict[str, RequestRefused]:
         """Find the coordinators not yet known; returns the refusals."""
         unknown = tuple(group_id for group_id in group_ids if group_id not in self._node_of)
         if not unknown:
             return {}
         connection = await in_time(self._brokers.connection(), deadline_s, "the cluster")
         messages = connection.messages("find_coordinator")
-        request = messages.FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=unknown)
+        request = messages.FindCoordinatorRequest(
+            key_type=_GROUP_KEY_TYPE, coordinator_keys=unknown
+        )
         response: Any = await connection.request(request, timeout_ms=left_ms(deadline_s))
         refused = {}
         for found in response.coordinators:
@@ -153,7 +179,9 @@ class Coordinators:
                 self._node_of[group_id] = int(found.node_id)
         for group_id in unknown:
             if group_id not in self._node_of and group_id not in refused:
-                raise ConnectionFailed(f"the broker at {connection.address} does not say who coordinates '{group_id}'")
+                raise ConnectionFailed(
+                    f"the broker at {connection.address} does not say who coordinates '{group_id}'"
+                )
         return refused
 
 

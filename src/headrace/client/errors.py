@@ -6,7 +6,9 @@ from headrace.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Base of all errors of :mod:`headrace.client`. Its text is one line: what failed and, where known, why."""
+    """Base of all errors of :mod:`headrace.client`. Its text is one line: what failed and, where
+    known, why.
+    """
 
 
 class ConnectionFailed(ClientError):
@@ -18,7 +20,8 @@ class ApiMissing(ClientError):
 
 
 class AuthenticationFailed(ClientError):
-    """The broker's certificate does not hold, or the broker does not accept the credentials given."""
+    """The broker's certificate does not hold, or the broker does not accept the credentials
+    given."""
 
 
 class RequestRefused(ClientError):

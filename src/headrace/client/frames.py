@@ -1,4 +1,6 @@
-"""A socket's bytes cut into the frames of Kafka's protocol; larger ones are received straight into their own memory."""
+"""A socket's bytes cut into the frames of Kafka's protocol; larger ones are received straight into
+their own memory.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ class Frames(asyncio.BufferedProtocol):
     """The protocol of one connection: hands over frames, sends bytes, and tells when it is over.
 
     :param take: gets each frame, without its size; the memory is the taker's to keep
-    :param over: called once, with the reason or None, when the other side has hung up or sent what is no frame
+    :param over: called once, with the reason or None, when the other side has hung up or sent what
+        is no frame
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Requests about many groups of one coordinator at once, and the list of the groups of all brokers.
 
 The functions that take ``(connection, group ids, timeout_ms)`` are what
-:meth:`headrace.client.coordinators.Coordinators.ask` calls: they return kio's part of the response for each group, or
-the refusal that stands in its place.
+:meth:`headrace.client.coordinators.Coordinators.ask` calls: they return kio's part of the response
+for each group, or the refusal that stands in its place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class ListedGroup:
     """A group of any type in a list, in Kafka's own words.
 
     :param type: "classic", "consumer", "share" or "streams"
-    :param protocol_type: "consumer", "share", "connect" …; empty for a group that has only committed offsets
+    :param protocol_type: "consumer", "share", "connect" …; empty for a group that has only
+        committed offsets
     :param state: "Empty", "Stable", "PreparingRebalance" …
     :param node_id: the broker that coordinates it
     """
@@ -49,7 +50,8 @@ class ListedGroup:
 async def list_groups(
     cluster: Cluster, states: Collection[str], types: Collection[str], timeout_ms: int
 ) -> tuple[list[ListedGroup], list[ClientError]]:
-    """Ask every broker for the groups that it coordinates; the groups by id, and why a broker did not tell.
+    """Ask every broker for the groups that it coordinates; the groups by id, and why a broker did
+    not tell.
 
     :param states: only groups in one of these, by Kafka's names; empty for all
     :param types: only groups of one of these; empty for all
@@ -61,13 +63,21 @@ async def list_groups(
     async def ask(node_id: int) -> None:
         connection = await cluster.connection(node_id)
         messages = connection.messages("list_groups")
-        request = messages.ListGroupsRequest(states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types)))
+        request = messages.ListGroupsRequest(
+            states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types))
+        )
         response = await connection.request(request, timeout_ms=timeout_ms)
         if response.error_code:
-            raise RequestRefused(f"listing the groups of {connection.address}", int(response.error_code))
+            raise RequestRefused(
+                f"listing the groups of {connection.address}", int(response.error_code)
+            )
         for group in response.groups:
             listed[str(group.group_id)] = ListedGroup(
-                str(group.group_id), str(group.group_type), str(group.protocol_type), str(group.group_state), node_id
+                str(group.group_id),
+                str(group.group_type),
+                str(group.protocol_type),
+                str(group.group_state),
+                node_id,
             )
 
     async def ask_patiently(node_id: int) -> None:
@@ -81,7 +91,8 @@ async def list_groups(
 
 
 async def eventually(call: Callable[[], Awaitable[T]], timeout_ms: int) -> T:
-    """What ``call`` gives, tried again while brokers cannot be reached or coordinators are loading."""
+    """What ``call`` gives, tried again while brokers cannot be reached or coordinators are
+    loading."""
     problem = ClientError("not tried")
     deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
 
@@ -111,7 +122,10 @@ def refused(what: str, answer: Any) -> RequestRefused | None:
 
 
 def _by_group(groups: Iterable[Any], what: str) -> dict[str, Any]:
-    return {str(group.group_id): refused(f"{what} '{group.group_id}'", group) or group for group in groups}
+    return {
+        str(group.group_id): refused(f"{what} '{group.group_id}'", group) or group
+        for group in groups
+    }
 
 
 class Describe:
@@ -125,20 +139,29 @@ class Describe:
         self._api, self._request, self._field, self._what = api, request, field, what
 
     async def __call__(
-        self, connection: Connection, group_ids: Sequence[str], timeout_ms: int, *, authorized_operations: bool = False
+        self,
+        connection: Connection,
+        group_ids: Sequence[str],
+        timeout_ms: int,
+        *,
+        authorized_operations: bool = False,
     ) -> dict[str, Any]:
         """Group id → kio's part of the response, or the refusal."""
         request = getattr(connection.messages(self._api), self._request)(
             **{self._field: tuple(group_ids)}, include_authorized_operations=authorized_operations
         )
-        return _by_group((await connection.request(request, timeout_ms=timeout_ms)).groups, self._what)
+        return _by_group(
+            (await connection.request(request, timeout_ms=timeout_ms)).groups, self._what
+        )
 
 
 describe_consumer_groups = Describe(
     "consumer_group_describe", "ConsumerGroupDescribeRequest", "group_ids", "describing group"
 )
 """ConsumerGroupDescribe (KIP-848)."""
-describe_classic_groups = Describe("describe_groups", "DescribeGroupsRequest", "groups", "describing group")
+describe_classic_groups = Describe(
+    "describe_groups", "DescribeGroupsRequest", "groups", "describing group"
+)
 """DescribeGroups; the assignments are bytes (see :func:`assigned_partitions`)."""
 describe_share_groups = Describe(
     "share_group_describe", "ShareGroupDescribeRequest", "group_ids", "describing share group"
@@ -160,25 +183,38 @@ def _with_partitions(
     asked = []
     for group_id in group_ids:
         partitions = wanted.get(group_id)
-        topics = None if partitions is None else tuple(topic(name, tuple(ps)) for name, ps in partitions.items())
+        topics = (
+            None
+            if partitions is None
+            else tuple(topic(name, tuple(ps)) for name, ps in partitions.items())
+        )
         asked.append(group(group_id, topics))
     return tuple(asked)
 
 
-def asking_for_commits(wanted: Mapping[str, Partitions | None], *, require_stable: bool = False) -> Ask[Any]:
+def asking_for_commits(
+    wanted: Mapping[str, Partitions | None], *, require_stable: bool = False
+) -> Ask[Any]:
     """OffsetFetch for several groups in one request (KIP-88, KIP-709).
 
-    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all with a committed offset
+    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all
+        with a committed offset
     :param require_stable: refuse where a transaction is about to commit
     """
 
-    async def ask(connection: Connection, group_ids: Sequence[str], timeout_ms: int) -> dict[str, Any]:
+    async def ask(
+        connection: Connection, group_ids: Sequence[str], timeout_ms: int
+    ) -> dict[str, Any]:
         messages = connection.messages("offset_fetch")
         groups = _with_partitions(
             wanted,
             group_ids,
-            lambda group_id, topics: messages.OffsetFetchRequestGroup(group_id=group_id, topics=topics),
-            lambda name, indexes: messages.OffsetFetchRequestTopics(name=name, partition_indexes=indexes),
+            lambda group_id, topics: messages.OffsetFetchRequestGroup(
+                group_id=group_id, topics=topics
+            ),
+            lambda name, indexes: messages.OffsetFetchRequestTopics(
+                name=name, partition_indexes=indexes
+            ),
         )
         request = messages.OffsetFetchRequest(groups=groups, require_stable=require_stable)
         response = await connection.request(request, timeout_ms=timeout_ms)
@@ -190,16 +226,23 @@ def asking_for_commits(wanted: Mapping[str, Partitions | None], *, require_stabl
 def asking_for_share_offsets(wanted: Mapping[str, Partitions | None]) -> Ask[Any]:
     """DescribeShareGroupOffsets for several groups in one request (KIP-932, KIP-1226).
 
-    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all with a state
+    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all
+        with a state
     """
 
-    async def ask(connection: Connection, group_ids: Sequence[str], timeout_ms: int) -> dict[str, Any]:
+    async def ask(
+        connection: Connection, group_ids: Sequence[str], timeout_ms: int
+    ) -> dict[str, Any]:
         messages = connection.messages("describe_share_group_offsets")
         groups = _with_partitions(
             wanted,
             group_ids,
-            lambda group_id, topics: messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics),
-            lambda name, ps: messages.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=ps),
+            lambda group_id, topics: messages.DescribeShareGroupOffsetsRequestGroup(
+                group_id=group_id, topics=topics
+            ),
+            lambda name, ps: messages.DescribeShareGroupOffsetsRequestTopic(
+                topic_name=name, partitions=ps
+            ),
         )
         request = messages.DescribeShareGroupOffsetsRequest(groups=groups)
         response = await connection.request(request, timeout_ms=timeout_ms)
@@ -209,9 +252,11 @@ def asking_for_share_offsets(wanted: Mapping[str, Partitions | None]) -> Ask[Any
 
 
 def task_partitions(topology: Any, tasks: Iterable[Any]) -> Iterator[tuple[str, int]]:
-    """What the tasks of a streams group read: of each source topic the partition that has the task's number.
+    """What the tasks of a streams group read: of each source topic the partition that has the
+    task's number.
 
-    A topic may have fewer partitions than another one of its subtopology, and so fewer than there are tasks.
+    A topic may have fewer partitions than another one of its subtopology, and so fewer than there
+    are tasks.
 
     :param topology: of kio's description of the group; None while it is not known
     :param tasks: a subtopology's id and the numbers of its tasks, each
@@ -230,7 +275,8 @@ def task_partitions(topology: Any, tasks: Iterable[Any]) -> Iterator[tuple[str, 
 
 
 def assigned_partitions(data: bytes) -> Iterator[tuple[str, int]]:
-    """What the leader of a classic group has assigned to a member: version, then topics with partitions, then more.
+    """What the leader of a classic group has assigned to a member: version, then topics with
+    partitions, then more.
 
     None at all where the bytes are something else, which only the members have to understand.
     """

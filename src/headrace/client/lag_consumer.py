@@ -9,14 +9,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from headrace.tasks import PartitionLag
 
 logger = logging.getLogger(__name__)
 
 ListedEnd = tuple["PartitionName", int | None, int | None]
-"""The answer to a background request: of what, the position when it was asked, and the end; None when it failed."""
+"""The answer to a background request: of what, the position when it was asked, and the end; None
+when it failed.
+"""
 
 _LIST_OFFSETS_TIMEOUT_S = 1.0
 """How long a background request may take; also how long closing may have to wait for one."""
@@ -48,15 +57,17 @@ class LagConsumer(Consumer):
         message = consumer.poll(1.0)
         consumer.current_lag(TopicPartition("orders", 0))    # 41, or None when it is not known
 
-    The ends of partitions are those of fetch responses, whether these had records or not. For that it sets
-    ``enable.partition.eof``, and keeps the events to itself unless ``conf`` sets it too.
+    The ends of partitions are those of fetch responses, whether these had records or not. For that
+    it sets ``enable.partition.eof``, and keeps the events to itself unless ``conf`` sets it too.
 
     :param conf: librdkafka's configuration properties
     """
 
     def __init__(self, conf: Mapping[str, Any], **more: Any) -> None:
         self._lags: dict[PartitionName, PartitionLag] = {}
-        self._read_committed = str(conf.get("isolation.level", "read_committed")) == "read_committed"
+        self._read_committed = (
+            str(conf.get("isolation.level", "read_committed")) == "read_committed"
+        )
         self._shows_eof = str(conf.get("enable.partition.eof", "false")).lower() == "true"
         self._asker: _EndOffsets | None = None
         self._failure: KafkaException | None = None
@@ -64,10 +75,12 @@ class LagConsumer(Consumer):
         super().__init__({**conf, "enable.partition.eof": True}, **more)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets the partition has beyond what has been returned from here; None when that is not known.
+        """How many offsets the partition has beyond what has been returned from here; None when
+        that is not known.
 
-        It never waits for a broker. When the end of the partition is not known, it is asked for in the background, and
-        a later call has it. The end is the high watermark, or the last stable offset for read_committed.
+        It never waits for a broker. When the end of the partition is not known, it is asked for in
+        the background, and a later call has it. The end is the high watermark, or the last stable
+        offset for read_committed.
 
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
@@ -95,7 +108,8 @@ class LagConsumer(Consumer):
         return lag.lag()
 
     def position_of(self, name: tuple[str, int]) -> int | None:
-        """What comes after all that has been returned of (topic, partition), transaction markers included.
+        """What comes after all that has been returned of (topic, partition), transaction markers
+        included.
 
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
@@ -124,7 +138,9 @@ class LagConsumer(Consumer):
     def poll(self, timeout: float | None = None) -> Message | None:
         """As of ``confluent_kafka.Consumer``."""
         read = super().poll
-        messages = self._wait_for(lambda left_s: [m for m in (read(left_s),) if m is not None], timeout)
+        messages = self._wait_for(
+            lambda left_s: [m for m in (read(left_s),) if m is not None], timeout
+        )
         return messages[0] if messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -132,8 +148,12 @@ class LagConsumer(Consumer):
         read = super().consume
         return self._wait_for(lambda left_s: read(num_messages, left_s), timeout)
 
-    def _wait_for(self, read: Callable[[float], list[Message]], timeout: float | None) -> list[Message]:
-        """What ``read`` gives the application within ``timeout``: having reached an end is nothing yet."""
+    def _wait_for(
+        self, read: Callable[[float], list[Message]], timeout: float | None
+    ) -> list[Message]:
+        """What ``read`` gives the application within ``timeout``: having reached an end is nothing
+        yet.
+        """
         endless = timeout is None or timeout < 0
         deadline_s = time.monotonic() + (0 if timeout is None else timeout)
         while messages := read(-1 if endless else max(0.0, deadline_s - time.monotonic())):
@@ -141,11 +161,14 @@ class LagConsumer(Consumer):
                 return shown
         return []
 
-    def consume_by_partition(self, num_messages: int, timeout: float) -> dict[PartitionName, list[Message]]:
-        """What is at hand, by partition; waits up to ``timeout`` seconds only as long as there is nothing.
+    def consume_by_partition(
+        self, num_messages: int, timeout: float
+    ) -> dict[PartitionName, list[Message]]:
+        """What is at hand, by partition; waits up to ``timeout`` seconds only as long as there is
+        nothing.
 
-        :raises KafkaException: an error that the consumer does not get over by itself; after the records that came
-            along with it have been returned
+        :raises KafkaException: an error that the consumer does not get over by itself; after the
+            records that came along with it have been returned
         """
         messages = [] if self._failure is not None else super().consume(num_messages, 0)
         if not messages and timeout > 0 and self._failure is None:
@@ -193,9 +216,14 @@ class LagConsumer(Consumer):
         error, name = message.error(), _name_of(message)
         if error.code() == KafkaError._PARTITION_EOF:
             self._reach_end(name, message)
-        elif self._failure is None and (error.fatal() or not (error.retriable() or error.code() in _PASSING_ERRORS)):
+        elif self._failure is None and (
+            error.fatal() or not (error.retriable() or error.code() in _PASSING_ERRORS)
+        ):
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                error = KafkaError(error.code(), f"{name} cannot be read from its position: {error.str()}; {_NO_RESET}")
+                error = KafkaError(
+                    error.code(),
+                    f"{name} cannot be read from its position: {error.str()}; {_NO_RESET}",
+                )
             self._failure = KafkaException(error)
         return name
 
@@ -267,7 +295,9 @@ class LagConsumer(Consumer):
         for partition in partitions:
             name = _name(partition)
             start = partition.offset if partition.offset >= 0 else None
-            self._lags[name] = PartitionLag(self._read_committed, start, self._cached_high_watermark(name))
+            self._lags[name] = PartitionLag(
+                self._read_committed, start, self._cached_high_watermark(name)
+            )
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
@@ -287,15 +317,24 @@ class LagConsumer(Consumer):
 
 _NO_RESET = "reset the group's offsets, or set auto.offset.reset to earliest or latest"
 
-_PASSING_ERRORS = frozenset({
-    KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
-    KafkaError._MAX_POLL_EXCEEDED,
-})  # fmt: skip
-"""What librdkafka tells of and mends by itself. After a poll interval that was too long, it joins the group again."""
+_PASSING_ERRORS = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._MAX_POLL_EXCEEDED,
+    }
+)
+"""What librdkafka tells of and mends by itself. After a poll interval that was too long, it joins
+the group again.
+"""
 
 
 class _EndOffsets:
-    """Asks for the ends of partitions in a thread of its own: one request at a time, for all that are wanted then."""
+    """Asks for the ends of partitions in a thread of its own: one request at a time, for all that
+    are wanted then.
+    """
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -313,7 +352,9 @@ class _EndOffsets:
             self._questions.put((name, position))
 
     def hand_over(self, receive: Callable[[PartitionName, int | None, int | None], None]) -> None:
-        """Give ``receive`` the answers that have come: of what, the position when it was asked, the end."""
+        """Give ``receive`` the answers that have come: of what, the position when it was asked, the
+        end.
+        """
         while not self._answers.empty():
             name, asked_at, end = self._answers.get()
             self._asked.discard(name)
@@ -339,7 +380,8 @@ class _EndOffsets:
                 self._answers.put((name, position, found.get(name)))
 
     def _list_ends(self, names: Sequence[PartitionName]) -> dict[PartitionName, int]:
-        # A timestamp of -1 is ListOffsets' own way to say "the end", and goes with the consumer's isolation level.
+        # A timestamp of -1 is ListOffsets' own way to say "the end", and goes with the consumer's
+        # isolation level.
         partitions = [TopicPartition(*name, OFFSET_END) for name in names]
         try:
             found = self._consumer.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)

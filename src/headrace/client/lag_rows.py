@@ -1,4 +1,6 @@
-"""What a snapshot of progress consists of: which groups to look at, and a row for each partition of each."""
+"""What a snapshot of progress consists of: which groups to look at, and a row for each partition of
+each.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,23 @@ _PROTOCOLS = ("", "consumer", "share", "streams")
 class LagRow(NamedTuple):
     """How far a group is with one partition; None for what is not known, or does not apply.
 
-    A group, or a member of one, without any partition has a row whose ``topic`` and ``partition`` are None.
+    A group, or a member of one, without any partition has a row whose ``topic`` and ``partition``
+    are None.
 
     :param cluster: the cluster's id
     :param group_type: one of :data:`GROUP_TYPES`
     :param group_state: in Kafka's words, as in "Stable"
-    :param member_id: the member that the partition is assigned to; of a share group all of them, separated by commas,
-        and so ``client_id`` and ``host``
+    :param member_id: the member that the partition is assigned to; of a share group all of them,
+        separated by commas, and so ``client_id`` and ``host``
     :param start_offset: of a share group: the first offset that is not done with (KIP-932)
     :param committed_offset: of the others: the offset to go on from
-    :param end_offset: after the last record; None when the topic is gone, or its leader does not answer
+    :param end_offset: after the last record; None when the topic is gone, or its leader does not
+        answer
     :param last_stable_offset: the end for readers of committed records
-    :param delivery_complete_count: of a share group: the records after ``start_offset`` that are done with (KIP-1226)
-    :param lag: records to be read: ``end_offset - committed_offset``, to ``last_stable_offset`` when asked; of a share
-        group ``end_offset - start_offset - delivery_complete_count``
+    :param delivery_complete_count: of a share group: the records after ``start_offset`` that are
+        done with (KIP-1226)
+    :param lag: records to be read: ``end_offset - committed_offset``, to ``last_stable_offset``
+        when asked; of a share group ``end_offset - start_offset - delivery_complete_count``
     :param time_lag_ms: how old the first record is that is to be read; 0 when there is none
     :param leader_epoch: stored with the offset
     :param metadata: stored with the offset
@@ -92,12 +97,17 @@ class LagQuery:
         return self.topics_pattern is None or re.fullmatch(self.topics_pattern, name) is not None
 
     def wants_group(self, group: ListedGroup) -> bool:
-        """Whether it is about a group. Those that read no topics, as of Kafka Connect's workers, are left out."""
+        """Whether it is about a group. Those that read no topics, as of Kafka Connect's workers,
+        are left out.
+        """
         return (
             group.type in self.group_types
             and group.protocol_type in _PROTOCOLS
             and (not self.groups or group.group_id in self.groups)
-            and (self.groups_pattern is None or re.fullmatch(self.groups_pattern, group.group_id) is not None)
+            and (
+                self.groups_pattern is None
+                or re.fullmatch(self.groups_pattern, group.group_id) is not None
+            )
         )
 
 

@@ -1,8 +1,9 @@
 """How far all groups of a cluster are: the rows of a snapshot, from few requests.
 
-For some groups at once: describe them and fetch all they have committed (one request per coordinator and kind), then
-the ends of all their partitions (two per broker: last stable offsets, ends), then the times of the records at their
-positions. Ends are read after the commits, so that no lag is negative just because somebody went on meanwhile.
+For some groups at once: describe them and fetch all they have committed (one request per
+coordinator and kind), then the ends of all their partitions (two per broker: last stable offsets,
+ends), then the times of the records at their positions. Ends are read after the commits, so that no
+lag is negative just because somebody went on meanwhile.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedG
 async def lag_snapshot(
     cluster: Cluster, groups: Sequence[ListedGroup], query: LagQuery, snapshot_time_ms: int
 ) -> AsyncIterator[LagPart]:
-    """The rows of ``groups``, in parts. What cannot be found out of one group does not keep the others from being told.
+    """The rows of ``groups``, in parts. What cannot be found out of one group does not keep the
+    others from being told.
 
     :raises ClientError: the cluster cannot be reached
     """
@@ -127,22 +129,33 @@ async def lag_snapshot(
 
 
 async def _progress(
-    cluster: Cluster, groups: Sequence[ListedGroup], query: LagQuery, leaders: PartitionLeaders, warnings: list[str]
+    cluster: Cluster,
+    groups: Sequence[ListedGroup],
+    query: LagQuery,
+    leaders: PartitionLeaders,
+    warnings: list[str],
 ) -> list[Progress]:
-    """Describe groups and fetch their positions; those that are gone or not to be seen are left out, with a warning."""
+    """Describe groups and fetch their positions; those that are gone or not to be seen are left
+    out, with a warning.
+    """
     by_type: dict[str, list[str]] = {}
     for group in groups:
         by_type.setdefault(group.type, []).append(group.group_id)
     committing = [group.group_id for group in groups if group.type != _SHARE]
 
     async def ask(group_ids: Sequence[str], how: Ask[Any]) -> Mapping[str, Any]:
-        return await cluster.coordinators.ask(group_ids, how, cluster.timeout_ms) if group_ids else {}
+        return (
+            await cluster.coordinators.ask(group_ids, how, cluster.timeout_ms) if group_ids else {}
+        )
 
     answers = await asyncio.gather(
-        ask(committing, asking_for_commits({})), *(ask(by_type.get(kind, []), how) for kind, how in _DESCRIBE.items())
+        ask(committing, asking_for_commits({})),
+        *(ask(by_type.get(kind, []), how) for kind, how in _DESCRIBE.items()),
     )
     committed = answers[0]
-    described = {group_id: answer for of_kind in answers[1:] for group_id, answer in of_kind.items()}
+    described = {
+        group_id: answer for of_kind in answers[1:] for group_id, answer in of_kind.items()
+    }
     await leaders.learn(_source_topics(map(described.get, by_type.get(_STREAMS, ()))))
     known: dict[str, Progress] = {}
     for group in groups:
@@ -171,7 +184,9 @@ async def _progress(
             warnings.append(f"group '{group_id}' is left out: {of_group}")
             del known[group_id]
         else:
-            known[group_id].shared = {key: at for key, at in of_group.items() if query.wants_topic(key[0])}
+            known[group_id].shared = {
+                key: at for key, at in of_group.items() if query.wants_topic(key[0])
+            }
     return list(known.values())
 
 
@@ -185,7 +200,9 @@ def _add_commits(progress: Progress, answer: Any, query: LagQuery) -> None:
         if query.wants_topic(name):
             for p in topic.partitions:
                 if p.committed_offset >= 0:
-                    metadata = (p.metadata or "").partition("\0")[0]  # which librdkafka ends with one
+                    metadata = (p.metadata or "").partition("\0")[
+                        0
+                    ]  # which librdkafka ends with one
                     at = (p.committed_offset, p.committed_leader_epoch, metadata)
                     progress.commits[name, p.partition_index] = at
 
@@ -201,7 +218,9 @@ def _source_topics(answers: Iterable[Any]) -> set[str]:
     }
 
 
-def _add_members(progress: Progress, answer: Any, query: LagQuery, leaders: PartitionLeaders) -> None:
+def _add_members(
+    progress: Progress, answer: Any, query: LagQuery, leaders: PartitionLeaders
+) -> None:
     progress.state = str(answer.group_state)
     for one in answer.members:
         member = Member(str(one.member_id), str(one.client_id), str(one.client_host))
@@ -211,7 +230,11 @@ def _add_members(progress: Progress, answer: Any, query: LagQuery, leaders: Part
             tasks = task_partitions(answer.topology, one.assignment.active_tasks)
             partitions = list(filter(leaders.may_exist, tasks))
         else:
-            partitions = [(str(t.topic_name), p) for t in one.assignment.topic_partitions for p in t.partitions]
+            partitions = [
+                (str(t.topic_name), p)
+                for t in one.assignment.topic_partitions
+                for p in t.partitions
+            ]
         if not partitions:
             progress.idle.append(member)
         for partition in partitions:
@@ -228,7 +251,11 @@ class _Ends:
 
 
 async def _rows(
-    cluster: Cluster, held: Sequence[Progress], query: LagQuery, leaders: PartitionLeaders, snapshot_time_ms: int
+    cluster: Cluster,
+    held: Sequence[Progress],
+    query: LagQuery,
+    leaders: PartitionLeaders,
+    snapshot_time_ms: int,
 ) -> list[LagRow]:
     """The rows of groups whose positions are known."""
     partitions = {partition for progress in held for partition in progress.partitions()}
@@ -238,7 +265,9 @@ async def _rows(
     places = [_places(progress, query, ends) for progress in held]
     times: Mapping[bool, Times] = {}
     if query.time_lag:
-        times = await _times(cluster, [one for of_group in places for one in of_group], leaders, ends)
+        times = await _times(
+            cluster, [one for of_group in places for one in of_group], leaders, ends
+        )
     rows: list[LagRow] = []
     for progress, of_group in zip(held, places, strict=True):
         head = (cluster.cluster_id, progress.group.group_id, progress.group.type, progress.state)
@@ -251,7 +280,9 @@ async def _rows(
 
 
 class _Place(NamedTuple):
-    """Where a group is in one partition: ``position`` is a committed offset, or the start offset of a share group."""
+    """Where a group is in one partition: ``position`` is a committed offset, or the start offset of
+    a share group.
+    """
 
     key: TopicPartition
     position: int | None
@@ -274,14 +305,28 @@ def _places(progress: Progress, query: LagQuery, ends: _Ends) -> list[_Place]:
                 lag = at.lag if count is None else end - at.start_offset - count
                 lag = None if lag is None else max(0, lag)
             place = _Place(
-                key, at.start_offset, at.delivery_complete_count, lag, at.leader_epoch, None, committed_only=False
+                key,
+                at.start_offset,
+                at.delivery_complete_count,
+                lag,
+                at.leader_epoch,
+                None,
+                committed_only=False,
             )
         elif (commit := progress.commits.get(key)) is not None:
             offset, epoch, metadata = commit
             target = ends.stable.get(key) if query.read_committed else end
             if target is not None:
                 lag = max(0, target - offset)
-            place = _Place(key, offset, None, lag, epoch if epoch >= 0 else None, metadata, query.read_committed)
+            place = _Place(
+                key,
+                offset,
+                None,
+                lag,
+                epoch if epoch >= 0 else None,
+                metadata,
+                query.read_committed,
+            )
         else:
             place = _Place(key, None, None, None, None, None, query.read_committed)
         found.append(place)
@@ -296,7 +341,8 @@ def _workers(progress: Progress) -> list[tuple[str | None, str | None, str | Non
 async def _times(
     cluster: Cluster, places: Sequence[_Place], leaders: PartitionLeaders, ends: _Ends
 ) -> dict[bool, Times]:
-    """The times of the records at the positions of those who lag, by whether only committed records count.
+    """The times of the records at the positions of those who lag, by whether only committed records
+    count.
 
     Equal positions of several groups are looked up once.
     """
@@ -306,7 +352,11 @@ async def _times(
             wanted[at.committed_only].setdefault(at.key, set()).add(at.position)
     return {
         committed_only: await record_times(
-            cluster, leaders, positions, ends.stable if committed_only else ends.end, read_committed=committed_only
+            cluster,
+            leaders,
+            positions,
+            ends.stable if committed_only else ends.end,
+            read_committed=committed_only,
         )
         for committed_only, positions in wanted.items()
     }
@@ -336,9 +386,25 @@ def _row(
             found = times[at.committed_only][key]
             since = found.get(position, _UNKNOWN) if position is not None else _UNKNOWN
             # without a record that counts there is nothing to wait for
-            time_lag_ms = None if since == _UNKNOWN else 0 if since is None else max(0, snapshot_time_ms - since)
+            time_lag_ms = (
+                None
+                if since == _UNKNOWN
+                else 0
+                if since is None
+                else max(0, snapshot_time_ms - since)
+            )
     return LagRow(
-        *head, *key, *worker, position if shared else None, None if shared else position, ends.end.get(key),
-        ends.stable.get(key), at.delivery_complete_count, at.lag, time_lag_ms, at.leader_epoch, at.metadata,
+        *head,
+        *key,
+        *worker,
+        position if shared else None,
+        None if shared else position,
+        ends.end.get(key),
+        ends.stable.get(key),
+        at.delivery_complete_count,
+        at.lag,
+        time_lag_ms,
+        at.leader_epoch,
+        at.metadata,
         snapshot_time_ms,
-    )  # fmt: skip
+    )

@@ -1,4 +1,5 @@
-"""ListOffsets for any number of partitions: one request per leader, asked again while leaders move."""
+"""ListOffsets for any number of partitions: one request per leader, asked again while leaders
+move."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""Asked for instead of a timestamp: the end, the start, the record with the largest timestamp (KIP-734)."""
+"""Asked for instead of a timestamp: the end, the start, the record with the largest timestamp
+(KIP-734).
+"""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 LEADER_MOVED = frozenset(
@@ -49,9 +52,14 @@ class ListedOffset(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED, timeout_ms: int
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
+    timeout_ms: int,
 ) -> dict[TopicPartition, ListedOffset]:
-    """The first offset whose record has a timestamp of at least the one given, or one of :data:`LATEST` and so on.
+    """The first offset whose record has a timestamp of at least the one given, or one of
+    :data:`LATEST` and so on.
 
     :param wanted: a timestamp in ms per partition
     :param isolation_level: with :data:`READ_COMMITTED` :data:`LATEST` is the last stable offset
@@ -62,7 +70,11 @@ async def list_offsets(
     found: dict[TopicPartition, ListedOffset] = {}
     problem = "they have no leader"
     while True:
-        missing = {partition: timestamp for partition, timestamp in wanted.items() if partition not in found}
+        missing = {
+            partition: timestamp
+            for partition, timestamp in wanted.items()
+            if partition not in found
+        }
         if not missing:
             return found
         topics = await cluster.topics(sorted({topic for topic, _ in missing}))
@@ -72,7 +84,10 @@ async def list_offsets(
             led.setdefault(leader, {})[topic, partition] = timestamp
         led.pop(-1, None)
         answers = await asyncio.gather(
-            *(ask_leader(cluster, node_id, asked, isolation_level, timeout_ms) for node_id, asked in led.items()),
+            *(
+                ask_leader(cluster, node_id, asked, isolation_level, timeout_ms)
+                for node_id, asked in led.items()
+            ),
             return_exceptions=True,
         )
         for answer in answers:
@@ -85,18 +100,27 @@ async def list_offsets(
         if len(found) < len(wanted):
             if loop.time() >= deadline:
                 names = ", ".join(
-                    f"{topic}-{partition}" for topic, partition in sorted(wanted.keys() - found.keys())[:3]
+                    f"{topic}-{partition}"
+                    for topic, partition in sorted(wanted.keys() - found.keys())[:3]
                 )
                 raise ConnectionFailed(f"no offsets of {names} within {timeout_ms} ms: {problem}")
             await asyncio.sleep(_RETRY_S)
 
 
 async def ask_leader(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int
+    cluster: Cluster,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    isolation_level: int,
+    timeout_ms: int,
 ) -> dict[TopicPartition, ListedOffset]:
-    """The part of :func:`list_offsets` that one broker leads; without the partitions that it does not lead."""
+    """The part of :func:`list_offsets` that one broker leads; without the partitions that it does
+    not lead.
+    """
     found: dict[TopicPartition, ListedOffset] = {}
-    for partition, answer in (await leader_answers(cluster, node_id, wanted, isolation_level, timeout_ms)).items():
+    for partition, answer in (
+        await leader_answers(cluster, node_id, wanted, isolation_level, timeout_ms)
+    ).items():
         if isinstance(answer, ListedOffset):
             found[partition] = answer
         elif answer.code not in LEADER_MOVED:
@@ -105,7 +129,11 @@ async def ask_leader(
 
 
 async def leader_answers(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int
+    cluster: Cluster,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    isolation_level: int,
+    timeout_ms: int,
 ) -> dict[TopicPartition, ListedOffset | RequestRefused]:
     """What one broker says of each partition.
 
@@ -116,7 +144,9 @@ async def leader_answers(
     by_topic: dict[str, list[Any]] = {}
     for (topic, partition), timestamp in wanted.items():
         by_topic.setdefault(topic, []).append(
-            messages.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+            messages.ListOffsetsPartition(
+                partition_index=partition, current_leader_epoch=-1, timestamp=timestamp
+            )
         )
     newer = {}
     if connection.version("list_offsets") >= 10:
@@ -124,7 +154,9 @@ async def leader_answers(
     request = messages.ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
-        topics=tuple(messages.ListOffsetsTopic(name=n, partitions=tuple(ps)) for n, ps in by_topic.items()),
+        topics=tuple(
+            messages.ListOffsetsTopic(name=n, partitions=tuple(ps)) for n, ps in by_topic.items()
+        ),
         **newer,
     )
     response = await connection.request(request, timeout_ms=timeout_ms)
@@ -133,9 +165,14 @@ async def leader_answers(
         for answer in topic.partitions:
             key = (str(topic.name), int(answer.partition_index))
             if answer.error_code:
-                found[key] = RequestRefused(f"asking for offsets of {key[0]}-{key[1]}", int(answer.error_code))
+                found[key] = RequestRefused(
+                    f"asking for offsets of {key[0]}-{key[1]}", int(answer.error_code)
+                )
             else:
                 found[key] = ListedOffset(
-                    *(None if value < 0 else value for value in (answer.offset, answer.timestamp, answer.leader_epoch))
+                    *(
+                        None if value < 0 else value
+                        for value in (answer.offset, answer.timestamp, answer.leader_epoch)
+                    )
                 )
     return found

@@ -1,4 +1,6 @@
-"""Offsets of a group, committed and read by who is not its member: one OffsetCommit, one OffsetFetch."""
+"""Offsets of a group, committed and read by who is not its member: one OffsetCommit, one
+OffsetFetch.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,13 @@ _NO_MATTER = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The other partitions of the request are committed where one of them has been deleted."""
 
 
-async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+async def commit_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> None:
     """Commit for a group that has no members, as Kafka's tools do when they reset offsets.
 
-    :param offsets: the next offset to read of each partition; those of partitions that do not exist are dropped
+    :param offsets: the next offset to read of each partition; those of partitions that do not exist
+        are dropped
     :raises RequestRefused: the group has members, or is of another type
     :raises ClientError: the coordinator does not answer
     """
@@ -40,7 +45,9 @@ async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Topic
                     name=topic,
                     partitions=tuple(
                         messages.OffsetCommitRequestPartition(
-                            partition_index=p, committed_offset=offsets[topic, p], committed_metadata=""
+                            partition_index=p,
+                            committed_offset=offsets[topic, p],
+                            committed_metadata="",
                         )
                         for p in numbers
                     ),
@@ -67,7 +74,10 @@ def _first_error(response: Any) -> int:
 
 
 async def committed_offsets(
-    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    timeout_ms: int = _TIMEOUT_MS,
 ) -> dict[TopicPartition, int]:
     """What the group has committed, of those partitions that have an offset.
 

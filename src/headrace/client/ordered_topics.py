@@ -14,7 +14,9 @@ METADATA_TIMEOUT_S = 10.0
 
 
 class InvalidTopics(ClientError):
-    """The topics cannot be read together: one is missing, or they have different numbers of partitions. One line."""
+    """The topics cannot be read together: one is missing, or they have different numbers of
+    partitions. One line.
+    """
 
 
 def checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
@@ -35,15 +37,20 @@ def consumer_config(conf: Mapping[str, Any], group_id: str, is_incremental: bool
     # Only range gives one member partition i of every topic.
     assignor = "group.remote.assignor" if is_incremental else "partition.assignment.strategy"
     if str(conf.get(assignor, "range")) != "range":
-        raise ValueError(f"{assignor} is '{conf[assignor]}': it must be 'range', so that tasks get all their inputs")
+        raise ValueError(
+            f"{assignor} is '{conf[assignor]}': it must be 'range', so that tasks get all "
+            f"their inputs"
+        )
     return {
         "auto.offset.reset": "earliest",
         # How long a fetch of inputs that are at their end may keep others from being asked for.
         "fetch.wait.max.ms": 100,
-        # An input of which enough was fetched may be the one that is short a moment later: not after a whole second.
+        # An input of which enough was fetched may be the one that is short a moment later: not
+        # after a whole second.
         "fetch.queue.backoff.ms": 5,
         "queued.min.messages": 10_000,
-        # How soon it is seen that a topic is gone, or has more partitions: librdkafka takes five minutes.
+        # How soon it is seen that a topic is gone, or has more partitions: librdkafka takes five
+        # minutes.
         "topic.metadata.refresh.interval.ms": 10_000,
         **conf,
         "group.id": group_id,
@@ -69,11 +76,15 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
         counts[topic] = len(metadata.partitions)
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
-        raise InvalidTopics(f"the topics are not co-partitioned: of partitions, {listed}; they need equal numbers")
+        raise InvalidTopics(
+            f"the topics are not co-partitioned: of partitions, {listed}; they need equal numbers"
+        )
 
 
 def explained(error: KafkaException) -> tuple[Exception, bool]:
-    """What to raise for an error of the inner consumer, and whether to go on raising it: nobody reads a partition."""
+    """What to raise for an error of the inner consumer, and whether to go on raising it: nobody
+    reads a partition.
+    """
     what = error.args[0]
     if what.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return InvalidTopics(what.str()), True

@@ -1,4 +1,6 @@
-"""Offsets of many partitions at once, as far as they can be had: what one partition lacks does not fail the others."""
+"""Offsets of many partitions at once, as far as they can be had: what one partition lacks does not
+fail the others.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 _PARTITIONS_AT_ONCE = 10_000
-"""How many partitions one request names: a broker is not held up for long, and no answer is large."""
+"""How many partitions one request names: a broker is not held up for long, and no answer is large.
+"""
 
 
 class PartitionLeaders:
-    """Who leads which partition; each topic is asked for once, and again when a broker turns out not to lead it.
+    """Who leads which partition; each topic is asked for once, and again when a broker turns out
+    not to lead it.
 
     :ivar problems: why offsets are missing that should be there, for people; a dict for their order
     """
@@ -43,12 +47,15 @@ class PartitionLeaders:
                 self.problems[f"looking up topic '{name}': {error_name(topic)}"] = None
 
     def may_exist(self, partition: TopicPartition) -> bool:
-        """False for a partition that a topic, which has been asked for and is there, does not have."""
+        """False for a partition that a topic, which has been asked for and is there, does not
+        have."""
         leaders = self._leaders.get(partition[0])
         return leaders is None or partition[1] in leaders
 
     def by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Node id → the partitions that it leads, without those that do not exist or have no leader."""
+        """Node id → the partitions that it leads, without those that do not exist or have no
+        leader.
+        """
         led: dict[int, list[TopicPartition]] = {}
         for one in partitions:
             leader = (self._leaders.get(one[0]) or {}).get(one[1], -1)
@@ -59,7 +66,8 @@ class PartitionLeaders:
     async def offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """The offsets of those partitions that exist and have a leader that answers, in few requests to each broker.
+        """The offsets of those partitions that exist and have a leader that answers, in few
+        requests to each broker.
 
         :param timestamp: in ms, or one of the special ones of :mod:`headrace.client.list_offsets`
         :param read_committed: the end is the last stable offset
@@ -92,10 +100,15 @@ class PartitionLeaders:
                     del self._leaders[topic]
                 problems.clear()
             await self.learn({topic for topic, _ in wanted})
-            await asyncio.gather(*(ask(node_id, asked) for node_id, asked in self.by_broker(wanted).items()))
+            await asyncio.gather(
+                *(ask(node_id, asked) for node_id, asked in self.by_broker(wanted).items())
+            )
             if not problems:
                 break
         for problem in problems.values():
-            if not isinstance(problem, RequestRefused) or problem.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if (
+                not isinstance(problem, RequestRefused)
+                or problem.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ):
                 self.problems[str(problem)] = None
         return found

@@ -1,8 +1,10 @@
-"""Finding the timestamps of the records at some positions of a partition, from as few bytes as possible. No I/O.
+"""Finding the timestamps of the records at some positions of a partition, from as few bytes as
+possible. No I/O.
 
-A position's record is the first one at or after it that counts: markers of transactions do not, nor, for readers of
-committed records, do records of aborted transactions. A batch's header tells the time of its first record, and with
-LogAppendTime of them all; it is opened only where a position lies in its middle.
+A position's record is the first one at or after it that counts: markers of transactions do not,
+nor, for readers of committed records, do records of aborted transactions. A batch's header tells
+the time of its first record, and with LogAppendTime of them all; it is opened only where a position
+lies in its middle.
 """
 
 from __future__ import annotations
@@ -29,20 +31,23 @@ MOST_BYTES = 1024 * 1024
 _LARGEST_BATCH_BYTES = 1 << 30
 _GROWTH = 4
 _PATIENCE = 32
-"""So many answers without a record found, and the search is given up: a long run of aborted transactions."""
+"""So many answers without a record found, and the search is given up: a long run of aborted
+transactions.
+"""
 
 AbortedTransaction = tuple[int, int]
 """``(producer id, first offset)``"""
 
 
 class PartitionSearch:
-    """The search in one partition. Fetch from :attr:`offset`, :attr:`max_bytes` at most, and :meth:`feed` the answer.
+    """The search in one partition. Fetch from :attr:`offset`, :attr:`max_bytes` at most, and
+    :meth:`feed` the answer.
 
     :param positions: where consumers stand
     :param end_offset: nothing from there on is looked at
     :ivar held_back: the last answer was empty, as of a broker that sends whole batches only
-    :ivar found: position → timestamp of its record; None where no record from there on counts. What is missing at the
-        end is unknown
+    :ivar found: position → timestamp of its record; None where no record from there on counts. What
+        is missing at the end is unknown
     """
 
     def __init__(self, positions: Iterable[int], end_offset: int) -> None:
@@ -65,7 +70,9 @@ class PartitionSearch:
         self._pending.clear()
 
     def start_at(self, log_start_offset: int) -> None:
-        """The log does not reach back to :attr:`offset`: what stands before its start stands at its start."""
+        """The log does not reach back to :attr:`offset`: what stands before its start stands at its
+        start.
+        """
         if log_start_offset <= self.offset:
             self.give_up()  # it is not that, then
         self.offset = log_start_offset
@@ -100,7 +107,9 @@ class PartitionSearch:
             self.found[self._pending.popleft()] = None
 
     def _resolve(self, offset: int, timestamp: int) -> None:
-        """The first record that counts from :attr:`offset` on and before the next batch is at ``offset``."""
+        """The first record that counts from :attr:`offset` on and before the next batch is at
+        ``offset``.
+        """
         while self._pending and self._pending[0] <= offset:
             if timestamp != NO_TIMESTAMP:
                 self.found[self._pending[0]] = timestamp
@@ -134,7 +143,9 @@ class PartitionSearch:
         return 0
 
     def _take(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Find the positions whose record is in a batch that counts; False when it must be read whole for that."""
+        """Find the positions whose record is in a batch that counts; False when it must be read
+        whole for that.
+        """
         complete = header.record_count == header.last_offset_delta + 1  # nothing was compacted away
         if complete and header.attributes & LOG_APPEND_TIME_BIT:
             self._resolve(header.last_offset, header.max_timestamp)
@@ -161,7 +172,9 @@ class PartitionSearch:
                     offset_delta, _ = _varint(body, after)
                 if offset_delta >= wanted:
                     by_broker = header.attributes & LOG_APPEND_TIME_BIT
-                    timestamp = header.max_timestamp if by_broker else header.base_timestamp + delta_ms
+                    timestamp = (
+                        header.max_timestamp if by_broker else header.base_timestamp + delta_ms
+                    )
                     self._resolve(header.base_offset + offset_delta, timestamp)
                     if not self._pending or self._pending[0] > header.last_offset:
                         return
@@ -170,7 +183,9 @@ class PartitionSearch:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """As :func:`headrace.protocol.record_varints.varint`, faster for the numbers of one or two bytes that most are."""
+    """As :func:`headrace.protocol.record_varints.varint`, faster for the numbers of one or two
+    bytes that most are.
+    """
     low = data[position]
     if low < 0x80:
         return (low >> 1) ^ -(low & 1), position + 1

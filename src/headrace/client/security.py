@@ -1,4 +1,6 @@
-"""How a connection is secured: TLS (Python's ``ssl``), and SASL with PLAIN or SCRAM (RFC 4616, RFC 5802, KIP-84)."""
+"""How a connection is secured: TLS (Python's ``ssl``), and SASL with PLAIN or SCRAM (RFC 4616, RFC
+5802, KIP-84).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ class Security:
 PLAINTEXT = Security()
 
 Conversation = Generator[bytes, bytes, None]
-"""Yields what the client says, and is sent what the broker answers, until nothing is left to say."""
+"""Yields what the client says, and is sent what the broker answers, until nothing is left to say.
+"""
 
 
 def conversation(sasl: Sasl, nonce: str | None = None) -> Conversation:
@@ -71,7 +74,9 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
     try:
         full_nonce, salt, iterations = fields["r"], b64decode(fields["s"]), int(fields["i"])
     except (KeyError, ValueError):
-        raise AuthenticationFailed(f"the broker's {sasl.mechanism} challenge cannot be read") from None
+        raise AuthenticationFailed(
+            f"the broker's {sasl.mechanism} challenge cannot be read"
+        ) from None
     if not full_nonce.startswith(nonce) or not 0 < iterations <= _MAX_ITERATIONS:
         raise AuthenticationFailed(f"the broker's {sasl.mechanism} challenge is not for this login")
     salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), salt, iterations)
@@ -85,7 +90,9 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
     server_key = hmac.digest(salted, b"Server Key", algorithm)
     expected = b64encode(hmac.digest(server_key, said, algorithm)).decode()
     if not hmac.compare_digest(_fields(server_final.decode()).get("v", ""), expected):
-        raise AuthenticationFailed(f"the broker does not know the password of '{sasl.username}' itself")
+        raise AuthenticationFailed(
+            f"the broker does not know the password of '{sasl.username}' itself"
+        )
 
 
 def _fields(message: str) -> dict[str, str]:

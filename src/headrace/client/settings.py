@@ -16,11 +16,23 @@ from .security import SASL_MECHANISMS, Sasl, Security
 
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _UNSUPPORTED = (
-    "ssl.engine.location", "ssl.keystore.location", "ssl.provider", "ssl.providers", "ssl.crl.location",
-    "ssl.certificate.verify_cb", "ssl_engine", "ssl.curves.list", "ssl.sigalgs.list", "ssl.key",
-    "ssl.certificate", "ssl_key", "ssl_certificate", "ssl_ca", "ssl.ca",
+    "ssl.engine.location",
+    "ssl.keystore.location",
+    "ssl.provider",
+    "ssl.providers",
+    "ssl.crl.location",
+    "ssl.certificate.verify_cb",
+    "ssl_engine",
+    "ssl.curves.list",
+    "ssl.sigalgs.list",
+    "ssl.key",
+    "ssl.certificate",
+    "ssl_key",
+    "ssl_certificate",
+    "ssl_ca",
+    "ssl.ca",
     "ssl.ca.certificate.stores",
-)  # fmt: skip
+)
 
 _JAVA_PEM: dict[str, dict[str, tuple[str, ...]]] = {
     "truststore": {
@@ -33,11 +45,13 @@ _JAVA_PEM: dict[str, dict[str, tuple[str, ...]]] = {
         "ssl.keystore.key": ("ssl.key.pem",),
     },
 }
-"""Java's names for PEM (KIP-651), where the type of a store is PEM, and librdkafka's for the same."""
+"""Java's names for PEM (KIP-651), where the type of a store is PEM, and librdkafka's for the same.
+"""
 
 
 class UnsupportedSetting(ValueError):
-    """The configuration asks for something of which our own connections are not capable. One line."""
+    """The configuration asks for something of which our own connections are not capable. One
+    line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,9 @@ class Settings:
 
 
 def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with a list of bootstrap servers made into the string that librdkafka reads."""
+    """The configuration with a list of bootstrap servers made into the string that librdkafka
+    reads.
+    """
     config = dict(conf)
     for key in ("bootstrap.servers", "metadata.broker.list"):
         if isinstance(config.get(key), list | tuple):
@@ -76,7 +92,9 @@ def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_java(config: Mapping[str, str]) -> dict[str, str]:
-    """The same in librdkafka's names, where a configuration was written for Kafka's own clients and tools."""
+    """The same in librdkafka's names, where a configuration was written for Kafka's own clients and
+    tools.
+    """
     translated = dict(config)
     login = translated.pop("sasl.jaas.config", "")
     for name in ("username", "password"):
@@ -117,26 +135,36 @@ def _with_ports(servers: str) -> str:
     whole = []
     for server in filter(None, (part.strip() for part in servers.split(","))):
         bare = server.rpartition("://")[2]
-        whole.append(bare if bare.rpartition(":")[2].isdigit() and not bare.endswith("]") else f"{bare}:9092")
+        whole.append(
+            bare if bare.rpartition(":")[2].isdigit() and not bare.endswith("]") else f"{bare}:9092"
+        )
     return ",".join(whole)
 
 
 def _security(config: Mapping[str, Any]) -> Security:
     protocol = str(config.get("security.protocol", "plaintext")).lower()
     if protocol not in _PROTOCOLS:
-        raise UnsupportedSetting(f"security.protocol is '{protocol}', not one of {', '.join(_PROTOCOLS)}")
+        raise UnsupportedSetting(
+            f"security.protocol is '{protocol}', not one of {', '.join(_PROTOCOLS)}"
+        )
     tls = _tls(config) if protocol.endswith("ssl") else None
     return Security(tls, _sasl(config) if protocol.startswith("sasl") else None)
 
 
 def _sasl(config: Mapping[str, Any]) -> Sasl:
-    mechanism = str(config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "GSSAPI").upper()
+    mechanism = str(
+        config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "GSSAPI"
+    ).upper()
     if mechanism not in SASL_MECHANISMS:
         offered = ", ".join(SASL_MECHANISMS)
-        raise UnsupportedSetting(f"sasl.mechanism {mechanism} is not supported here, but {offered} are")
+        raise UnsupportedSetting(
+            f"sasl.mechanism {mechanism} is not supported here, but {offered} are"
+        )
     missing = [key for key in ("sasl.username", "sasl.password") if key not in config]
     if missing:
-        raise UnsupportedSetting(f"{' and '.join(missing)} must be set for sasl.mechanism {mechanism}")
+        raise UnsupportedSetting(
+            f"{' and '.join(missing)} must be set for sasl.mechanism {mechanism}"
+        )
     return Sasl(mechanism, str(config["sasl.username"]), str(config["sasl.password"]))
 
 
@@ -144,14 +172,18 @@ def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     unsupported = [key for key in _UNSUPPORTED if config.get(key)]
     if unsupported:
         raise UnsupportedSetting(
-            f"{unsupported[0]} is not supported here: give PEM with ssl.ca.*, ssl.certificate.* and ssl.key.*"
+            f"{unsupported[0]} is not supported here: give PEM with ssl.ca.*, "
+            f"ssl.certificate.* and ssl.key.*"
         )
     context = _trusting(config)
     _show_certificate(context, config)
     if config.get("ssl.cipher.suites"):
         with _named("ssl.cipher.suites"):
             context.set_ciphers(str(config["ssl.cipher.suites"]))
-    verified = str(config.get("enable.ssl.certificate.verification", "true")).lower() in ("true", "1")
+    verified = str(config.get("enable.ssl.certificate.verification", "true")).lower() in (
+        "true",
+        "1",
+    )
     named = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
     context.check_hostname = verified and named
     context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
@@ -164,12 +196,16 @@ def _named(setting: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or (error.args[0] if error.args else error)
+        why = (isinstance(error, OSError) and error.strerror) or (
+            error.args[0] if error.args else error
+        )
         raise UnsupportedSetting(f"{setting} cannot be used: {why}") from None
 
 
 def _trusting(config: Mapping[str, Any]) -> ssl.SSLContext:
-    """A context that takes the brokers' certificates for which the given authorities vouch, or the system's."""
+    """A context that takes the brokers' certificates for which the given authorities vouch, or the
+    system's.
+    """
     location, pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
     if location and location != "probe":
         with _named("ssl.ca.location"):
@@ -183,19 +219,30 @@ def _trusting(config: Mapping[str, Any]) -> ssl.SSLContext:
 def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
     """Have the client's own certificate at hand for brokers that want one, if there is any."""
     parts = ("ssl.certificate", "ssl.key")
-    names = [next((n for n in (f"{part}.location", f"{part}.pem") if config.get(n)), None) for part in parts]
+    names = [
+        next((n for n in (f"{part}.location", f"{part}.pem") if config.get(n)), None)
+        for part in parts
+    ]
     certificate, key = names
     if certificate is None or key is None:
         for name, part in zip(reversed(names), parts, strict=True):
             if name is not None:
-                raise UnsupportedSetting(f"{name} is set alone: set {part}.location, or {part}.pem, too")
+                raise UnsupportedSetting(
+                    f"{name} is set alone: set {part}.location, or {part}.pem, too"
+                )
         return
     password = str(config.get("ssl.key.password") or "")
     texts = {}
     for name in (certificate, key):
         with _named(name):
-            texts[name] = Path(str(config[name])).read_text() if name.endswith(".location") else str(config[name])
-    if "ENCRYPTED" in texts[key] and not password:  # with none, OpenSSL would ask for it at the terminal
+            texts[name] = (
+                Path(str(config[name])).read_text()
+                if name.endswith(".location")
+                else str(config[name])
+            )
+    if (
+        "ENCRYPTED" in texts[key] and not password
+    ):  # with none, OpenSSL would ask for it at the terminal
         raise UnsupportedSetting(f"{key} is encrypted: set ssl.key.password")
     # Python takes files only. This one is readable by its owner, and gone at once.
     with NamedTemporaryFile("w", prefix="headrace-", suffix=".pem") as file:

@@ -42,12 +42,13 @@ class ShareConsumer:
         async with ShareConsumer("127.0.0.1:9092", "workers", ["orders"]) as consumer:
             acquired = await consumer.acquire(max_records=500, max_wait_ms=1000)
             await consumer.acknowledge(
-                Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, AcknowledgeType.ACCEPT)
-                for r in acquired.ranges
+                Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset,
+                AcknowledgeType.ACCEPT) for r in acquired.ranges
             )
 
-    Heartbeats go out by themselves. Acquisition locks do not renew themselves: call :meth:`renew`. An error that ends
-    the membership (group of another type, no authorization, …) is raised by the next call.
+    Heartbeats go out by themselves. Acquisition locks do not renew themselves: call :meth:`renew`.
+    An error that ends the membership (group of another type, no authorization, …) is raised by the
+    next call.
 
     :param bootstrap_servers: ``"host:port,host:port"``
     :param topics: the topic names subscribed to
@@ -69,7 +70,9 @@ class ShareConsumer:
     ) -> None:
         self.group_id = group_id
         self.member_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
-        self.cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security)
+        self.cluster = Cluster(
+            bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security
+        )
         self._rack_id = rack_id
         self._timeout_ms = timeout_ms
         self._membership = ShareMembership(self.member_id, tuple(sorted(set(topics))))
@@ -90,7 +93,8 @@ class ShareConsumer:
     async def start(self) -> None:
         """Join the group.
 
-        :raises ClientError: a topic does not exist, the group is of another type, or the broker cannot be reached
+        :raises ClientError: a topic does not exist, the group is of another type, or the broker
+            cannot be reached
         """
         try:
             await self.cluster.topics(self._membership.topics)
@@ -101,7 +105,9 @@ class ShareConsumer:
         except BaseException:
             await self.cluster.close()
             raise
-        self._heartbeats = asyncio.create_task(self._keep_beating(), name=f"headrace-heartbeat-{self.group_id}")
+        self._heartbeats = asyncio.create_task(
+            self._keep_beating(), name=f"headrace-heartbeat-{self.group_id}"
+        )
 
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Leave the group and end the sessions; the brokers release at once what is still held."""
@@ -128,8 +134,12 @@ class ShareConsumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this member acquires from; empty until the coordinator has assigned some."""
-        return frozenset((self._topics[i].name, p) for i, p in self._membership.assignment if i in self._topics)
+        """The partitions that this member acquires from; empty until the coordinator has assigned
+        some.
+        """
+        return frozenset(
+            (self._topics[i].name, p) for i, p in self._membership.assignment if i in self._topics
+        )
 
     @property
     def can_renew(self) -> bool:
@@ -187,7 +197,8 @@ class ShareConsumer:
         Empty when there was nothing to acquire within ``max_wait_ms``.
 
         :param max_bytes: of record batches, per broker
-        :param batch_size: runs longer than this are split, at batch boundaries; None: as long as ``max_records``
+        :param batch_size: runs longer than this are split, at batch boundaries; None: as long as
+            ``max_records``
         :param keep_data: False drops the record batches: when only the offsets matter
         :raises ClientError: this membership has ended
         """
@@ -195,8 +206,12 @@ class ShareConsumer:
             return Acquired(complete=False)
         wanted = await self._wanted_by_node()
         limits = FetchLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
-        if len(wanted) > 1:  # first whoever has something now, so that an idle leader holds nobody up
-            acquired = await self._acquire_from(wanted, limits.spread_over(len(wanted), 0), keep_data)
+        if (
+            len(wanted) > 1
+        ):  # first whoever has something now, so that an idle leader holds nobody up
+            acquired = await self._acquire_from(
+                wanted, limits.spread_over(len(wanted), 0), keep_data
+            )
             if acquired.ranges:
                 return acquired
             limits = limits.spread_over(len(wanted), max_wait_ms)
@@ -208,7 +223,10 @@ class ShareConsumer:
         if not any(wanted.values()):
             await asyncio.sleep(limits.max_wait_ms / 1000)
         results = await asyncio.gather(
-            *(self._acquire_at(self._node(node_id), parts, limits, keep_data) for node_id, parts in wanted.items())
+            *(
+                self._acquire_at(self._node(node_id), parts, limits, keep_data)
+                for node_id, parts in wanted.items()
+            )
         )
         ranges = tuple(acquired for result in results for acquired in result.ranges)
         data = {key: batches for result in results for key, batches in result.data.items()}
@@ -230,10 +248,14 @@ class ShareConsumer:
                 key = (topic.name, int(partition.partition_index))
                 if partition.error_code:
                     troubled = True
-                    _log.warning("ShareFetch of %s-%d: %s", *key, error_name(int(partition.error_code)))
+                    _log.warning(
+                        "ShareFetch of %s-%d: %s", *key, error_name(int(partition.error_code))
+                    )
                 if not partition.acquired_records:
                     continue
-                spans = [(int(a.first_offset), int(a.last_offset)) for a in partition.acquired_records]
+                spans = [
+                    (int(a.first_offset), int(a.last_offset)) for a in partition.acquired_records
+                ]
                 node.held.add((topic.topic_id, key[1]), spans, monotonic_ms())
                 ranges += (
                     AcquiredRange(*key, *span, int(a.delivery_count))
@@ -248,11 +270,15 @@ class ShareConsumer:
 
     # -- acknowledging
 
-    async def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> list[Acknowledgement]:
-        """Tell the brokers what became of records, now. What this member does not hold is passed over.
+    async def acknowledge(
+        self, acknowledgements: Iterable[Acknowledgement]
+    ) -> list[Acknowledgement]:
+        """Tell the brokers what became of records, now. What this member does not hold is passed
+        over.
 
-        A partition's acknowledgements are taken or refused together. Where they are refused, because the lock had been
-        lost or the connection broke, the records are no longer held and the broker delivers them again.
+        A partition's acknowledgements are taken or refused together. Where they are refused,
+        because the lock had been lost or the connection broke, the records are no longer held and
+        the broker delivers them again.
 
         :returns: what was taken; the rest was not held any more
         """
@@ -273,11 +299,14 @@ class ShareConsumer:
             for partition, code in (await node.acknowledge(batches)).items():
                 if code is ErrorCode.NONE:
                     name = self._topics[partition[0]].name
-                    taken += (Acknowledgement(name, partition[1], *batch) for batch in batches[partition])
+                    taken += (
+                        Acknowledgement(name, partition[1], *batch) for batch in batches[partition]
+                    )
         return taken
 
     async def renew(self, older_than_ms: int = 0) -> None:
-        """Start the acquisition locks of everything held anew; does nothing where the brokers do not offer it.
+        """Start the acquisition locks of everything held anew; does nothing where the brokers do
+        not offer it.
 
         :param older_than_ms: only for partitions where a lock has run for at least this long
         """
@@ -309,10 +338,14 @@ class ShareConsumer:
             if self._membership.refused(code):
                 _log.warning("heartbeat of group %s: %s", self.group_id, error_name(code))
             else:
-                self._ended = RequestRefused(f"joining share group '{self.group_id}'", code, response.error_message)
+                self._ended = RequestRefused(
+                    f"joining share group '{self.group_id}'", code, response.error_message
+                )
         else:
             assigned = response.assignment and frozenset(
-                (topic.topic_id, int(p)) for topic in response.assignment.topic_partitions for p in topic.partitions
+                (topic.topic_id, int(p))
+                for topic in response.assignment.topic_partitions
+                for p in topic.partitions
             )
             interval_ms = int(response.heartbeat_interval.total_seconds() * 1000)
             self._membership.joined(int(response.member_epoch), interval_ms, assigned)
@@ -344,7 +377,9 @@ class ShareConsumer:
 
     async def _wanted_by_node(self) -> dict[int, set[TopicIdPartition]]:
         assigned = self._membership.assignment
-        if any(i not in self._topics or self._topics[i].leaders.get(p, -1) < 0 for i, p in assigned):
+        if any(
+            i not in self._topics or self._topics[i].leaders.get(p, -1) < 0 for i, p in assigned
+        ):
             await self._learn_topics()
         wanted: dict[int, set[TopicIdPartition]] = {
             n: set() for n, node in self._nodes.items() if node.session.partitions
@@ -358,5 +393,7 @@ class ShareConsumer:
 
     def _node(self, node_id: int) -> ShareNode:
         if node_id not in self._nodes:
-            self._nodes[node_id] = ShareNode(self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms)
+            self._nodes[node_id] = ShareNode(
+                self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms
+            )
         return self._nodes[node_id]

@@ -1,4 +1,6 @@
-"""The share session with one partition leader: its requests, one after another, and what is held there."""
+"""The share session with one partition leader: its requests, one after another, and what is held
+there.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ AcknowledgeBatch = tuple[int, int, AcknowledgeType]
 
 
 class ShareNode:
-    """One leader, seen by one member. A share session lives as long as the connection that opened it."""
+    """One leader, seen by one member. A share session lives as long as the connection that opened
+    it.
+    """
 
-    def __init__(self, cluster: Cluster, node_id: int, group_id: str, member_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, node_id: int, group_id: str, member_id: str, timeout_ms: int
+    ) -> None:
         self.held = HeldRecords()
         self.session = ShareSession()
         self.lock_timeout_ms = 30_000
@@ -47,7 +53,9 @@ class ShareNode:
         return self._connection is None or self._connection.version(api) >= version
 
     async def fetch(self, wanted: Iterable[TopicIdPartition], limits: FetchLimits) -> Any | None:
-        """One ShareFetch over exactly the partitions ``wanted``; None when the session broke: try again."""
+        """One ShareFetch over exactly the partitions ``wanted``; None when the session broke: try
+        again.
+        """
         async with self._lock:
             try:
                 if self._connection is None or not self._connection.is_open:
@@ -55,7 +63,9 @@ class ShareNode:
                     self._forget()
                 step = self.session.fetch(wanted)
                 request = self._share_fetch(self._connection, step, limits)
-                response = await self._connection.request(request, timeout_ms=self._timeout_ms + limits.max_wait_ms)
+                response = await self._connection.request(
+                    request, timeout_ms=self._timeout_ms + limits.max_wait_ms
+                )
             except ConnectionFailed as failure:
                 await self._broke(failure)
                 return None
@@ -64,7 +74,8 @@ class ShareNode:
                 return None
             self.session.fetched(step)
             self.lock_timeout_ms = (
-                response.acquisition_lock_timeout // timedelta(milliseconds=1) or self.lock_timeout_ms
+                response.acquisition_lock_timeout // timedelta(milliseconds=1)
+                or self.lock_timeout_ms
             )
             return response
 
@@ -113,13 +124,18 @@ class ShareNode:
         }
         outcomes = {}
         for key, spans in batches.items():
-            code, message = codes.get(key, (ErrorCode.UNKNOWN_SERVER_ERROR, "the answer does not mention it"))
+            code, message = codes.get(
+                key, (ErrorCode.UNKNOWN_SERVER_ERROR, "the answer does not mention it")
+            )
             outcomes[key] = code
             if code:
                 _log.warning("acknowledging %s-%d: %s (%s)", *key, code.name, message)
                 self._lost({key: spans}, code)
                 continue
-            self.held.drop(key, [(first, last) for first, last, kind in spans if kind is not AcknowledgeType.RENEW])
+            self.held.drop(
+                key,
+                [(first, last) for first, last, kind in spans if kind is not AcknowledgeType.RENEW],
+            )
             if any(kind is AcknowledgeType.RENEW for _, _, kind in spans):
                 self.held.renewed(key, now_ms)
         return outcomes
@@ -132,12 +148,16 @@ class ShareNode:
         return dict.fromkeys(batches, code)
 
     async def _broke(self, failure: ConnectionFailed) -> None:
-        _log.warning("share session of group %s with broker %d: %s", self._group_id, self._node_id, failure)
+        _log.warning(
+            "share session of group %s with broker %d: %s", self._group_id, self._node_id, failure
+        )
         self._forget()
         await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
 
     async def _refused(self, code: int, what: str) -> None:
-        _log.warning("%s of group %s at broker %d: %s", what, self._group_id, self._node_id, error_name(code))
+        _log.warning(
+            "%s of group %s at broker %d: %s", what, self._group_id, self._node_id, error_name(code)
+        )
         if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
             self._forget()
         self.session.lost()
@@ -167,36 +187,47 @@ class ShareNode:
                 lambda topic_id, partitions: messages.FetchTopic(
                     topic_id=topic_id,
                     partitions=tuple(
-                        messages.FetchPartition(partition_index=p, acknowledgement_batches=()) for p in partitions
+                        messages.FetchPartition(partition_index=p, acknowledgement_batches=())
+                        for p in partitions
                     ),
                 ),
             ),
             forgotten_topics_data=_by_topic(
                 step.forget,
-                lambda topic_id, partitions: messages.ForgottenTopic(topic_id=topic_id, partitions=partitions),
+                lambda topic_id, partitions: messages.ForgottenTopic(
+                    topic_id=topic_id, partitions=partitions
+                ),
             ),
             **newer,
         )
 
     def _share_acknowledge(
-        self, connection: Connection, epoch: int, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
+        self,
+        connection: Connection,
+        epoch: int,
+        batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]],
     ) -> Any:
         messages = connection.messages("share_acknowledge")
         newer = {}
         if connection.version("share_acknowledge") >= 2:
-            renews = any(kind is AcknowledgeType.RENEW for spans in batches.values() for _, _, kind in spans)
+            renews = any(
+                kind is AcknowledgeType.RENEW for spans in batches.values() for _, _, kind in spans
+            )
             newer = {"is_renew_ack": renews}
 
         def topic(topic_id: Any, partitions: tuple[int, ...]) -> Any:
             return messages.AcknowledgeTopic(
-                topic_id=topic_id, partitions=tuple(partition(p, batches[topic_id, p]) for p in partitions)
+                topic_id=topic_id,
+                partitions=tuple(partition(p, batches[topic_id, p]) for p in partitions),
             )
 
         def partition(index: int, spans: list[AcknowledgeBatch]) -> Any:
             return messages.AcknowledgePartition(
                 partition_index=index,
                 acknowledgement_batches=tuple(
-                    messages.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(int(kind),))
+                    messages.AcknowledgementBatch(
+                        first_offset=first, last_offset=last, acknowledge_types=(int(kind),)
+                    )
                     for first, last, kind in sorted(spans)
                 ),
             )

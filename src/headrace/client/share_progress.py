@@ -1,4 +1,6 @@
-"""How far share groups are: start offsets, lag and delivery-complete counts of all their partitions (KIP-1226)."""
+"""How far share groups are: start offsets, lag and delivery-complete counts of all their partitions
+(KIP-1226).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ _UNKNOWN = -1
 class SharePosition:
     """Where a share group is in one partition; None for what the broker does not tell.
 
-    :param start_offset: the first offset that is not done with; None before the group's first state there
+    :param start_offset: the first offset that is not done with; None before the group's first state
+        there
     :param leader_epoch: stored with it
     :param lag: what the broker has worked out: end, less start, less delivery-complete count
     :param delivery_complete_count: offsets from the start on that are done with
@@ -36,13 +39,17 @@ ShareProgress = Mapping[TopicPartition, SharePosition]
 
 
 async def share_progress(
-    cluster: Cluster, leaders: PartitionLeaders, group_ids: Sequence[str], assigned: Collection[TopicPartition]
+    cluster: Cluster,
+    leaders: PartitionLeaders,
+    group_ids: Sequence[str],
+    assigned: Collection[TopicPartition],
 ) -> dict[str, ShareProgress | ClientError]:
     """The positions of share groups in all partitions in which they have a state.
 
-    The broker tells the lag but not the count, which follows from the end offset that the broker has used. So the ends
-    are asked for before and after the lag: where they agree, it was that. Where the end before was not known, or has
-    moved, the group is asked once more; where it moves all the time, the count stays unknown.
+    The broker tells the lag but not the count, which follows from the end offset that the broker
+    has used. So the ends are asked for before and after the lag: where they agree, it was that.
+    Where the end before was not known, or has moved, the group is asked once more; where it moves
+    all the time, the count stays unknown.
 
     :param assigned: partitions of which they may be expected to tell
     """
@@ -52,19 +59,37 @@ async def share_progress(
     for _ in range(2):
         if not unsettled:
             break
-        asked = await cluster.coordinators.ask(unsettled, asking_for_share_offsets({}), cluster.timeout_ms)
-        answers = {one: answer if isinstance(answer, ClientError) else _told(answer) for one, answer in asked.items()}
-        known = {one: answer for one, answer in answers.items() if not isinstance(answer, ClientError)}
+        asked = await cluster.coordinators.ask(
+            unsettled, asking_for_share_offsets({}), cluster.timeout_ms
+        )
+        answers = {
+            one: answer if isinstance(answer, ClientError) else _told(answer)
+            for one, answer in asked.items()
+        }
+        known = {
+            one: answer for one, answer in answers.items() if not isinstance(answer, ClientError)
+        }
         after = await leaders.offsets(
-            {key for of_group in known.values() for key, at in of_group.items() if at.lag is not None}, LATEST
+            {
+                key
+                for of_group in known.values()
+                for key, at in of_group.items()
+                if at.lag is not None
+            },
+            LATEST,
         )
         for group_id, error in answers.items():
             if isinstance(error, ClientError):
                 told.setdefault(group_id, error)
         unsettled = []
         for group_id, of_group in known.items():
-            told[group_id] = {key: _counted(at, before.get(key), after.get(key)) for key, at in of_group.items()}
-            if any(at.lag is not None and before.get(key) != after.get(key) for key, at in of_group.items()):
+            told[group_id] = {
+                key: _counted(at, before.get(key), after.get(key)) for key, at in of_group.items()
+            }
+            if any(
+                at.lag is not None and before.get(key) != after.get(key)
+                for key, at in of_group.items()
+            ):
                 unsettled.append(group_id)
         before.update(after)
     return told

@@ -1,4 +1,6 @@
-"""What a member remembers of its share group and of one node's share session. Pure: no IO, no clock (KIP-932)."""
+"""What a member remembers of its share group and of one node's share session. Pure: no IO, no clock
+(KIP-932).
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,14 @@ class ShareMembership:
         return self.member_epoch, None if unchanged else self.topics
 
     def joined(
-        self, member_epoch: int, heartbeat_interval_ms: int, assigned: frozenset[TopicIdPartition] | None
+        self,
+        member_epoch: int,
+        heartbeat_interval_ms: int,
+        assigned: frozenset[TopicIdPartition] | None,
     ) -> None:
-        """A heartbeat was answered without error; ``assigned`` is None where the answer leaves it unchanged."""
+        """A heartbeat was answered without error; ``assigned`` is None where the answer leaves it
+        unchanged.
+        """
         self._announced = self._announcing  # the topics may have changed since it was asked
         self.member_epoch = member_epoch
         self.heartbeat_interval_ms = heartbeat_interval_ms
@@ -76,12 +83,15 @@ class ShareMembership:
     def heartbeat_delay_ms(self) -> int:
         """How long to wait before the next heartbeat.
 
-        A group's first members get an empty assignment, because the state of the share-partitions is still being
-        initialised; they ask again soon, and ever less often.
+        A group's first members get an empty assignment, because the state of the share-partitions
+        is still being initialised; they ask again soon, and ever less often.
         """
         if self.assignment:
             return self.heartbeat_interval_ms
-        return min(self.heartbeat_interval_ms, _EAGER_HEARTBEAT_INTERVAL_MS * (1 + self._eager_heartbeats // 10))
+        return min(
+            self.heartbeat_interval_ms,
+            _EAGER_HEARTBEAT_INTERVAL_MS * (1 + self._eager_heartbeats // 10),
+        )
 
     def leave_epoch(self) -> int:
         """The member epoch that says good-bye."""
@@ -104,14 +114,17 @@ class SessionStep:
 
 @dataclass(slots=True)
 class ShareSession:
-    """The share session with one node: its epoch, and the partitions that the node knows to be in it."""
+    """The share session with one node: its epoch, and the partitions that the node knows to be in
+    it.
+    """
 
     epoch: int = 0
     partitions: frozenset[TopicIdPartition] = frozenset()
 
     @property
     def is_open(self) -> bool:
-        """Whether acknowledgements can be sent: a session has been opened and not been lost since."""
+        """Whether acknowledgements can be sent: a session has been opened and not been lost
+        since."""
         return self.epoch > 0
 
     def fetch(self, wanted: Iterable[TopicIdPartition]) -> SessionStep:
@@ -130,7 +143,8 @@ class ShareSession:
         self._advance()
 
     def lost(self) -> None:
-        """The node does not know the session any more (or disagrees about its epoch): begin again."""
+        """The node does not know the session any more (or disagrees about its epoch): begin
+        again."""
         self.epoch = 0
         self.partitions = frozenset()
 
@@ -176,7 +190,11 @@ class HeldRecords:
 
     def locked_before(self, at_ms: int) -> list[TopicIdPartition]:
         """The partitions with a lock taken, or last renewed, at ``at_ms`` or earlier."""
-        return [partition for partition, locked_at_ms in self._locked_at_ms.items() if locked_at_ms <= at_ms]
+        return [
+            partition
+            for partition, locked_at_ms in self._locked_at_ms.items()
+            if locked_at_ms <= at_ms
+        ]
 
     def renewed(self, partition: TopicIdPartition, now_ms: int) -> None:
         """All locks of the partition run anew from now."""

@@ -10,7 +10,9 @@ from .share_session import TopicPartition
 
 
 class AcknowledgeType(IntEnum):
-    """What becomes of an acquired record. ``RENEW`` keeps it, and starts its acquisition lock anew (KIP-1222)."""
+    """What becomes of an acquired record. ``RENEW`` keeps it, and starts its acquisition lock anew
+    (KIP-1222).
+    """
 
     GAP = 0
     ACCEPT = 1
@@ -22,8 +24,8 @@ class AcknowledgeType(IntEnum):
 class AcquireMode(IntEnum):
     """How strictly the number of records asked for is kept.
 
-    ``BATCH_OPTIMIZED`` goes on to the end of the producer's batch; ``RECORD_LIMIT`` stops at the number, where the
-    broker offers it (ShareFetch v2, Kafka 4.2).
+    ``BATCH_OPTIMIZED`` goes on to the end of the producer's batch; ``RECORD_LIMIT`` stops at the
+    number, where the broker offers it (ShareFetch v2, Kafka 4.2).
     """
 
     BATCH_OPTIMIZED = 0
@@ -76,9 +78,11 @@ class Acquired:
     """The result of one :meth:`ShareConsumer.acquire`.
 
     :param ranges: what was acquired
-    :param data: per (topic, partition) the record batches that hold them, in Kafka's format, as the broker sent them:
-        they may hold records before and after the acquired ones. :func:`headrace.protocol.record_batch.records` reads them
-    :param complete: False when a broker did not answer or answered with an error: there may be more to acquire
+    :param data: per (topic, partition) the record batches that hold them, in Kafka's format, as the
+        broker sent them: they may hold records before and after the acquired ones.
+        :func:`headrace.protocol.record_batch.records` reads them
+    :param complete: False when a broker did not answer or answered with an error: there may be more
+        to acquire
     """
 
     ranges: tuple[AcquiredRange, ...] = ()

@@ -1,8 +1,9 @@
-"""Commands of many clients, made true together: one append for all that come in one turn of the event loop.
+"""Commands of many clients, made true together: one append for all that come in one turn of the
+event loop.
 
-They are decided at the end of the turn, one after the other, then appended and replayed: one batch for each partition
-of the internal topic. That is for commands that do not depend on each other, as commits of offsets do not: each is
-decided before the records of those before it are replayed.
+They are decided at the end of the turn, one after the other, then appended and replayed: one batch
+for each partition of the internal topic. That is for commands that do not depend on each other, as
+commits of offsets do not: each is decided before the records of those before it are replayed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Command(Later[R]):
         self.key = key
 
     def decide(self, now_ms: int) -> Outcome[Any, R]:
-        """Called once; the reply is the answer, and so is what it raises. It completes nothing else."""
+        """Called once; the reply is the answer, and so is what it raises. It completes nothing
+        else.
+        """
         raise NotImplementedError
 
 
@@ -68,8 +71,8 @@ class Together:
     def submit(self, command: Command[R]) -> Later[R]:
         """Have a command decided and made true at the end of this turn.
 
-        :returns: the outcome's reply, when its records are as durable as the flush settings ask; StorageError when the
-            append failed
+        :returns: the outcome's reply, when its records are as durable as the flush settings ask;
+            StorageError when the append failed
         """
         if not self._commands:
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -94,7 +97,9 @@ class Together:
             answers = [self._alone(*both) for both in zip(answers, written, strict=True)]
         self._broker.arm()
         if self._broker.flusher.due:
-            task = asyncio.get_running_loop().create_task(self._answer_when_durable(commands, answers))
+            task = asyncio.get_running_loop().create_task(
+                self._answer_when_durable(commands, answers)
+            )
             self._durable.add(task)
             task.add_done_callback(self._durable.discard)
         else:
@@ -107,7 +112,9 @@ class Together:
             return error
         return answer
 
-    async def _answer_when_durable(self, commands: Sequence[Later[Any]], answers: Sequence[Any]) -> None:
+    async def _answer_when_durable(
+        self, commands: Sequence[Later[Any]], answers: Sequence[Any]
+    ) -> None:
         try:
             await self._broker.durable()
         except StorageError as error:

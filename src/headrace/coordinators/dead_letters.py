@@ -1,9 +1,10 @@
 """The dead-letter queue of share groups (KIP-1191): what becomes of a record that is given up.
 
-A record that a member rejects, or that was delivered as often as it may be, is written to the topic that
-``errors.deadletterqueue.topic.name`` of its group names, before its archiving is. A crash in between delivers the
-record again, so it may be in the queue twice, and is never in neither place. ``docs/behaviour/dead-letter-queue.md``
-has the headers, and what happens when the queue cannot be written.
+A record that a member rejects, or that was delivered as often as it may be, is written to the topic
+that ``errors.deadletterqueue.topic.name`` of its group names, before its archiving is. A crash in
+between delivers the record again, so it may be in the queue twice, and is never in neither place.
+``docs/behaviour/dead-letter-queue.md`` has the headers, and what happens when the queue cannot be
+written.
 """
 
 from __future__ import annotations
@@ -26,14 +27,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.dead_letters")
 
-TOPIC_NAME, COPY_RECORD = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+TOPIC_NAME, COPY_RECORD = (
+    "errors.deadletterqueue.topic.name",
+    "errors.deadletterqueue.copy.record.enable",
+)
 GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 
 MESSAGES = {
     ArchiveReason.REJECTED: b"Offset rejected by client.",
     ArchiveReason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
 }
-"""The header ``__dlq.errors.message``, in Kafka's words. What is archived for another reason is no dead letter."""
+"""The header ``__dlq.errors.message``, in Kafka's words. What is archived for another reason is no
+dead letter.
+"""
 
 _BYTES_PER_RECORD = 4096  # a guess: how much of the log to read for so many records
 _OVERHEAD_BYTES = 32  # of a record in a batch, at most: attributes, lengths, deltas, header count
@@ -80,14 +86,18 @@ class DeadLetters:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.counts: dict[str, DeadLetterCounts] = {}
-        # Offsets that are in the queue while their archiving is not written: another try shall not write them again.
+        # Offsets that are in the queue while their archiving is not written: another try shall not
+        # write them again.
         self._written: dict[SharePartitionKey, set[int]] = {}
         self._complained_ms: dict[str, int] = {}
 
-    def write(self, key: SharePartitionKey, source: PartitionLog, archived: Sequence[Archived]) -> None:
+    def write(
+        self, key: SharePartitionKey, source: PartitionLog, archived: Sequence[Archived]
+    ) -> None:
         """Write what is about to be archived to the group's dead-letter queue, if it has one.
 
-        A queue that is not set up as it must be is reported, and then nothing is written: so it is in Kafka.
+        A queue that is not set up as it must be is reported, and then nothing is written: so it is
+        in Kafka.
 
         :param source: the log that the records are in
         :raises StorageError: when the disk refuses; the records must not be archived then
@@ -103,15 +113,24 @@ class DeadLetters:
             counts.failed_writes += 1
             self._complain(key.group_id, queue)
             return
-        originals = _originals(source, dead) if config.group_value(key.group_id, COPY_RECORD) == "true" else iter(())
+        originals = (
+            _originals(source, dead)
+            if config.group_value(key.group_id, COPY_RECORD) == "true"
+            else iter(())
+        )
         written = self._written.setdefault(key, set())
         letters = _letters(key, source.topic, dead, originals, frozenset(written))
-        for data, offsets in _batches(letters, queue.config.max_message_bytes, self._broker.now_ms()):
+        for data, offsets in _batches(
+            letters, queue.config.max_message_bytes, self._broker.now_ms()
+        ):
             counts.writes += 1
             appended = self._broker.append(queue, data)
             if isinstance(appended, Refusal):
                 counts.failed_writes += 1
-                message = f"cannot write to the dead-letter queue {name}: {appended.message or appended.code.name}"
+                message = (
+                    f"cannot write to the dead-letter queue {name}: "
+                    f"{appended.message or appended.code.name}"
+                )
                 if appended.code == ErrorCode.KAFKA_STORAGE_ERROR:
                     raise StorageError(message)
                 self._complain(key.group_id, f"{message}, share group: {key.group_id}")
@@ -120,29 +139,44 @@ class DeadLetters:
             written.update(offsets)
 
     def settled(self, key: SharePartitionKey) -> None:
-        """The archiving of what :meth:`write` has written is durable, or is no longer ours to decide."""
+        """The archiving of what :meth:`write` has written is durable, or is no longer ours to
+        decide.
+        """
         self._written.pop(key, None)
 
     def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
-        """The partition of the dead-letter queue for a share-partition; or, in Kafka's words, why there is none."""
+        """The partition of the dead-letter queue for a share-partition; or, in Kafka's words, why
+        there is none.
+        """
         broker, group_id = self._broker, key.group_id
         topic = broker.catalog.topics.get(name)
         if name.startswith("__"):
-            return f"Configured DLQ topic name in share group: {group_id} cannot start with __, topic: {name}."
+            return (
+                f"Configured DLQ topic name in share group: {group_id} cannot start with __, "
+                f"topic: {name}."
+            )
         if name == source_topic:
-            return f"The DLQ topic of share group: {group_id} is the topic that the records are in: {name}."
+            return (
+                f"The DLQ topic of share group: {group_id} is the topic that the records are "
+                f"in: {name}."
+            )
         if topic is not None and broker.config.topic_value(topic, GROUP_ENABLE) != "true":
-            return f"DLQ is not enabled on configured DLQ topic for share group: {group_id}, topic: {name}"
+            return (
+                f"DLQ is not enabled on configured DLQ topic for share group: {group_id}, "
+                f"topic: {name}"
+            )
         prefix = broker.config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
         if not name.startswith(prefix):
             return (
-                "Configured DLQ topic name does not comply with the DLQ topic prefix in share group: "
+                "Configured DLQ topic name does not comply with the DLQ topic prefix in "
+                "share group: "
                 f"{group_id}, topic: {name}, prefix: {prefix}"
             )
         if topic is None:
             if not broker.config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
                 return (
-                    "DLQ topic does not exist and auto create is disabled on cluster for share group: "
+                    "DLQ topic does not exist and auto create is disabled on cluster for "
+                    "share group: "
                     f"{group_id}, topic: {name}."
                 )
             created = self._create(name)
@@ -178,7 +212,9 @@ def _letters(
     originals: Iterator[batch.Record],
     written: frozenset[int],
 ) -> Iterator[Letter]:
-    """A letter for each offset but those ``written``, with what the original had where ``originals`` have it."""
+    """A letter for each offset but those ``written``, with what the original had where
+    ``originals`` have it.
+    """
     shared = (
         ("__dlq.errors.topic", topic.encode()),
         ("__dlq.errors.partition", str(key.partition).encode()),
@@ -202,11 +238,13 @@ def _letters(
                 yield Letter(offset, None, None, context)
 
 
-def _batches(letters: Iterator[Letter], max_bytes: int, now_ms: int) -> Iterator[tuple[bytes, list[int]]]:
+def _batches(
+    letters: Iterator[Letter], max_bytes: int, now_ms: int
+) -> Iterator[tuple[bytes, list[int]]]:
     """The letters in batches of at most ``max_bytes``, each with the offsets that it is about.
 
-    A letter that is too large by itself goes without what it copies. If its context alone is too large, the append
-    will say so.
+    A letter that is too large by itself goes without what it copies. If its context alone is too
+    large, the append will say so.
     """
     together: list[Letter] = []
     size = batch.HEADER_BYTES
@@ -241,14 +279,25 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[batch
     while position <= last:
         data = source.read(position, min(COPY_READ_BYTES, wanted * _BYTES_PER_RECORD))
         if isinstance(data, Refusal) or not data:
-            log.error("cannot read %s-%d at offset %d for dead letters", source.topic, source.partition, position)
+            log.error(
+                "cannot read %s-%d at offset %d for dead letters",
+                source.topic,
+                source.partition,
+                position,
+            )
             return
         for start, header in batch.headers(data):
             while at < len(runs) and runs[at].last_offset < header.base_offset:
                 at += 1
-            if at < len(runs) and runs[at].first_offset <= header.last_offset and not header.is_control:
+            if (
+                at < len(runs)
+                and runs[at].first_offset <= header.last_offset
+                and not header.is_control
+            ):
                 try:
                     yield from batch.records(memoryview(data)[start : start + header.size_bytes])
                 except batch.CorruptBatch as error:
-                    log.error("cannot copy records of %s-%d: %s", source.topic, source.partition, error)
+                    log.error(
+                        "cannot copy records of %s-%d: %s", source.topic, source.partition, error
+                    )
             position = header.last_offset + 1

@@ -35,7 +35,9 @@ def load(broker: Broker, coordinator: Coordinator[Any]) -> None:
             _replay(broker, coordinator, partition, found)
 
 
-def _replay(broker: Broker, coordinator: Coordinator[Any], partition: int, found: FoundBatch) -> None:
+def _replay(
+    broker: Broker, coordinator: Coordinator[Any], partition: int, found: FoundBatch
+) -> None:
     header, offset = found.header, found.header.base_offset
     producer_id = header.producer_id if header.is_transactional else batch.NO_PRODUCER_ID
     try:
@@ -48,10 +50,14 @@ def _replay(broker: Broker, coordinator: Coordinator[Any], partition: int, found
             offset = record.offset
             if record.key is not None:
                 decoded = coordinator.decode(record.key, record.value)
-                if decoded is not None:  # a record type that this version does not know is passed over
+                if (
+                    decoded is not None
+                ):  # a record type that this version does not know is passed over
                     coordinator.replay(decoded, Position(partition, offset, producer_id))
     except Exception as error:  # whatever a record that makes no sense leads to
-        what = str(error) if isinstance(error, ValueError) else f"replaying it failed with {error!r}"
+        what = (
+            str(error) if isinstance(error, ValueError) else f"replaying it failed with {error!r}"
+        )
         raise CorruptLog.damage(found.path, found.position, offset, what) from error
 
 
@@ -71,7 +77,9 @@ def prune(broker: Broker, coordinator: Coordinator[Any], redundant: Iterable[Pos
 
 
 def roll(partition_log: PartitionLog, now_ms: int) -> None:
-    """Close the last segment, so that it can go or be cleaned; when that fails it stays open until the next time."""
+    """Close the last segment, so that it can go or be cleaned; when that fails it stays open until
+    the next time.
+    """
     try:
         partition_log.roll(now_ms)
     except OSError as error:

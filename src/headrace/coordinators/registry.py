@@ -1,7 +1,8 @@
 """The machines of a broker, each imported and made when it is first needed.
 
-Most of the code that a broker can need is theirs, and no start needs all of it: a machine whose internal topic does not
-exist yet has nothing to remember. What has an internal topic is loaded at start.
+Most of the code that a broker can need is theirs, and no start needs all of it: a machine whose
+internal topic does not exist yet has nothing to remember. What has an internal topic is loaded at
+start.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _BY_TOPIC = {
 
 
 class Machines:
-    """What a :class:`~headrace.broker.broker.Broker` has of machines, under the names that it has them by."""
+    """What a :class:`~headrace.broker.broker.Broker` has of machines, under the names that it has
+    them by.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -57,11 +60,18 @@ class Machines:
     def _make(self, name: str, machine: M) -> M:
         made = self._made
         made[name] = machine
-        self.coordinators = [getattr(made[one], "coordinator", made[one]) for one in _BY_TOPIC.values() if one in made]
-        self.timed = [*self.coordinators, *(made[one] for one in ("share", "transactions") if one in made)]
+        self.coordinators = [
+            getattr(made[one], "coordinator", made[one])
+            for one in _BY_TOPIC.values()
+            if one in made
+        ]
+        self.timed = [
+            *self.coordinators,
+            *(made[one] for one in ("share", "transactions") if one in made),
+        ]
         return machine
 
-    # What there is ---------------------------------------------------------------------------------------------------
+    # What there is --------------------------------------------------------------------------------
 
     @cached_property
     def groups(self) -> GroupCoordinator:
@@ -105,7 +115,7 @@ class Machines:
 
         return self._make("share", SharePartitions(self._broker))
 
-    # What was needed so far ------------------------------------------------------------------------------------------
+    # What was needed so far -----------------------------------------------------------------------
 
     def is_made(self, name: str) -> bool:
         """Whether the machine of that name has been needed."""

@@ -1,7 +1,9 @@
-"""Fetching for a share session: reading the logs of its share-partitions, and acquiring what was read.
+"""Fetching for a share session: reading the logs of its share-partitions, and acquiring what was
+read.
 
-One budget of records for all partitions of a request; the bytes are divided evenly among those that have something
-to acquire, and the partitions take turns at being first. Source: KIP-932; ``docs/behaviour/share-groups.md`` §2.4.
+One budget of records for all partitions of a request; the bytes are divided evenly among those that
+have something to acquire, and the partitions take turns at being first. Source: KIP-932;
+``docs/behaviour/share-groups.md`` §2.4.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class FetchLimits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a ShareFetch got of one partition: an error, or whole log batches and what of them was acquired."""
+    """What a ShareFetch got of one partition: an error, or whole log batches and what of them was
+    acquired.
+    """
 
     topic_id: UUID
     partition: int
@@ -48,7 +52,9 @@ class Fetched(NamedTuple):
 def acquire(
     share: SharePartitions, session: ShareSession, limits: FetchLimits, settings: ShareSettings
 ) -> list[Fetched]:
-    """Acquire for a session's member what there is now. Partitions with nothing to acquire are left out."""
+    """Acquire for a session's member what there is now. Partitions with nothing to acquire are left
+    out.
+    """
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
     for topic_id, partition in session.rotated():
@@ -69,7 +75,9 @@ def acquire(
     return fetched
 
 
-def has_bytes(share: SharePartitions, session: ShareSession, min_bytes: int, settings: ShareSettings) -> bool:
+def has_bytes(
+    share: SharePartitions, session: ShareSession, min_bytes: int, settings: ShareSettings
+) -> bool:
     """Whether the log holds at least ``min_bytes`` for the session to acquire."""
     found = 0
     for topic_id, partition in session.partitions:
@@ -82,18 +90,25 @@ def has_bytes(share: SharePartitions, session: ShareSession, min_bytes: int, set
         if isinstance(data, Refusal) or not data:
             continue
         found += len(data)
-        # A read that ends before the log does has left out a batch that would have gone over min_bytes.
+        # A read that ends before the log does has left out a batch that would have gone over
+        # min_bytes.
         if found >= min_bytes or offset_ranges(data)[0][-1][1] + 1 < end_offset:
             return True
     return False
 
 
-def wait_keys(share: SharePartitions, session: ShareSession, settings: ShareSettings) -> Iterable[Hashable]:
-    """What may give the session something to acquire; see :class:`headrace.broker.long_polls.Waits`."""
+def wait_keys(
+    share: SharePartitions, session: ShareSession, settings: ShareSettings
+) -> Iterable[Hashable]:
+    """What may give the session something to acquire; see
+    :class:`headrace.broker.long_polls.Waits`.
+    """
     for topic_id, partition in session.partitions:
         yield ("share", session.group_id, topic_id, partition)
         loaded = share.loaded(session.group_id, topic_id, partition)
-        if loaded is None or loaded.partition.fetch_offset(settings) is not None:  # full: new records do not help
+        if (
+            loaded is None or loaded.partition.fetch_offset(settings) is not None
+        ):  # full: new records do not help
             yield ("log", topic_id, partition)
 
 
@@ -109,10 +124,14 @@ def _find(
         if refused is not None:
             return refused
     offset = loaded.partition.fetch_offset(settings)
-    return (loaded, offset) if offset is not None and offset < _end_offset(loaded, settings) else None
+    return (
+        (loaded, offset) if offset is not None and offset < _end_offset(loaded, settings) else None
+    )
 
 
-def _apply(share: SharePartitions, loaded: LoadedPartition, outcome: Outcome[StateUpdate, None]) -> ErrorCode | None:
+def _apply(
+    share: SharePartitions, loaded: LoadedPartition, outcome: Outcome[StateUpdate, None]
+) -> ErrorCode | None:
     """Make an outcome true; or why that can not be."""
     try:
         refusal = share.apply(loaded, outcome)
@@ -134,10 +153,13 @@ def _acquire_from(
     limits: FetchLimits,
     settings: ShareSettings,
 ) -> Fetched | None:
-    """Read the log from ``offset`` on and acquire of that; the log batches that hold what was acquired."""
+    """Read the log from ``offset`` on and acquire of that; the log batches that hold what was
+    acquired.
+    """
     key, partition, log = loaded.key, loaded.partition, loaded.log
     end_offset = _end_offset(loaded, settings)
-    # No more than the records asked for should take: what is read and not acquired would be read for nothing.
+    # No more than the records asked for should take: what is read and not acquired would be read
+    # for nothing.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
     while True:
         data = log.read(offset, min(limits.max_bytes, enough), up_to=end_offset)
@@ -153,7 +175,9 @@ def _acquire_from(
                 return Fetched(key.topic_id, key.partition, refused)
         aborted: list[tuple[int, int]] = []
         if settings.read_committed and log.aborted:
-            aborted = aborted_ranges(data, log.aborted.overlapping(batches[0][0], batches[-1][1] + 1))
+            aborted = aborted_ranges(
+                data, log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)
+            )
         now_ms = share.broker.now_ms()
         acquired = partition.acquire(
             member_id,
@@ -167,7 +191,9 @@ def _acquire_from(
         )
         if acquired:
             break
-        following = partition.fetch_offset(settings) if aborted else None  # all of it was aborted: go on behind it
+        following = (
+            partition.fetch_offset(settings) if aborted else None
+        )  # all of it was aborted: go on behind it
         if following is None or not offset < following < end_offset:
             return None
         offset = following
@@ -175,5 +201,9 @@ def _acquire_from(
     begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
     end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))
     return Fetched(
-        key.topic_id, key.partition, ErrorCode.NONE, memoryview(data)[positions[begin] : positions[end]], acquired
+        key.topic_id,
+        key.partition,
+        ErrorCode.NONE,
+        memoryview(data)[positions[begin] : positions[end]],
+        acquired,
     )

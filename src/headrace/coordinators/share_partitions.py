@@ -1,8 +1,10 @@
-"""The share-partitions of this broker: loaded when first fetched, kept while their groups have sessions.
+"""The share-partitions of this broker: loaded when first fetched, kept while their groups have
+sessions.
 
-Between the handlers and the machines: it loads a :class:`SharePartition` from the share coordinator, makes its outcomes
-durable (:meth:`SharePartitions.apply`, the one place where an update is made true), and wakes who waits. Reading the
-log for a fetch is in ``share_fetches.py``. Everything here is volatile; what must last is in the coordinator.
+Between the handlers and the machines: it loads a :class:`SharePartition` from the share
+coordinator, makes its outcomes durable (:meth:`SharePartitions.apply`, the one place where an
+update is made true), and wakes who waits. Reading the log for a fetch is in ``share_fetches.py``.
+Everything here is volatile; what must last is in the coordinator.
 """
 
 from __future__ import annotations
@@ -39,9 +41,12 @@ LEADER_EPOCH = 0
 
 _FIRST_GUESS_BYTES = 1024  # of a record
 
-_FENCED = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}")
+_FENCED = Refusal(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}"
+)
 
-# What the leader tells its clients of an error of the share coordinator; any other is UNKNOWN_SERVER_ERROR.
+# What the leader tells its clients of an error of the share coordinator; any other is
+# UNKNOWN_SERVER_ERROR.
 _COORDINATOR_ERRORS = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -57,9 +62,12 @@ _COORDINATOR_ERRORS = {
 class LoadedPartition:
     """A share-partition in memory.
 
-    :ivar start_persisted: whether the coordinator knows its start offset; else only this memory does
-    :ivar record_bytes: size of a record in the log as last read: how much to read for so many records
-    :ivar armed_ms: its entry among the deadlines, None for none: not after the first of its locks or backoffs ends
+    :ivar start_persisted: whether the coordinator knows its start offset; else only this memory
+        does
+    :ivar record_bytes: size of a record in the log as last read: how much to read for so many
+        records
+    :ivar armed_ms: its entry among the deadlines, None for none: not after the first of its locks
+        or backoffs ends
     """
 
     key: SharePartitionKey
@@ -80,14 +88,19 @@ class SharePartitions:
         self.sessions = ShareSessions()
         self.dead_letters = DeadLetters(broker)
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
-        self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}  # with the configs they come from
+        self._settings: dict[
+            str, tuple[Mapping[str, str], ShareSettings]
+        ] = {}  # with the configs they come from
         self._fenced: dict[str, set[tuple[UUID, int]]] = {}
-        # A heap of (deadline, serial, share-partition): for each that has one, a time not after its next deadline.
+        # A heap of (deadline, serial, share-partition): for each that has one, a time not after its
+        # next deadline.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
         self._serial = 0
 
     def settings(self, group_id: str) -> ShareSettings:
-        """What the group may set, as configured now. Made anew when the group's configs have changed."""
+        """What the group may set, as configured now. Made anew when the group's configs have
+        changed.
+        """
         config, overrides = self.broker.config, self.broker.catalog.configs("group", group_id)
         known = self._settings.get(group_id)
         if known is not None and known[0] is overrides:
@@ -99,15 +112,18 @@ class SharePartitions:
             release_backoff_ms=config.group_int(group_id, "share.release.backoff.ms"),
             release_backoff_max_ms=config.group_int(group_id, "share.release.backoff.max.ms"),
             renew_enabled=config.group_value(group_id, "share.renew.acknowledge.enable") == "true",
-            read_committed=config.group_value(group_id, "share.isolation.level") == "read_committed",
+            read_committed=config.group_value(group_id, "share.isolation.level")
+            == "read_committed",
         )
         self._settings[group_id] = overrides, settings
         return settings
 
-    # Loading ---------------------------------------------------------------------------------------------------------
+    # Loading --------------------------------------------------------------------------------------
 
     def load(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | ErrorCode:
-        """The share-partition, read from the share coordinator when it is not in memory; or the error to answer."""
+        """The share-partition, read from the share coordinator when it is not in memory; or the
+        error to answer.
+        """
         group = self._groups.get(group_id)
         loaded = group.get((topic_id, partition)) if group is not None else None
         if loaded is not None:
@@ -117,7 +133,9 @@ class SharePartitions:
         if isinstance(log, ErrorCode):
             return log
         key = SharePartitionKey(group_id, topic_id, partition)
-        outcome = broker.share_state.read(key, LEADER_EPOCH, broker.now_ms(), self._partitions(topic_id))
+        outcome = broker.share_state.read(
+            key, LEADER_EPOCH, broker.now_ms(), self._partitions(topic_id)
+        )
         state = broker.submit(broker.share_state, str(key), outcome)
         if not isinstance(state, ReadState):
             return _COORDINATOR_ERRORS.get(state.code, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -125,19 +143,25 @@ class SharePartitions:
         if start_offset == UNKNOWN:
             start_offset = self._reset_offset(group_id, log)
         machine = SharePartition(start_offset, state.state_batches)
-        loaded = LoadedPartition(key, str(key), state.state_epoch, machine, log, state.start_offset != UNKNOWN)
+        loaded = LoadedPartition(
+            key, str(key), state.state_epoch, machine, log, state.start_offset != UNKNOWN
+        )
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
         self._fenced.get(group_id, set()).discard((topic_id, partition))
         broker.metrics.share.partition_load_ms.observe((perf_counter() - started) * 1000)
         return loaded
 
     def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
-        """Where ``share.auto.offset.reset`` begins. Without a record as young as ``by_duration`` asks: at the end."""
+        """Where ``share.auto.offset.reset`` begins. Without a record as young as ``by_duration``
+        asks: at the end.
+        """
         reset = self.broker.config.group_value(group_id, "share.auto.offset.reset")
         if reset == "earliest":
             return log.log_start_offset
         if reset.startswith("by_duration:"):
-            found = log.offset_for_timestamp(self.broker.now_ms() - duration_ms(reset.removeprefix("by_duration:")))
+            found = log.offset_for_timestamp(
+                self.broker.now_ms() - duration_ms(reset.removeprefix("by_duration:"))
+            )
             if found is not None:
                 return found[0]
         return log.end_offset
@@ -146,7 +170,7 @@ class SharePartitions:
         """The share-partition if it is in memory."""
         return self._groups.get(group_id, {}).get((topic_id, partition))
 
-    # Acknowledging ---------------------------------------------------------------------------------------------------
+    # Acknowledging --------------------------------------------------------------------------------
 
     def acknowledge(
         self,
@@ -167,9 +191,15 @@ class SharePartitions:
             partitions = self._partitions(topic_id)
             if partitions is None:
                 return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
-            return NOT_HOSTED if 0 <= partition < partitions else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return (
+                NOT_HOSTED
+                if 0 <= partition < partitions
+                else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            )
         now_ms = self.broker.now_ms()
-        outcome = loaded.partition.acknowledge(session.member_id, batches, now_ms, settings, renew=renew)
+        outcome = loaded.partition.acknowledge(
+            session.member_id, batches, now_ms, settings, renew=renew
+        )
         return outcome.reply or self.apply(loaded, outcome)
 
     def close_session(self, session: ShareSession) -> None:
@@ -191,13 +221,17 @@ class SharePartitions:
             try:
                 self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
             except StorageError as error:  # the locks will run out
-                log.error("cannot release what %s holds of %s: %s", session.member_id, loaded.key, error)
+                log.error(
+                    "cannot release what %s holds of %s: %s", session.member_id, loaded.key, error
+                )
         if not self.sessions.in_group(group_id):
             self._fenced.pop(group_id, None)
             self._rest(group_id)
 
     def _rest(self, group_id: str) -> None:
-        """Forget what can be loaded again: all but a start offset that was resolved and never written."""
+        """Forget what can be loaded again: all but a start offset that was resolved and never
+        written.
+        """
         group = self._groups.get(group_id, {})
         for key, loaded in list(group.items()):
             if loaded.start_persisted and loaded.partition.idle:
@@ -206,12 +240,13 @@ class SharePartitions:
             self._groups.pop(group_id, None)
             self._settings.pop(group_id, None)
 
-    # Making outcomes true --------------------------------------------------------------------------------------------
+    # Making outcomes true -------------------------------------------------------------------------
 
     def apply(self, loaded: LoadedPartition, outcome: Outcome[StateUpdate, Any]) -> Refusal | None:
         """Persist an outcome's update, replay it, and wake who may now acquire.
 
-        :returns: why the coordinator refuses; the share-partition is then dropped, for it is no longer ours to change
+        :returns: why the coordinator refuses; the share-partition is then dropped, for it is no
+            longer ours to change
         :raises StorageError: when the append failed; then nothing has changed
         """
         for update in outcome.records:
@@ -250,7 +285,7 @@ class SharePartitions:
         topic = self.broker.catalog.topics_by_id.get(topic_id)
         return None if topic is None else topic.partitions
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     def arm(self, loaded: LoadedPartition, deadline_ms: int) -> None:
         """Have the share-partition looked at when ``deadline_ms`` has come."""
@@ -281,7 +316,9 @@ class SharePartitions:
                 if self.apply(loaded, outcome) is None:
                     timeouts = sum(map(_changed_records, outcome.records))
                     self.broker.metrics.share.lock_timeouts[loaded.key] += timeouts
-            except StorageError as error:  # of others the locks can still end: it may be one dead-letter queue only
+            except (
+                StorageError
+            ) as error:  # of others the locks can still end: it may be one dead-letter queue only
                 failures.append((loaded.key, error))
                 not_before_ms = now_ms + EXPIRE_RETRY_MS
             finally:
@@ -291,13 +328,18 @@ class SharePartitions:
             if not self.sessions.in_group(group_id):
                 self._rest(group_id)
         if failures:
-            message = "cannot end the locks of %d share-partitions; trying again in %d ms; the first is %s: %s"
+            message = (
+                "cannot end the locks of %d share-partitions; trying again in %d ms; the first "
+                "is %s: %s"
+            )
             log.error(message, len(failures), EXPIRE_RETRY_MS, *failures[0])
 
-    # The end of things -----------------------------------------------------------------------------------------------
+    # The end of things ----------------------------------------------------------------------------
 
     def drop(self, group_id: str, topic_id: UUID, partition: int) -> None:
-        """Forget a share-partition whose state was changed or deleted elsewhere; the next fetch loads it anew."""
+        """Forget a share-partition whose state was changed or deleted elsewhere; the next fetch
+        loads it anew.
+        """
         group = self._groups.get(group_id, {})
         group.pop((topic_id, partition), None)
         if not group:
@@ -305,7 +347,9 @@ class SharePartitions:
         self.broker.waits.notify(("share", group_id, topic_id, partition))
 
     def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
-        """As :meth:`drop`, for state that began anew: a member that acknowledges before it fetches is told of that."""
+        """As :meth:`drop`, for state that began anew: a member that acknowledges before it fetches
+        is told of that.
+        """
         if self.loaded(group_id, topic_id, partition) is not None:
             self._fenced.setdefault(group_id, set()).add((topic_id, partition))
         self.drop(group_id, topic_id, partition)
@@ -329,5 +373,7 @@ class SharePartitions:
 
 def _changed_records(update: StateUpdate) -> int:
     """How many records an update gives back or archives."""
-    available = sum(last - first + 1 for first, last, state, _ in update.state_batches if state == AVAILABLE)
+    available = sum(
+        last - first + 1 for first, last, state, _ in update.state_batches if state == AVAILABLE
+    )
     return available + sum(last - first + 1 for first, last, _, _ in update.archived)

@@ -1,18 +1,22 @@
-"""Changes that a share group and the share coordinator make together, each in its own internal topic.
+"""Changes that a share group and the share coordinator make together, each in its own internal
+topic.
 
-The group's record of type 15 (``__consumer_offsets``) says in which partitions the group has share state; the share
-coordinator (``__share_group_state``) has the state itself. A crash may come between any two lines::
+The group's record of type 15 (``__consumer_offsets``) says in which partitions the group has share
+state; the share coordinator (``__share_group_state``) has the state itself. A crash may come
+between any two lines::
 
     initialize   group: initializing P    state: begin P, anew where it is    group: initialized P
     delete       group: deleting T        state: forget T                     group: T is gone
     topic gone   catalog: T is gone       group: T is gone                    state: forget T
 
-So the group says what is about to happen before it happens. :func:`settle` finishes at the next start: a deletion that
-had begun is done; what has state then is initialised, what has none will be with the next heartbeat; nothing is left of
-topics that are gone. That holds as well when a power cut takes more from the end of one topic than of the other. What
-was answered had been done whole; what was not answered can simply be asked again.
+So the group says what is about to happen before it happens. :func:`settle` finishes at the next
+start: a deletion that had begun is done; what has state then is initialised, what has none will be
+with the next heartbeat; nothing is left of topics that are gone. That holds as well when a power
+cut takes more from the end of one topic than of the other. What was answered had been done whole;
+what was not answered can simply be asked again.
 
-A state epoch is never used twice for a share-partition, so that a leader from before the change is fenced.
+A state epoch is never used twice for a share-partition, so that a leader from before the change is
+fenced.
 """
 
 from __future__ import annotations
@@ -35,17 +39,23 @@ _MAX_EPOCH = 2**31 - 1
 
 
 def initialize(
-    broker: Broker, group: ShareGroup, starts: Mapping[UUID, Mapping[int, int]], least_state_epoch: int
+    broker: Broker,
+    group: ShareGroup,
+    starts: Mapping[UUID, Mapping[int, int]],
+    least_state_epoch: int,
 ) -> None:
     """Begin share state, or begin it anew.
 
     :param group: a group, or one that begins with this
-    :param starts: by topic id and partition of existing partitions: the start offset; -1 for one that the first fetch
-        resolves by ``share.auto.offset.reset``
+    :param starts: by topic id and partition of existing partitions: the start offset; -1 for one
+        that the first fetch resolves by ``share.auto.offset.reset``
     :raises StorageError: when the disk refuses; some of it may have happened
     """
     group_id, topics = group.group_id, broker.catalog.topics_by_id
-    partitions = {topic_id: SharedTopic(topics[topic_id].name, tuple(sorted(of))) for topic_id, of in starts.items()}
+    partitions = {
+        topic_id: SharedTopic(topics[topic_id].name, tuple(sorted(of)))
+        for topic_id, of in starts.items()
+    }
     broker.submit(broker.groups, group_id, group.initializing(partitions))
     state, now_ms = broker.share_state, broker.now_ms()
     snapshots: list[tuple[str, tuple[ShareRecord, ...]]] = []
@@ -89,7 +99,8 @@ def _forget_state(broker: Broker, group_id: str, topic_ids: Collection[UUID]) ->
 def settle(broker: Broker) -> None:
     """At start: finish what a crash interrupted. Writes nothing when nothing was.
 
-    :raises StorageError: when the disk refuses; the next heartbeats and the administrator's requests still do right
+    :raises StorageError: when the disk refuses; the next heartbeats and the administrator's
+        requests still do right
     """
     state, topics = broker.share_state, broker.catalog.topics_by_id
     for topic_id in [topic_id for topic_id in state.topic_ids() if topic_id not in topics]:
@@ -100,9 +111,17 @@ def settle(broker: Broker) -> None:
         stateful = {
             topic_id: SharedTopic(name, there)
             for topic_id, (name, partitions) in group.stateful().items()
-            if (there := tuple(p for p in partitions if state.knows(SharePartitionKey(group.group_id, topic_id, p))))
+            if (
+                there := tuple(
+                    p
+                    for p in partitions
+                    if state.knows(SharePartitionKey(group.group_id, topic_id, p))
+                )
+            )
         }
         settled = group.settled(stateful)
         if settled.records:
-            log.warning("a change of the offsets of share group %s was interrupted: settled", group.group_id)
+            log.warning(
+                "a change of the offsets of share group %s was interrupted: settled", group.group_id
+            )
             broker.submit(broker.groups, group.group_id, settled)

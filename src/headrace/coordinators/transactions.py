@@ -1,8 +1,10 @@
-"""Transactions on this node: the coordinator's decisions made true, down to the markers in the logs (KIP-98).
+"""Transactions on this node: the coordinator's decisions made true, down to the markers in the logs
+(KIP-98).
 
-A decided transaction is completed at once: its markers are appended to its partitions, and then the coordinator notes
-that it is complete. If the broker dies in between, the next start finds the decision in ``__transaction_state`` and
-does it again; a marker for a transaction that is over already changes nothing.
+A decided transaction is completed at once: its markers are appended to its partitions, and then the
+coordinator notes that it is complete. If the broker dies in between, the next start finds the
+decision in ``__transaction_state`` and does it again; a marker for a transaction that is over
+already changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ COORDINATOR_EPOCH = 0
 
 
 class Transactions:
-    """What handlers ask of transactions. Each method returns a producer or, as a :class:`Refusal`, why not."""
+    """What handlers ask of transactions. Each method returns a producer or, as a :class:`Refusal`,
+    why not.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -50,29 +54,44 @@ class Transactions:
         )
         self._retry_ms: int | None = None
 
-    def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer | Refusal:
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: Producer
+    ) -> Producer | Refusal:
         """A producer comes: what another one left open is aborted, and that one is fenced."""
         decide, now_ms = self.coordinator, self._broker.now_ms()
         aborted = self._submit(
-            transactional_id, decide.abort_for_new_producer(transactional_id, timeout_ms, expected, now_ms)
+            transactional_id,
+            decide.abort_for_new_producer(transactional_id, timeout_ms, expected, now_ms),
         )
         if isinstance(aborted, Refusal):
             return aborted
         allocate = self._broker.catalog.allocate_producer_id
         return self._submit(
-            transactional_id, decide.init_producer_id(transactional_id, timeout_ms, expected, now_ms, allocate)
+            transactional_id,
+            decide.init_producer_id(transactional_id, timeout_ms, expected, now_ms, allocate),
         )
 
     def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], client_version: int = 0
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[TopicPartition],
+        client_version: int = 0,
     ) -> Producer | Refusal:
         """Let partitions take part."""
         now_ms = self._broker.now_ms()
-        outcome = self.coordinator.add_partitions(transactional_id, producer, partitions, now_ms, client_version)
+        outcome = self.coordinator.add_partitions(
+            transactional_id, producer, partitions, now_ms, client_version
+        )
         return self._submit(transactional_id, outcome)
 
     def may_write(
-        self, transactional_id: str, producer: Producer, partition_log: PartitionLog, *, lets_take_part: bool
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partition_log: PartitionLog,
+        *,
+        lets_take_part: bool,
     ) -> Refusal | None:
         """Why a producer may not write to a partition in its transaction now; None when it may.
 
@@ -84,7 +103,10 @@ class Transactions:
         epoch = producers.epoch(producer.producer_id)
         if epoch is not None and epoch > producer.producer_epoch:
             return INVALID_PRODUCER_EPOCH
-        is_open = epoch == producer.producer_epoch and producers.open_transaction(producer.producer_id) is not None
+        is_open = (
+            epoch == producer.producer_epoch
+            and producers.open_transaction(producer.producer_id) is not None
+        )
         if is_open and not self.coordinator.prepared:
             return None
         if not transactional_id:
@@ -95,7 +117,9 @@ class Transactions:
         added = self.add_partitions(transactional_id, producer, [partition], EPOCH_PER_TRANSACTION)
         return added if isinstance(added, Refusal) else None
 
-    def add_group(self, transactional_id: str, producer: Producer, group_id: str) -> Producer | Refusal:
+    def add_group(
+        self, transactional_id: str, producer: Producer, group_id: str
+    ) -> Producer | Refusal:
         """Let the offsets of a group take part."""
         return self.add_partitions(transactional_id, producer, [self.offsets_partition(group_id)])
 
@@ -126,10 +150,12 @@ class Transactions:
         self.complete_prepared()
         return reply
 
-    # Markers ---------------------------------------------------------------------------------------------------------
+    # Markers --------------------------------------------------------------------------------------
 
     def complete_prepared(self) -> None:
-        """Write the markers of all transactions that are decided; what the disk refuses is tried again later."""
+        """Write the markers of all transactions that are decided; what the disk refuses is tried
+        again later.
+        """
         self._retry_ms = None
         for transactional_id, decided in list(self.coordinator.prepared.items()):
             try:
@@ -161,12 +187,16 @@ class Transactions:
         broker = self._broker
         appended = partition_log.append_marker(*producer, marker, broker.now_ms())
         if isinstance(appended, Refusal):
-            raise StorageError(f"{partition_log.topic}-{partition_log.partition}: {appended.message}")
+            raise StorageError(
+                f"{partition_log.topic}-{partition_log.partition}: {appended.message}"
+            )
         if partition_log.topic == broker.groups.topic:
-            broker.groups.end_transaction(producer.producer_id, partition_log.partition, commit=marker.commit)
+            broker.groups.end_transaction(
+                producer.producer_id, partition_log.partition, commit=marker.commit
+            )
         broker.appended(partition_log)
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         """When :meth:`expire` is to be called: for markers that could not be written."""

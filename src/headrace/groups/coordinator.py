@@ -1,8 +1,10 @@
-"""The group coordinator: all groups by id, whatever their type, and their committed offsets, in ``__consumer_offsets``.
+"""The group coordinator: all groups by id, whatever their type, and their committed offsets, in
+``__consumer_offsets``.
 
-A group has one type, fixed by its first use: JoinGroup or a commit without a member makes it classic, a heartbeat a
-consumer or a share group. Classic and consumer groups may become each other (KIP-848). This is where a request meets a
-group of another type and is refused; what it means to a group of the right type is decided in that group's module.
+A group has one type, fixed by its first use: JoinGroup or a commit without a member makes it
+classic, a heartbeat a consumer or a share group. Classic and consumer groups may become each other
+(KIP-848). This is where a request meets a group of another type and is refused; what it means to a
+group of the right type is decided in that group's module.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ class GroupMeters:
     :ivar offset_expirations: offsets whose retention was over
     :ivar offset_deletions: offsets that OffsetDelete forgot
     :ivar completed_rebalances: generations of classic groups whose leader has assigned
-    :ivar consumer_rebalances: new epochs of consumer groups because of what a member said, or of a topic; as in Kafka
-        not those with which a member goes
+    :ivar consumer_rebalances: new epochs of consumer groups because of what a member said, or of a
+        topic; as in Kafka not those with which a member goes
     """
 
     offset_expirations: int = 0
@@ -81,7 +83,8 @@ class GroupMeters:
     def heard(self, records: Iterable[GroupRecord]) -> None:
         """Count what a member that joins or stays has brought about."""
         self.consumer_rebalances += any(
-            isinstance(record, ConsumerGroupMetadata) and record.value is not None for record in records
+            isinstance(record, ConsumerGroupMetadata) and record.value is not None
+            for record in records
         )
 
 
@@ -102,7 +105,7 @@ class GroupCoordinator(GroupOffsets):
         self._timers: Deadlines[TimerKey] = Deadlines()
         self.consumer = ConsumerGroups(self.groups, config, catalog or NoTopics(), self._timers)
 
-    # Classic groups --------------------------------------------------------------------------------------------------
+    # Classic groups -------------------------------------------------------------------------------
 
     def join(
         self, group_id: str, request: JoinRequest, ticket: int, now_ms: int
@@ -111,7 +114,9 @@ class GroupCoordinator(GroupOffsets):
         settings = ClassicSettings.of(self._config)
         code = self._check_join(group_id, request, settings)
         if code:
-            says_who = code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # not to the member of a share group
+            says_who = (
+                code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            )  # not to the member of a share group
             return Outcome(JoinReply(code, request.member_id if says_who else ""))
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
@@ -126,15 +131,25 @@ class GroupCoordinator(GroupOffsets):
         self._forget_if_vacant(group)
         return outcome._replace(records=(*tombstones, *outcome.records)) if tombstones else outcome
 
-    def _check_join(self, group_id: str, request: JoinRequest, settings: ClassicSettings) -> ErrorCode:
+    def _check_join(
+        self, group_id: str, request: JoinRequest, settings: ClassicSettings
+    ) -> ErrorCode:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+        if (
+            not settings.min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= settings.max_session_timeout_ms
+        ):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         group = self.groups.get(group_id)
         if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
             return ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.NONE
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL if isinstance(group, ShareGroup) else ErrorCode.NONE
+        return (
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            if isinstance(group, ShareGroup)
+            else ErrorCode.NONE
+        )
 
     def sync(
         self, group_id: str, request: SyncRequest, ticket: int, now_ms: int
@@ -148,17 +163,26 @@ class GroupCoordinator(GroupOffsets):
         return group.sync(request, ticket, now_ms)
 
     def heartbeat(
-        self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now_ms: int,
     ) -> ErrorCode:
         """Heartbeat of a classic member."""
         group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
             return group
         if isinstance(group, ConsumerGroup):
-            return consumer_classic.heartbeat(group, MemberIdentity(member_id, instance_id), generation_id, now_ms)
+            return consumer_classic.heartbeat(
+                group, MemberIdentity(member_id, instance_id), generation_id, now_ms
+            )
         return group.heartbeat(member_id, instance_id, generation_id, now_ms)
 
-    def leave(self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int) -> Outcome[GroupRecord, LeaveReply]:
+    def leave(
+        self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int
+    ) -> Outcome[GroupRecord, LeaveReply]:
         """LeaveGroup."""
         group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
@@ -174,17 +198,21 @@ class GroupCoordinator(GroupOffsets):
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if group is None or isinstance(group, ShareGroup) else group
+        return (
+            ErrorCode.UNKNOWN_MEMBER_ID if group is None or isinstance(group, ShareGroup) else group
+        )
 
     def _forget_if_vacant(self, group: ClassicGroup) -> None:
         """A group that nobody joined in the end, of which nothing was ever written."""
         if group.is_vacant and group.group_id not in self.offsets:
             self.groups.pop(group.group_id, None)
 
-    # Share groups ----------------------------------------------------------------------------------------------------
+    # Share groups ---------------------------------------------------------------------------------
 
     def share_member_group(self, group_id: str, request: ShareHeartbeat) -> ShareGroup | Refusal:
-        """The group that a heartbeat is for, perhaps one that begins with it; or what is wrong with the request."""
+        """The group that a heartbeat is for, perhaps one that begins with it; or what is wrong with
+        the request.
+        """
         refusal = request.check(group_id)
         if refusal is not None:
             return refusal
@@ -235,16 +263,19 @@ class GroupCoordinator(GroupOffsets):
         """All share groups."""
         return [group for group in self.groups.values() if isinstance(group, ShareGroup)]
 
-    # All groups ------------------------------------------------------------------------------------------------------
+    # All groups -----------------------------------------------------------------------------------
 
     def list(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """ListGroups. Filters are case-insensitive, empty ones let everything pass, unknown names nothing."""
+        """ListGroups. Filters are case-insensitive, empty ones let everything pass, unknown names
+        nothing.
+        """
         states = {state.strip().lower() for state in states}
         types = {type_.strip().lower() for type_ in types}
         return [
             GroupListing(group.group_id, group.protocol_type, group.state_name, group.type_name)
             for group in self.groups.values()
-            if (not states or group.state_name.lower() in states) and (not types or group.type_name in types)
+            if (not states or group.state_name.lower() in states)
+            and (not types or group.type_name in types)
         ]
 
     def classic_group(self, group_id: str) -> ClassicGroup | Refusal:
@@ -253,11 +284,15 @@ class GroupCoordinator(GroupOffsets):
         if group is None:
             return _not_found(group_id)
         if not isinstance(group, ClassicGroup):
-            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+            return Refusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group."
+            )
         return group
 
     def delete(self, group_id: str) -> Outcome[GroupRecord, ErrorCode]:
-        """DeleteGroups: forget an empty group and its offsets. A share group's share state is to be deleted before."""
+        """DeleteGroups: forget an empty group and its offsets. A share group's share state is to be
+        deleted before.
+        """
         group = self.groups.get(group_id)
         if group is None:
             return Outcome(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -265,8 +300,11 @@ class GroupCoordinator(GroupOffsets):
             return Outcome(ErrorCode.NON_EMPTY_GROUP)
         return Outcome(ErrorCode.NONE, (*self.offsets.tombstones(group_id), *group.tombstones()))
 
-    def topic_deleted(self, topic: Topic, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """A topic is gone: (group id, outcome) of each group that has offsets or share state there."""
+    def topic_deleted(
+        self, topic: Topic, now_ms: int
+    ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+        """A topic is gone: (group id, outcome) of each group that has offsets or share state
+        there."""
         for group_id, tombstones in list(self.offsets.topic_tombstones(topic.name)):
             yield group_id, Outcome(None, tombstones)
         for group in self.share_groups():
@@ -274,7 +312,7 @@ class GroupCoordinator(GroupOffsets):
             if outcome.records:
                 yield group.group_id, outcome
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     def loaded(self, now_ms: int) -> None:
         """All records have been replayed: the members' sessions begin anew."""
@@ -293,7 +331,9 @@ class GroupCoordinator(GroupOffsets):
         return self._timers.next_ms()
 
     def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """What time alone decides, as (group id, outcome). Each is applied before the next is asked for."""
+        """What time alone decides, as (group id, outcome). Each is applied before the next is asked
+        for.
+        """
         while (due := self._timers.pop_due(now_ms)) is not None:
             if due == OFFSETS:
                 yield from self._expire_offsets(now_ms)
@@ -314,7 +354,9 @@ class GroupCoordinator(GroupOffsets):
         self._timers.set(OFFSETS, now_ms + PAUSE_MS)
         if not self._expiration.is_under_way:
             self._expiration.begin(self.groups)
-        for group_id, outcome in self._expiration.portion(self._offset_owner, now_ms, settings.retention_ms):
+        for group_id, outcome in self._expiration.portion(
+            self._offset_owner, now_ms, settings.retention_ms
+        ):
             yield group_id, Outcome(None, outcome.records)
             self.meters.offset_expirations += outcome.reply
         if not self._expiration.is_under_way:
@@ -324,7 +366,7 @@ class GroupCoordinator(GroupOffsets):
         group = self.groups.get(group_id)
         return None if isinstance(group, ShareGroup) else group
 
-    # Replay ----------------------------------------------------------------------------------------------------------
+    # Replay ---------------------------------------------------------------------------------------
 
     encode = staticmethod(record_schemas.encode)
     decode = staticmethod(record_schemas.decode)
@@ -344,7 +386,9 @@ class GroupCoordinator(GroupOffsets):
                 if not isinstance(group, ClassicGroup):
                     group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
                 before = -1 if group.recorded is None else group.recorded.generation_id
-                self.meters.completed_rebalances += bool(record.value.members) and record.value.generation_id > before
+                self.meters.completed_rebalances += (
+                    bool(record.value.members) and record.value.generation_id > before
+                )
                 group.replay(record.value)
             elif isinstance(group, ClassicGroup):
                 del self.groups[group_id]

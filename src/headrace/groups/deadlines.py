@@ -1,4 +1,6 @@
-"""What members of groups are waited for, and how long: the groups' part of :mod:`headrace.deadlines`."""
+"""What members of groups are waited for, and how long: the groups' part of
+:mod:`headrace.deadlines`.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ TimerKey: TypeAlias = tuple[str, str, str]
 
 SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
 REVOKE, REJOIN, RESYNC = "revoke", "rejoin", "resync"
-"""Of a consumer group's member: to give partitions up, and of a classic one to join again and to sync."""
+"""Of a consumer group's member: to give partitions up, and of a classic one to join again and to
+sync.
+"""
 
 OFFSETS: TimerKey = ("", "offsets", "")
 """The next look at committed offsets, of all groups."""
 
 
 class GroupDeadlines:
-    """One group's part of the deadlines of all groups: by what for and, where it is about one, the member's id."""
+    """One group's part of the deadlines of all groups: by what for and, where it is about one, the
+    member's id.
+    """
 
     __slots__ = ("_deadlines", "_group_id")
 

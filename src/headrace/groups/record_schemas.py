@@ -1,7 +1,9 @@
-"""The bytes of the coordinator records of ``__consumer_offsets``, exactly as Apache Kafka writes them.
+"""The bytes of the coordinator records of ``__consumer_offsets``, exactly as Apache Kafka writes
+them.
 
-A key is ``int16 record type`` and the old, non-flexible encoding of its fields; a value begins with ``int16 version``.
-Of each type exactly one version is written; every version that a Kafka broker ever wrote is read.
+A key is ``int16 record type`` and the old, non-flexible encoding of its fields; a value begins with
+``int16 version``. Of each type exactly one version is written; every version that a Kafka broker
+ever wrote is read.
 """
 
 from __future__ import annotations
@@ -68,14 +70,18 @@ from .records import (
 )
 
 _KEYS_KEPT = 4096
-"""Keys of committed offsets that need not be made anew: consumers commit the same partitions again and again."""
+"""Keys of committed offsets that need not be made anew: consumers commit the same partitions again
+and again.
+"""
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value bytes of a record; the value of a tombstone is None."""
     if isinstance(record, OffsetCommit):  # most of what is written
         group_id, topic, partition, committed = record
-        return _offset_key(group_id, topic, partition), None if committed is None else _write_offset(committed)
+        return _offset_key(
+            group_id, topic, partition
+        ), None if committed is None else _write_offset(committed)
     schema = _BY_CLASS[type(record)]
     key = i16(schema.record_type) + string(record.group_id)
     if schema.second:
@@ -102,9 +108,13 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         group_id = reader.string()
         if schema is _OFFSET_COMMIT:
             topic, partition = reader.string(), reader.i32()
-            return OffsetCommit(group_id, topic, partition, None if value is None else _read_offset(Reader(value)))
+            return OffsetCommit(
+                group_id, topic, partition, None if value is None else _read_offset(Reader(value))
+            )
         fields = (group_id, reader.string()) if schema.second else (group_id,)
-        record: GroupRecord = schema.record_class(*fields, None if value is None else schema.read(Reader(value)))
+        record: GroupRecord = schema.record_class(
+            *fields, None if value is None else schema.read(Reader(value))
+        )
         return record
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"not a group coordinator record: {error}") from error
@@ -114,7 +124,9 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 _OFFSET_TYPE = i16(1)
 _PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
-"""Version, offset, leader epoch, empty metadata, commit timestamp; one tagged field: tag, size, topic id."""
+"""Version, offset, leader epoch, empty metadata, commit timestamp; one tagged field: tag, size,
+topic id.
+"""
 
 
 def _write_offset(value: CommittedOffset) -> bytes:
@@ -122,7 +134,9 @@ def _write_offset(value: CommittedOffset) -> bytes:
     if expire_ms != NO_TIMESTAMP:  # only version 1 has a place for it
         return i16(1) + i64(offset) + string(metadata) + i64(commit_ms) + i64(expire_ms)
     if topic_id is not None and not metadata:  # as most are: in one go
-        return _PLAIN_OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, 1, 0, 16, topic_id.int.to_bytes(16))
+        return _PLAIN_OFFSET.pack(
+            4, offset, leader_epoch, 1, commit_ms, 1, 0, 16, topic_id.int.to_bytes(16)
+        )
     head = struct.pack(">hqi", 4, offset, leader_epoch)
     tags = NO_TAGS if topic_id is None else tagged(0, topic_id.bytes)
     return head + compact_string(metadata) + i64(commit_ms) + tags
@@ -197,17 +211,26 @@ def _read_generation(reader: Reader) -> Generation:
     protocol_type, generation_id = reader.string(), reader.i32()
     protocol, leader = reader.nullable_string(), reader.nullable_string()
     timestamp_ms = reader.i64() if version >= 2 else NO_TIMESTAMP
-    return Generation(protocol_type, generation_id, protocol, leader, timestamp_ms, reader.array(member))
+    return Generation(
+        protocol_type, generation_id, protocol, leader, timestamp_ms, reader.array(member)
+    )
 
 
 def _write_share_member(value: ShareMember) -> bytes:
     strings = map(compact_string, (value.rack_id, value.client_id, value.client_host))
-    return i16(0) + b"".join(strings) + compact_array(map(compact_string, value.subscribed_topic_names)) + NO_TAGS
+    return (
+        i16(0)
+        + b"".join(strings)
+        + compact_array(map(compact_string, value.subscribed_topic_names))
+        + NO_TAGS
+    )
 
 
 def _read_share_member(reader: Reader) -> ShareMember:
     reader.begin_flexible()
-    return ShareMember(reader.nullable_string(), reader.string(), reader.string(), reader.array(Reader.string))
+    return ShareMember(
+        reader.nullable_string(), reader.string(), reader.string(), reader.array(Reader.string)
+    )
 
 
 def _write_group_epoch(value: GroupEpoch) -> bytes:
@@ -220,7 +243,11 @@ def _read_group_epoch(reader: Reader) -> GroupEpoch:
 
 
 def _write_assignment_epoch(value: AssignmentEpoch) -> bytes:
-    return i16(0) + i32(value.epoch) + (tagged(0, i64(value.timestamp_ms)) if value.timestamp_ms else NO_TAGS)
+    return (
+        i16(0)
+        + i32(value.epoch)
+        + (tagged(0, i64(value.timestamp_ms)) if value.timestamp_ms else NO_TAGS)
+    )
 
 
 def _read_assignment_epoch(reader: Reader) -> AssignmentEpoch:
@@ -230,7 +257,9 @@ def _read_assignment_epoch(reader: Reader) -> AssignmentEpoch:
 
 
 def _assignment(value: Assignment) -> bytes:
-    return compact_array(id_.bytes + compact_i32s(partitions) + NO_TAGS for id_, partitions in value.items())
+    return compact_array(
+        id_.bytes + compact_i32s(partitions) + NO_TAGS for id_, partitions in value.items()
+    )
 
 
 def _read_topic(reader: Reader) -> tuple[UUID, tuple[int, ...]]:
@@ -268,7 +297,9 @@ def _write_state_partitions(value: StatePartitions) -> bytes:
             for id_, topic in shared.items()
         )
 
-    deleting = compact_array(id_.bytes + compact_string(name) + NO_TAGS for id_, name in value.deleting.items())
+    deleting = compact_array(
+        id_.bytes + compact_string(name) + NO_TAGS for id_, name in value.deleting.items()
+    )
     return i16(0) + topics(value.initializing) + topics(value.initialized) + deleting + NO_TAGS
 
 
@@ -284,7 +315,9 @@ def _read_state_partitions(reader: Reader) -> StatePartitions:
         return read
 
     reader.begin_flexible()
-    return StatePartitions(dict(reader.array(topic)), dict(reader.array(topic)), dict(reader.array(named)))
+    return StatePartitions(
+        dict(reader.array(topic)), dict(reader.array(topic)), dict(reader.array(named))
+    )
 
 
 class _Schema(NamedTuple):
@@ -302,17 +335,31 @@ _SCHEMAS = (
     _OFFSET_COMMIT,
     _Schema(2, GroupMetadata, _write_generation, _read_generation),
     _Schema(3, ConsumerGroupMetadata, write_consumer_epoch, read_consumer_epoch),
-    _Schema(5, ConsumerGroupMemberMetadata, write_consumer_member, read_consumer_member, "member_id"),
-    _Schema(6, ConsumerGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch),
+    _Schema(
+        5, ConsumerGroupMemberMetadata, write_consumer_member, read_consumer_member, "member_id"
+    ),
+    _Schema(
+        6, ConsumerGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch
+    ),
     _Schema(7, ConsumerGroupTargetAssignmentMember, _write_target, _read_target, "member_id"),
-    _Schema(8, ConsumerGroupCurrentMemberAssignment, write_consumer_assignment, read_consumer_assignment, "member_id"),
+    _Schema(
+        8,
+        ConsumerGroupCurrentMemberAssignment,
+        write_consumer_assignment,
+        read_consumer_assignment,
+        "member_id",
+    ),
     _Schema(16, ConsumerGroupRegularExpression, write_regex, read_regex, "regex"),
     _Schema(10, ShareGroupMemberMetadata, _write_share_member, _read_share_member, "member_id"),
     _Schema(11, ShareGroupMetadata, _write_group_epoch, _read_group_epoch),
-    _Schema(12, ShareGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch),
+    _Schema(
+        12, ShareGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch
+    ),
     _Schema(13, ShareGroupTargetAssignmentMember, _write_target, _read_target, "member_id"),
     _Schema(14, ShareGroupCurrentMemberAssignment, _write_current, _read_current, "member_id"),
     _Schema(15, ShareGroupStatePartitionMetadata, _write_state_partitions, _read_state_partitions),
 )
 _BY_CLASS: Mapping[type, _Schema] = {schema.record_class: schema for schema in _SCHEMAS}
-_BY_TYPE: Mapping[int, _Schema] = {0: _OFFSET_COMMIT} | {schema.record_type: schema for schema in _SCHEMAS}
+_BY_TYPE: Mapping[int, _Schema] = {0: _OFFSET_COMMIT} | {
+    schema.record_type: schema for schema in _SCHEMAS
+}

@@ -1,8 +1,9 @@
-"""The coordinator records of ``__consumer_offsets``, as values; :mod:`headrace.groups.record_schemas` has their bytes.
+"""The coordinator records of ``__consumer_offsets``, as values;
+:mod:`headrace.groups.record_schemas` has their bytes.
 
-Each names its group, and its member or partition where the record is about one. Its ``value`` is None for a tombstone.
-Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention), KIP-345 (static members), KIP-848
-(consumer groups), KIP-932 (share groups).
+Each names its group, and its member or partition where the record is about one. Its ``value`` is
+None for a tombstone. Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit
+retention), KIP-345 (static members), KIP-848 (consumer groups), KIP-932 (share groups).
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ class ConsumerMember:
 
 
 class MemberState(IntEnum):
-    """How far a consumer group's member is on the way to its target assignment, in the numbers of its records."""
+    """How far a consumer group's member is on the way to its target assignment, in the numbers of
+    its records.
+    """
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1

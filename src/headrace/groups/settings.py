@@ -1,4 +1,6 @@
-"""What the group machines ask of the configuration, by Kafka's own names, at the moment they need it."""
+"""What the group machines ask of the configuration, by Kafka's own names, at the moment they need
+it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class ClassicSettings(NamedTuple):
 
 
 class OffsetSettings(NamedTuple):
-    """How long committed offsets are kept, and how often that is looked at; the defaults are Kafka's."""
+    """How long committed offsets are kept, and how often that is looked at; the defaults are
+    Kafka's.
+    """
 
     retention_ms: int = 7 * 24 * 3_600_000
     check_interval_ms: int = 600_000
@@ -75,7 +79,8 @@ class OffsetSettings(NamedTuple):
 class ShareSettings(NamedTuple):
     """Times of one share group; the defaults are Kafka's.
 
-    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with every change
+    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with
+        every change
     """
 
     session_timeout_ms: int = 45_000
@@ -118,9 +123,11 @@ class NoTopics:
 class ConsumerSettings(NamedTuple):
     """Limits and times of one consumer group; the defaults are Kafka's.
 
-    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with every change
+    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with
+        every change
     :param assignors: the names of those that may be asked for; the first is the default
-    :param upgrade: whether a group of classic members becomes one when a member of the consumer protocol joins
+    :param upgrade: whether a group of classic members becomes one when a member of the consumer
+        protocol joins
     :param downgrade: whether it becomes classic when the last such member goes
     :param mixed: whether classic members may join members of the consumer protocol
     """
@@ -153,7 +160,9 @@ class ConsumerSettings(NamedTuple):
 
 
 def _assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that there are, by name; Kafka names its own by their classes too. All when there is none of them."""
+    """Those that there are, by name; Kafka names its own by their classes too. All when there is
+    none of them.
+    """
     known = ConsumerSettings().assignors
     names = (name.rpartition(".")[2].removesuffix("Assignor").lower() for name in configured)
     return tuple(name for name in names if name in known) or known

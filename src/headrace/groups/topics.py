@@ -21,7 +21,9 @@ def subscribed(members: Iterable[ShareMember], topics: Topics) -> list[Topic]:
 
 
 def topics_hash(topics: Sequence[Topic]) -> int:
-    """A number that changes when one of the topics is deleted, made anew or grows; 0 for none. Fits into an int64."""
+    """A number that changes when one of the topics is deleted, made anew or grows; 0 for none. Fits
+    into an int64.
+    """
     if not topics:
         return 0
     text = "\n".join(f"{topic.name} {topic.topic_id} {topic.partitions}" for topic in topics)
@@ -39,7 +41,9 @@ def union(some: Partitions, more: Partitions) -> dict[UUID, SharedTopic]:
     """All partitions that are in either."""
     result = dict(some)
     for topic_id, (name, partitions) in more.items():
-        result[topic_id] = SharedTopic(name, tuple(sorted({*partitions, *partitions_of(some, topic_id)})))
+        result[topic_id] = SharedTopic(
+            name, tuple(sorted({*partitions, *partitions_of(some, topic_id)}))
+        )
     return result
 
 
@@ -47,7 +51,10 @@ def without(some: Partitions, others: Partitions) -> dict[UUID, SharedTopic]:
     """The partitions that are in the first only."""
     return _keep(
         some,
-        {topic_id: frozenset(topic.partitions) - partitions_of(others, topic_id) for topic_id, topic in some.items()},
+        {
+            topic_id: frozenset(topic.partitions) - partitions_of(others, topic_id)
+            for topic_id, topic in some.items()
+        },
     )
 
 
@@ -58,7 +65,9 @@ def intersection(some: Partitions, others: Partitions) -> dict[UUID, SharedTopic
 
 def _keep(some: Partitions, wanted: Mapping[UUID, frozenset[int]]) -> dict[UUID, SharedTopic]:
     kept = {
-        topic_id: SharedTopic(name, tuple(partition for partition in partitions if partition in wanted[topic_id]))
+        topic_id: SharedTopic(
+            name, tuple(partition for partition in partitions if partition in wanted[topic_id])
+        )
         for topic_id, (name, partitions) in some.items()
     }
     return {topic_id: topic for topic_id, topic in kept.items() if topic.partitions}

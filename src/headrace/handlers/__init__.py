@@ -1,8 +1,9 @@
 """The registry of APIs: api key to versions and handler. ApiVersions is made from it.
 
-Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)`` that takes the
-request in the latest version's shape and returns the response in that shape, or an awaitable of it where the answer
-has to wait. A module is imported when its API is first asked for, so that a broker starts at once.
+Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)``
+that takes the request in the latest version's shape and returns the response in that shape, or an
+awaitable of it where the answer has to wait. A module is imported when its API is first asked for,
+so that a broker starts at once.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ class Api(NamedTuple):
 
 
 class CloseConnection(Exception):
-    """Raised by a handler when there is nothing to answer, and closing is all that the client can notice."""
+    """Raised by a handler when there is nothing to answer, and closing is all that the client can
+    notice.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """Who asks, and how.
 
-    :param api_version: the version that the client sent; the request itself is already in the latest shape
+    :param api_version: the version that the client sent; the request itself is already in the
+        latest shape
     :param client_id: as the client names itself
     :param client_host: the client's address with a leading slash, as Kafka prints it
     :param connection_id: unique among all connections of this broker's life
@@ -113,12 +117,16 @@ APIS: Mapping[int, Api] = {
 
 
 class Heads(Protocol):
-    """What a connection remembers of one API's requests, to serve at once those that begin like one before."""
+    """What a connection remembers of one API's requests, to serve at once those that begin like one
+    before.
+    """
 
     def __init__(self, broker: Any) -> None: ...
 
     def serve(self, frame: memoryview) -> Any:
-        """The answer's frame, perhaps Later; None when nothing was done: it has to be served in the ordinary way."""
+        """The answer's frame, perhaps Later; None when nothing was done: it has to be served in the
+        ordinary way.
+        """
 
     def learn(self, frame: memoryview, body_offset: int, request: Any) -> None:
         """Take in how a request begins that was served in the ordinary way.

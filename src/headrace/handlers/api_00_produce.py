@@ -1,10 +1,12 @@
-"""Produce (0), versions 3-13: append batches to partitions, idempotently where the producer asks for it (KIP-98).
+"""Produce (0), versions 3-13: append batches to partitions, idempotently where the producer asks
+for it (KIP-98).
 
-Batches stay opaque: the log checks their headers and CRC and patches their offsets. Topics come by id (KIP-516). With
-acks=0 nothing is answered, and a failure closes the connection, which is all the client can notice.
+Batches stay opaque: the log checks their headers and CRC and patches their offsets. Topics come by
+id (KIP-516). With acks=0 nothing is answered, and a failure closes the connection, which is all the
+client can notice.
 
-A transactional batch must be of the producer that its transactional id has now. Its partition must take part in the
-transaction; from version 12 on writing to it is what lets it take part (KIP-890).
+A transactional batch must be of the producer that its transactional id has now. Its partition must
+take part in the transaction; from version 12 on writing to it is what lets it take part (KIP-890).
 """
 
 from __future__ import annotations
@@ -41,10 +43,15 @@ from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 from . import CloseConnection, RequestContext
 
 _ACKS = (-1, 0, 1)
-_TELL_NO_START = frozenset((
-    ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE,
-    ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-))  # fmt: skip
+_TELL_NO_START = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
 """With which a refusal by the log does not say where the log starts."""
 _ADMIN_CLIENT_ID = "__admin_client"
 """The name of who may write to internal topics."""
@@ -57,7 +64,9 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     topics = []
     for topic in request.topic_data:
         partitions = [
-            _refused(one.index, refusal) if refusal else _append(broker, request, topic.topic_id, one, context)
+            _refused(one.index, refusal)
+            if refusal
+            else _append(broker, request, topic.topic_id, one, context)
             for one in topic.partition_data
         ]
         if partitions:
@@ -69,14 +78,17 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
 
 
 def _check_all(broker: Broker, request: ProduceRequest) -> Refusal | None:
-    """Why nothing of a request may be written: it has transactional batches, and not one producer for all of them.
+    """Why nothing of a request may be written: it has transactional batches, and not one producer
+    for all of them.
 
     Also when a batch before the first transactional one cannot be told to be one.
     """
     batches = [
         (topic.topic_id, one.index, one.records)
-        for topic in request.topic_data for one in topic.partition_data if one.records is not None
-    ]  # fmt: skip
+        for topic in request.topic_data
+        for one in topic.partition_data
+        if one.records is not None
+    ]
     for _, _, records in batches:
         whole = check_first(records)
         if isinstance(whole, Refusal):
@@ -94,7 +106,10 @@ def _check_all(broker: Broker, request: ProduceRequest) -> Refusal | None:
             header = header_at(records)
             producers.add((header.producer_id, header.producer_epoch))
     if len({one for one in producers if one[0] != NO_PRODUCER_ID}) > 1:
-        return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "There are transactional batches of several producers")
+        return Refusal(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "There are transactional batches of several producers",
+        )
     return None
 
 
@@ -107,7 +122,11 @@ def _unacknowledged(response: ProduceResponse) -> None:
 
 
 def _append(
-    broker: Broker, request: ProduceRequest, topic_id: Any, data: PartitionProduceData, context: RequestContext
+    broker: Broker,
+    request: ProduceRequest,
+    topic_id: Any,
+    data: PartitionProduceData,
+    context: RequestContext,
 ) -> PartitionProduceResponse:
     log = broker.partition(topic_id, data.index)
     if isinstance(log, ErrorCode):
@@ -117,7 +136,9 @@ def _append(
         return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD))
     refusal = check_one(records)
     if refusal is None and _is_transactional(records):
-        refusal = _take_part(broker, request.transactional_id or "", log, records, context.api_version)
+        refusal = _take_part(
+            broker, request.transactional_id or "", log, records, context.api_version
+        )
     if refusal is not None:
         return _refused(data.index, refusal)
     if request.acks not in _ACKS:
@@ -127,9 +148,15 @@ def _append(
         return _refused(data.index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
     appended = _begins_amiss(broker, log, records, context) or broker.append(log, records)
     if isinstance(appended, Refusal):
-        return _refused(data.index, appended, -1 if appended.code in _TELL_NO_START else log.log_start_offset)
+        return _refused(
+            data.index, appended, -1 if appended.code in _TELL_NO_START else log.log_start_offset
+        )
     return PartitionProduceResponse(
-        data.index, ErrorCode.NONE, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+        data.index,
+        ErrorCode.NONE,
+        appended.base_offset,
+        appended.log_append_time_ms,
+        appended.log_start_offset,
     )
 
 
@@ -142,12 +169,19 @@ def _is_transactional(records: memoryview) -> bool:
 def _take_part(
     broker: Broker, transactional_id: str, log: PartitionLog, records: memoryview, version: int
 ) -> Refusal | None:
-    """Why a transactional batch may not be written, in words that a client of this version knows; None if it may."""
+    """Why a transactional batch may not be written, in words that a client of this version knows;
+    None if it may.
+    """
     header = header_at(records)
     if header.producer_id == NO_PRODUCER_ID:
         return None  # nobody's transaction
-    producer, lets_take_part = Producer(header.producer_id, header.producer_epoch), version >= _FIRST_THAT_TAKES_PART
-    refusal = broker.transactions.may_write(transactional_id, producer, log, lets_take_part=lets_take_part)
+    producer, lets_take_part = (
+        Producer(header.producer_id, header.producer_epoch),
+        version >= _FIRST_THAT_TAKES_PART,
+    )
+    refusal = broker.transactions.may_write(
+        transactional_id, producer, log, lets_take_part=lets_take_part
+    )
     if refusal is None:
         return None
     if refusal.code == ErrorCode.PRODUCER_FENCED:
@@ -159,24 +193,35 @@ def _take_part(
     return refusal
 
 
-def _begins_amiss(broker: Broker, log: PartitionLog, records: memoryview, context: RequestContext) -> Refusal | None:
+def _begins_amiss(
+    broker: Broker, log: PartitionLog, records: memoryview, context: RequestContext
+) -> Refusal | None:
     """Why a batch is no first one of its producer; None when it may be one, or is none.
 
-    Where writing lets a partition take part, the first batch has the sequence 0: nobody can have lost any before.
+    Where writing lets a partition take part, the first batch has the sequence 0: nobody can have
+    lost any before.
     """
     if context.api_version < _FIRST_THAT_TAKES_PART or not _is_transactional(records):
         return None
     header = header_at(records)
-    if header.base_sequence <= 0 or header.producer_id == NO_PRODUCER_ID or header.producer_id in log.producers:
+    if (
+        header.base_sequence <= 0
+        or header.producer_id == NO_PRODUCER_ID
+        or header.producer_id in log.producers
+    ):
         return None
     checked = check_client_batch(records, log.config, broker.now_ms())
     if isinstance(checked, Refusal):
         return checked
-    return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a producer has the sequence 0")
+    return Refusal(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a producer has the sequence 0"
+    )
 
 
 def _refused(index: int, refusal: Refusal, log_start_offset: int = -1) -> PartitionProduceResponse:
-    response = PartitionProduceResponse(index, refusal.code, -1, -1, log_start_offset, refusal.message)
+    response = PartitionProduceResponse(
+        index, refusal.code, -1, -1, log_start_offset, refusal.message
+    )
     if isinstance(refusal, RefusedRecords):
         response.record_errors = tuple(
             BatchIndexAndErrorMessage(batch_index=one, batch_index_error_message=refusal.message)

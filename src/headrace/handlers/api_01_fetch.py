@@ -1,7 +1,8 @@
-"""Fetch (1), versions 4-18: read batches, waiting up to ``max_wait`` for ``min_bytes`` (KIP-74, 98, 227, 516).
+"""Fetch (1), versions 4-18: read batches, waiting up to ``max_wait`` for ``min_bytes`` (KIP-74, 98,
+227, 516).
 
-Batches go out as they lie on disk. From version 7 on a client may open a fetch session, and from then on name only
-what has changed, and be told only what is new.
+Batches go out as they lie on disk. From version 7 on a client may open a fetch session, and from
+then on name only what has changed, and be told only what is new.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> An
     return _poll(broker, request, fetch)
 
 
-def _go_on(broker: Broker, request: FetchRequest, topic_ids: TopicIds | None) -> FetchSession | Refusal:
+def _go_on(
+    broker: Broker, request: FetchRequest, topic_ids: TopicIds | None
+) -> FetchSession | Refusal:
     """The session that the request belongs to, with the changes that it names."""
     sessions = broker.fetch_sessions
-    session = sessions.find(request.session_id, request.session_epoch, uses_names=topic_ids is not None)
+    session = sessions.find(
+        request.session_id, request.session_epoch, uses_names=topic_ids is not None
+    )
     if isinstance(session, Refusal):
         return session
     for topic in request.topics:
@@ -59,9 +64,15 @@ def _go_on(broker: Broker, request: FetchRequest, topic_ids: TopicIds | None) ->
     return sessions.advance(session, broker.monotonic_ms())
 
 
-def _poll(broker: Broker, request: FetchRequest, fetch: FullFetch | SessionFetch) -> Awaitable[FetchResponse]:
-    """Wait for more. The first waiter is set up before anything else can run, so that no append goes unnoticed."""
-    deadline_ms = broker.monotonic_ms() + min(request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
+def _poll(
+    broker: Broker, request: FetchRequest, fetch: FullFetch | SessionFetch
+) -> Awaitable[FetchResponse]:
+    """Wait for more. The first waiter is set up before anything else can run, so that no append
+    goes unnoticed.
+    """
+    deadline_ms = broker.monotonic_ms() + min(
+        request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS
+    )
 
     def waiter() -> Awaitable[bool]:
         return broker.waits.wait(fetch.wait_keys(), deadline_ms - broker.monotonic_ms())

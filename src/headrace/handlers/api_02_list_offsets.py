@@ -1,8 +1,9 @@
-"""ListOffsets (2), versions 1-11: the offset of a time, of the start, of the end (KIP-79, KIP-734, KIP-405).
+"""ListOffsets (2), versions 1-11: the offset of a time, of the start, of the end (KIP-79, KIP-734,
+KIP-405).
 
-The special timestamps: -1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the
-largest timestamp, -4 the start on local disk, which here is the start, -5 and -6 about tiered storage, which there is
-not.
+The special timestamps: -1 the end (the last stable offset for read_committed), -2 the start, -3 the
+record with the largest timestamp, -4 the start on local disk, which here is the start, -5 and -6
+about tiered storage, which there is not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
 _FIRST_VERSION = {
     LATEST: 1,
     EARLIEST: 1,
@@ -33,14 +41,17 @@ _FIRST_VERSION = {
 _READ_COMMITTED = 1
 
 
-def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(
+    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _partition(broker, topic.name, asked, request, context.api_version) for asked in topic.partitions
+                    _partition(broker, topic.name, asked, request, context.api_version)
+                    for asked in topic.partitions
                 ),
             )
             for topic in request.topics
@@ -49,7 +60,11 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext)
 
 
 def _partition(
-    broker: Broker, name: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, version: int
+    broker: Broker,
+    name: str,
+    asked: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    version: int,
 ) -> ListOffsetsPartitionResponse:
     if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
@@ -60,7 +75,9 @@ def _partition(
         return _refused(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
     found = _find(log, asked.timestamp, request.isolation_level == _READ_COMMITTED)
     if found is None:
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=ErrorCode.NONE)
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=ErrorCode.NONE
+        )
     offset, timestamp = found
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,

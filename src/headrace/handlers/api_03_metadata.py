@@ -1,7 +1,8 @@
 """Metadata (3), versions 0-13: the broker, and topics by name, by id (KIP-516) or all.
 
-An unknown topic that is asked for by name is created when both the client and ``auto.create.topics.enable`` allow it,
-and described at once. (Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION first, and the client asks again.)
+An unknown topic that is asked for by name is created when both the client and
+``auto.create.topics.enable`` allow it, and described at once. (Apache Kafka answers
+UNKNOWN_TOPIC_OR_PARTITION first, and the client asks again.)
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext) ->
     if request.topics is None:
         topics = tuple(map(_described, broker.catalog.topics.values()))
     else:
-        create = request.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable")
+        create = request.allow_auto_topic_creation and broker.config.get_bool(
+            "auto.create.topics.enable"
+        )
         topics = tuple(_asked(broker, asked, create) for asked in request.topics)
     me = MetadataResponseBroker(
         node_id=NODE_ID,

@@ -1,8 +1,9 @@
 """OffsetCommit (8), versions 2-10: how far a group has come.
 
-Versions before 10 name their topics; 2-4 may bring a retention time of their own (KIP-211). There is no error for the
-request as a whole: what the group refuses, it refuses for every partition. What the topic or partition is at fault for
-does not get that far. A topic of which no partitions are named is not in the answer.
+Versions before 10 name their topics; 2-4 may bring a retention time of their own (KIP-211). There
+is no error for the request as a whole: what the group refuses, it refuses for every partition. What
+the topic or partition is at fault for does not get that far. A topic of which no partitions are
+named is not in the answer.
 """
 
 from __future__ import annotations
@@ -31,14 +32,18 @@ _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _NOTHING: Outcome[GroupRecord, tuple[ErrorCode, ...]] = Outcome(())
 
 
-def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> Later[OffsetCommitResponse]:
+def handle(
+    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+) -> Later[OffsetCommitResponse]:
     return broker.commits.submit(_Commit(broker, request, context))
 
 
 class _Commit(Command[OffsetCommitResponse]):
     __slots__ = ("_broker", "_context", "_request")
 
-    def __init__(self, broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> None:
+    def __init__(
+        self, broker: Broker, request: OffsetCommitRequest, context: RequestContext
+    ) -> None:
         super().__init__(request.group_id)
         self._broker = broker
         self._request = request
@@ -49,7 +54,14 @@ class _Commit(Command[OffsetCommitResponse]):
         retention_ms = NO_RETENTION if asked_retention is None else milliseconds(asked_retention)
         found = [(asked, topic_of(self._broker, asked)) for asked in self._request.topics]
         commits = [
-            commit_record(self.key, topic.name, topic.topic_id, *partition, now_ms=now_ms, retention_ms=retention_ms)
+            commit_record(
+                self.key,
+                topic.name,
+                topic.topic_id,
+                *partition,
+                now_ms=now_ms,
+                retention_ms=retention_ms,
+            )
             for asked, topic in found
             if topic is not None
             for partition in asked.partitions
@@ -62,7 +74,9 @@ class _Commit(Command[OffsetCommitResponse]):
             if topic is not None and not asked.partitions:
                 continue
             count = 0 if topic is None else topic.partitions
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None and topic is None else _UNKNOWN
+            unknown = (
+                ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None and topic is None else _UNKNOWN
+            )
             partitions = tuple(
                 OffsetCommitResponsePartition(index, next(codes) if 0 <= index < count else unknown)
                 for index, *_ in asked.partitions
@@ -70,7 +84,9 @@ class _Commit(Command[OffsetCommitResponse]):
             topics.append(OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id))
         return Outcome(OffsetCommitResponse(tuple(topics)), outcome.records)
 
-    def _commit(self, commits: list[OffsetCommit], now_ms: int) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+    def _commit(
+        self, commits: list[OffsetCommit], now_ms: int
+    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
         request = self._request
         return self._broker.groups.commit(
             request.group_id,

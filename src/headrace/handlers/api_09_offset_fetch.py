@@ -1,10 +1,12 @@
-"""OffsetFetch (9), versions 1-10: the committed offsets of one or several groups (KIP-88, KIP-447, KIP-709).
+"""OffsetFetch (9), versions 1-10: the committed offsets of one or several groups (KIP-88, KIP-447,
+KIP-709).
 
-Null topics ask for all that a group has, an empty list for nothing. A group, topic or partition without offsets is no
-error: the offset is -1. A member of a consumer group that says who it is must be in it, at its epoch (9, KIP-848).
+Null topics ask for all that a group has, an empty list for nothing. A group, topic or partition
+without offsets is no error: the offset is -1. A member of a consumer group that says who it is must
+be in it, at its epoch (9, KIP-848).
 
-Versions before 8 ask for one group, those before 10 name their topics. With ``require_stable`` a partition for which an
-open transaction has an offset is refused with UNSTABLE_OFFSET_COMMIT.
+Versions before 8 ask for one group, those before 10 name their topics. With ``require_stable`` a
+partition for which an open transaction has an offset is refused with UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from kio.schema.offset_fetch.v10.request import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kio.schema.offset_fetch.v10.request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from kio.schema.offset_fetch.v10.response import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -28,15 +34,20 @@ from headrace.protocol.messages import NO_THROTTLE
 from . import RequestContext
 
 
-def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def handle(
+    broker: Broker, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_group(broker, group, stable=request.require_stable) for group in request.groups),
+        groups=tuple(
+            _group(broker, group, stable=request.require_stable) for group in request.groups
+        ),
     )
 
 
 class _Partition(NamedTuple):
-    """One partition of the answer. A group may have ten thousand: this is cheaper than kio's class."""
+    """One partition of the answer. A group may have ten thousand: this is cheaper than kio's
+    class."""
 
     partition_index: int
     committed_offset: int = -1
@@ -45,7 +56,9 @@ class _Partition(NamedTuple):
     error_code: ErrorCode = ErrorCode.NONE
 
 
-def _group(broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
+def _group(
+    broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool
+) -> OffsetFetchResponseGroup:
     refused = broker.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
     if refused:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=refused)
@@ -60,17 +73,26 @@ def _group(broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool) -> O
         answered = [(asked.topic_id, _topic(broker, asked, committed)) for asked in group.topics]
     pending = broker.groups.offsets.pending.of_group(group_id) if stable else ()
     if pending:
-        answered = [(topic_id, _stable_only(broker, topic_id, rows, pending)) for topic_id, rows in answered]
-    topics = tuple(OffsetFetchResponseTopics(topic_id=topic_id, partitions=rows) for topic_id, rows in answered)
+        answered = [
+            (topic_id, _stable_only(broker, topic_id, rows, pending)) for topic_id, rows in answered
+        ]
+    topics = tuple(
+        OffsetFetchResponseTopics(topic_id=topic_id, partitions=rows) for topic_id, rows in answered
+    )
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
 def _stable_only(
-    broker: Broker, topic_id: UUID, partitions: tuple[_Partition, ...], pending: Collection[tuple[str, int]]
+    broker: Broker,
+    topic_id: UUID,
+    partitions: tuple[_Partition, ...],
+    pending: Collection[tuple[str, int]],
 ) -> tuple[_Partition, ...]:
     """The partitions, but for offsets that an open transaction may yet change."""
     topic = broker.catalog.topics_by_id.get(topic_id)
-    unstable = {partition for name, partition in pending if topic is not None and name == topic.name}
+    unstable = {
+        partition for name, partition in pending if topic is not None and name == topic.name
+    }
     return tuple(
         _Partition(one.partition_index, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
         if one.partition_index in unstable
@@ -80,7 +102,12 @@ def _stable_only(
 
 
 def _whole_topic(offsets: TopicOffsets) -> tuple[_Partition, ...]:
-    return tuple([_Partition(index, one.offset, one.leader_epoch, one.metadata) for index, one in offsets.items()])
+    return tuple(
+        [
+            _Partition(index, one.offset, one.leader_epoch, one.metadata)
+            for index, one in offsets.items()
+        ]
+    )
 
 
 def _topic(
@@ -88,7 +115,10 @@ def _topic(
 ) -> tuple[_Partition, ...]:
     topic = broker.catalog.topics_by_id.get(asked.topic_id)
     if topic is None:
-        return tuple(_Partition(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes)
+        return tuple(
+            _Partition(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            for index in asked.partition_indexes
+        )
     offsets, known_ids = committed.get(topic.name, {}), (None, topic.topic_id)
     partitions = []
     for index in asked.partition_indexes:
@@ -96,5 +126,7 @@ def _topic(
         if offset is None or offset.topic_id not in known_ids:  # an earlier topic of that name
             partitions.append(_Partition(index))
         else:
-            partitions.append(_Partition(index, offset.offset, offset.leader_epoch, offset.metadata))
+            partitions.append(
+                _Partition(index, offset.offset, offset.leader_epoch, offset.metadata)
+            )
     return tuple(partitions)

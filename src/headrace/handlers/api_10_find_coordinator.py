@@ -1,7 +1,9 @@
-"""FindCoordinator (10), versions 0-6: who looks after a group, a transactional id or a share-partition.
+"""FindCoordinator (10), versions 0-6: who looks after a group, a transactional id or a
+share-partition.
 
-On a single node that is always this node, at the address of the listener that was asked. Key type 2 (version 6,
-KIP-932) has keys ``group id:topic id:partition``, which are checked. Versions before 4 ask for one key.
+On a single node that is always this node, at the address of the listener that was asked. Key type 2
+(version 6, KIP-932) has keys ``group id:topic id:partition``, which are checked. Versions before 4
+ask for one key.
 """
 
 from __future__ import annotations
@@ -23,10 +25,14 @@ _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 
 
-def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def handle(
+    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
         throttle_time=NO_THROTTLE,
-        coordinators=tuple(_coordinator(broker, request.key_type, key, context) for key in request.coordinator_keys),
+        coordinators=tuple(
+            _coordinator(broker, request.key_type, key, context) for key in request.coordinator_keys
+        ),
     )
 
 

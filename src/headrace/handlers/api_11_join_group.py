@@ -1,8 +1,8 @@
 """JoinGroup (11), versions 0-9: take part in the next generation of a classic group.
 
-The answer waits until all members have joined or their time is over. A new member of version 4 and later is first given
-an id to come back with (KIP-394); static members have an instance id (5, KIP-345); version 9 tells a returned static
-leader not to assign (KIP-814).
+The answer waits until all members have joined or their time is over. A new member of version 4 and
+later is first given an id to come back with (KIP-394); static members have an instance id (5,
+KIP-345); version 9 tells a returned static leader not to assign (KIP-814).
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def _response(reply: JoinReply) -> JoinGroupResponse:
         skip_assignment=reply.skip_assignment,
         member_id=reply.member_id,
         members=tuple(
-            JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+            JoinGroupResponseMember(
+                member_id=member_id, group_instance_id=instance_id, metadata=metadata
+            )
             for member_id, instance_id, metadata in reply.members
         ),
     )

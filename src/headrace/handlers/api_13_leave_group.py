@@ -1,7 +1,7 @@
 """LeaveGroup (13), versions 0-5: members go, and the others take over at once.
 
-Version 3 and later (KIP-345) name several members, static ones by their instance id alone; earlier ones have one, whose
-error is the error of the whole.
+Version 3 and later (KIP-345) name several members, static ones by their instance id alone; earlier
+ones have one, whose error is the error of the whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from . import RequestContext
 
 
 def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> Any:
-    leavers = [MemberIdentity(member.member_id, member.group_instance_id) for member in request.members]
+    leavers = [
+        MemberIdentity(member.member_id, member.group_instance_id) for member in request.members
+    ]
     outcome = broker.groups.leave(request.group_id, leavers, broker.now_ms())
     reply = broker.submit(broker.groups, request.group_id, outcome)
     if isinstance(reply, ErrorCode):
@@ -29,5 +31,7 @@ def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) 
         MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
         for (member_id, instance_id), code in zip(leavers, reply, strict=True)
     )
-    response = LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, members=members)
+    response = LeaveGroupResponse(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, members=members
+    )
     return broker.when_durable(response)

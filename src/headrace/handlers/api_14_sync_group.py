@@ -1,6 +1,8 @@
-"""SyncGroup (14), versions 0-5: the leader of a classic group brings the assignments, each member takes its own.
+"""SyncGroup (14), versions 0-5: the leader of a classic group brings the assignments, each member
+takes its own.
 
-The followers' answers wait for the leader. Version 5 has to repeat the protocol, which is the group's (KIP-559).
+The followers' answers wait for the leader. Version 5 has to repeat the protocol, which is the
+group's (KIP-559).
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Any:
-    if context.api_version >= _FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+    if context.api_version >= _FIRST_WITH_PROTOCOL and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
         return _response(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = SyncRequest(
         member_id=request.member_id,
@@ -30,7 +35,9 @@ def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -
         generation_id=request.generation_id,
         protocol_type=request.protocol_type,
         protocol=request.protocol_name,
-        assignments=tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
+        assignments=tuple(
+            (assignment.member_id, assignment.assignment) for assignment in request.assignments
+        ),
     )
     return decide_parked(broker, request.group_id, broker.groups.sync, sync, _response)
 

@@ -1,13 +1,18 @@
 """DescribeGroups (15), versions 0-6: classic groups with their members.
 
-A group that does not exist, or is of another type, is described as "Dead"; version 6 says so with an error too
-(KIP-1043). Subscriptions are shown while the group is stable, assignments also while its members join again.
+A group that does not exist, or is of another type, is described as "Dead"; version 6 says so with
+an error too (KIP-1043). Subscriptions are shown while the group is stable, assignments also while
+its members join again.
 """
 
 from __future__ import annotations
 
 from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
-from kio.schema.describe_groups.v6.response import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from kio.schema.describe_groups.v6.response import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
@@ -20,10 +25,14 @@ from . import RequestContext
 _FIRST_WITH_ERROR = 6
 
 
-def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+def handle(
+    broker: Broker, request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_describe(broker, group_id, context.api_version) for group_id in request.groups),
+        groups=tuple(
+            _describe(broker, group_id, context.api_version) for group_id in request.groups
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """ApiVersions (18), versions 0-4: what this broker serves (KIP-35, KIP-511, KIP-584).
 
-Made from the registry: an API that is not served is not advertised. Versions before 4 leave out features whose lowest
-supported level is 0.
+Made from the registry: an API that is not served is not advertised. Versions before 4 leave out
+features whose lowest supported level is 0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _FEATURES = (
 )
 
 
-def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+def handle(
+    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
     named = (request.client_software_name, request.client_software_version)
     if context.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, named)):
         return supported(ErrorCode.INVALID_REQUEST)
@@ -41,11 +43,14 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext)
 
 
 def supported(error_code: ErrorCode, *, zero_levels: bool = False) -> ApiVersionsResponse:
-    """All APIs and features, with ``error_code`` in front. ``zero_levels``: also features that can be turned off."""
+    """All APIs and features, with ``error_code`` in front. ``zero_levels``: also features that can
+    be turned off.
+    """
     return ApiVersionsResponse(
         error_code=error_code,
         api_keys=tuple(
-            ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest) for api in APIS.values()
+            ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest)
+            for api in APIS.values()
         ),
         throttle_time=NO_THROTTLE,
         supported_features=tuple(

@@ -1,4 +1,6 @@
-"""CreateTopics (19), versions 2-7: create topics, or with ``validate_only`` say whether they could be created."""
+"""CreateTopics (19), versions 2-7: create topics, or with ``validate_only`` say whether they could
+be created.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,11 @@ from collections import Counter
 from uuid import UUID
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
-from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
+from kio.schema.create_topics.v7.response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
@@ -21,15 +27,20 @@ from . import RequestContext
 _NO_ID = UUID(int=0)
 
 
-def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+def handle(
+    broker: Broker, request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse:
     times = Counter(asked.name for asked in request.topics)
     once = [asked for asked in request.topics if times[asked.name] == 1]
     default = broker.config.get_int("num.partitions")
     total = sum(
-        len(asked.assignments) or (default if asked.num_partitions == -1 else asked.num_partitions) for asked in once
+        len(asked.assignments) or (default if asked.num_partitions == -1 else asked.num_partitions)
+        for asked in once
     )
     if total > MAX_PARTITIONS_PER_REQUEST:
-        excessive = Refusal(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        excessive = Refusal(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
         results = [_refused(asked.name, excessive) for asked in once]
     else:
         results = [_create(broker, asked, request.validate_only) for asked in once]
@@ -44,7 +55,9 @@ def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> Creat
         return _refused(asked.name, planned)
     if not validate_only:
         try:
-            planned = broker.create_topic(planned.name, planned.partitions, planned.configs, internal=planned.internal)
+            planned = broker.create_topic(
+                planned.name, planned.partitions, planned.configs, internal=planned.internal
+            )
         except CatalogError as error:
             return _refused(asked.name, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
     return CreatableTopicResult(

@@ -1,4 +1,6 @@
-"""DeleteTopics (20), versions 1-6: delete topics by name or by id (KIP-516), with all that belongs to them."""
+"""DeleteTopics (20), versions 1-6: delete topics by name or by id (KIP-516), with all that belongs
+to them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ from headrace.protocol.messages import NO_THROTTLE
 from . import RequestContext
 
 _DISABLED = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-_UNKNOWN_NAME = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+_UNKNOWN_NAME = Refusal(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
 _UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
 
-async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+async def handle(
+    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse:
     if broker.config.get_bool("delete.topic.enable"):
         results = tuple(_delete_all(broker, request.topics))
         await broker.durable()  # the offsets and share state of the topics went too
@@ -29,12 +35,15 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
         # The error is younger than versions 1 and 2.
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else _DISABLED.code
         results = tuple(
-            _refused(asked.name, asked.topic_id, Refusal(code, _DISABLED.message)) for asked in request.topics
+            _refused(asked.name, asked.topic_id, Refusal(code, _DISABLED.message))
+            for asked in request.topics
         )
     return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=results)
 
 
-def _delete_all(broker: Broker, topics: tuple[DeleteTopicState, ...]) -> Iterator[DeletableTopicResult]:
+def _delete_all(
+    broker: Broker, topics: tuple[DeleteTopicState, ...]
+) -> Iterator[DeletableTopicResult]:
     names = Counter(asked.name for asked in topics if asked.name is not None)
     ids = Counter(asked.topic_id for asked in topics if asked.topic_id is not None)
     for asked in dict.fromkeys(topics):  # what is asked for twice is answered once
@@ -71,7 +80,10 @@ def _found(broker: Broker, asked: DeleteTopicState) -> Topic | Refusal:
     if topic is None:
         return _UNKNOWN_ID if asked.name is None else _UNKNOWN_NAME
     if topic.internal:
-        return Refusal(ErrorCode.INVALID_REQUEST, f"{topic.name} holds the state of groups and cannot be deleted.")
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"{topic.name} holds the state of groups and cannot be deleted.",
+        )
     return topic
 
 
@@ -82,9 +94,14 @@ def _delete(broker: Broker, topic: Topic) -> DeletableTopicResult:
     except CatalogError as error:
         refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return DeletableTopicResult(
-        name=topic.name, topic_id=topic.topic_id, error_code=refusal.code, error_message=refusal.message
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=refusal.code,
+        error_message=refusal.message,
     )
 
 
 def _refused(name: str | None, topic_id: UUID | None, refusal: Refusal) -> DeletableTopicResult:
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=refusal.code, error_message=refusal.message)
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=refusal.code, error_message=refusal.message
+    )

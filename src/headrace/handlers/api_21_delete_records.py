@@ -16,26 +16,33 @@ from headrace.protocol.messages import NO_THROTTLE
 from . import RequestContext
 
 
-def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+def handle(
+    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=tuple(_delete(broker, topic.name, asked) for asked in topic.partitions)
+                name=topic.name,
+                partitions=tuple(_delete(broker, topic.name, asked) for asked in topic.partitions),
             )
             for topic in request.topics
         ),
     )
 
 
-def _delete(broker: Broker, name: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(
+    broker: Broker, name: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     topic = broker.catalog.topics.get(name)
     log = broker.partition_by_name(name, asked.partition_index)
     if isinstance(log, ErrorCode):
         return _result(asked, -1, log)
     if topic is not None and topic.internal:
         return _result(asked, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if "delete" not in log.config.cleanup_policy:  # Kafka: records of a compacted topic go by compaction only
+    if (
+        "delete" not in log.config.cleanup_policy
+    ):  # Kafka: records of a compacted topic go by compaction only
         return _result(asked, -1, ErrorCode.POLICY_VIOLATION)
     start_offset = log.delete_records(asked.offset)
     if isinstance(start_offset, Refusal):
@@ -44,7 +51,9 @@ def _delete(broker: Broker, name: str, asked: DeleteRecordsPartition) -> DeleteR
     return _result(asked, start_offset, ErrorCode.NONE)
 
 
-def _result(asked: DeleteRecordsPartition, low_watermark: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+def _result(
+    asked: DeleteRecordsPartition, low_watermark: int, code: ErrorCode
+) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=low_watermark, error_code=code
     )

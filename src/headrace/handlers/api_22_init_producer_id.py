@@ -1,7 +1,9 @@
-"""InitProducerId (22), versions 0-6: an id and an epoch for an idempotent or transactional producer (KIP-98, KIP-360).
+"""InitProducerId (22), versions 0-6: an id and an epoch for an idempotent or transactional producer
+(KIP-98, KIP-360).
 
-A producer without a transactional id that comes back with its id and epoch (version 3 and later, after an error it
-cannot repair otherwise) gets a new id too, as Apache Kafka does. Two-phase commit (KIP-939) is switched off.
+A producer without a transactional id that comes back with its id and epoch (version 3 and later,
+after an error it cannot repair otherwise) gets a new id too, as Apache Kafka does. Two-phase commit
+(KIP-939) is switched off.
 """
 
 from __future__ import annotations

@@ -5,7 +5,10 @@ On one node the leader epoch is always 0, so epoch 0 ends at the end of the log.
 
 from __future__ import annotations
 
-from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
+from kio.schema.offset_for_leader_epoch.v4.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+)
 from kio.schema.offset_for_leader_epoch.v4.response import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
@@ -26,7 +29,8 @@ def handle(
         throttle_time=NO_THROTTLE,
         topics=tuple(
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=tuple(_end(broker, topic.topic, asked) for asked in topic.partitions)
+                topic=topic.topic,
+                partitions=tuple(_end(broker, topic.topic, asked) for asked in topic.partitions),
             )
             for topic in request.topics
         ),
@@ -41,5 +45,8 @@ def _end(broker: Broker, name: str, asked: OffsetForLeaderPartition) -> EpochEnd
         return EpochEndOffset(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, partition=asked.partition)
     epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(
-        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+        error_code=ErrorCode.NONE,
+        partition=asked.partition,
+        leader_epoch=epoch,
+        end_offset=end_offset,
     )

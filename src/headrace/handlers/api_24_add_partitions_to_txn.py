@@ -1,15 +1,18 @@
 """AddPartitionsToTxn (24), versions 0-5: let partitions take part in a transaction (KIP-98).
 
-Version 4 and later ask for several transactions, as brokers do among each other (KIP-890), where ``verify_only`` only
-asks whether the partitions take part. All partitions of a transaction or none: with one that does not exist, the others
-are not attempted.
+Version 4 and later ask for several transactions, as brokers do among each other (KIP-890), where
+``verify_only`` only asks whether the partitions take part. All partitions of a transaction or none:
+with one that does not exist, the others are not attempted.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest, AddPartitionsToTxnTransaction
+from kio.schema.add_partitions_to_txn.v5.request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTransaction,
+)
 from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -32,13 +35,19 @@ Codes = dict[tuple[str, int], ErrorCode]
 
 
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
-    results = tuple(_transaction(broker, asked, context.api_version) for asked in request.transactions)
+    results = tuple(
+        _transaction(broker, asked, context.api_version) for asked in request.transactions
+    )
     return broker.when_durable(
-        AddPartitionsToTxnResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=results)
+        AddPartitionsToTxnResponse(
+            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=results
+        )
     )
 
 
-def _transaction(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnResult:
+def _transaction(
+    broker: Broker, asked: AddPartitionsToTxnTransaction, version: int
+) -> AddPartitionsToTxnResult:
     codes = _codes(broker, asked, version)
     return AddPartitionsToTxnResult(
         transactional_id=asked.transactional_id,
@@ -58,7 +67,9 @@ def _transaction(broker: Broker, asked: AddPartitionsToTxnTransaction, version: 
 
 
 def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -> Codes:
-    partitions = [(topic.name, partition) for topic in asked.topics for partition in topic.partitions]
+    partitions = [
+        (topic.name, partition) for topic in asked.topics for partition in topic.partitions
+    ]
     if not asked.transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = Producer(asked.producer_id, asked.producer_epoch)
@@ -82,8 +93,14 @@ def _refusal(broker: Broker, name: str, partition: int, *, client: bool) -> Erro
     return found if isinstance(found, ErrorCode) else None
 
 
-def _verified(broker: Broker, transactional_id: str, producer: Producer, partition: tuple[str, int]) -> ErrorCode:
+def _verified(
+    broker: Broker, transactional_id: str, producer: Producer, partition: tuple[str, int]
+) -> ErrorCode:
     refusal = broker.transactions.coordinator.takes_part(transactional_id, producer, partition)
     if refusal is None:
         return ErrorCode.NONE
-    return ErrorCode.TRANSACTION_ABORTABLE if refusal.code == ErrorCode.INVALID_TXN_STATE else refusal.code
+    return (
+        ErrorCode.TRANSACTION_ABORTABLE
+        if refusal.code == ErrorCode.INVALID_TXN_STATE
+        else refusal.code
+    )

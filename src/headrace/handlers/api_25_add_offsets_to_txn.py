@@ -1,4 +1,6 @@
-"""AddOffsetsToTxn (25), versions 0-4: let the offsets of a group take part in a transaction (KIP-98)."""
+"""AddOffsetsToTxn (25), versions 0-4: let the offsets of a group take part in a transaction
+(KIP-98).
+"""
 
 from __future__ import annotations
 

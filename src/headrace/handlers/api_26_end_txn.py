@@ -1,7 +1,7 @@
 """EndTxn (26), versions 0-5: commit or abort a transaction (KIP-98).
 
-With version 5 the producer goes on with the id and epoch that it is answered, so that nothing late can get into its
-next transaction (KIP-890).
+With version 5 the producer goes on with the id and epoch that it is answered, so that nothing late
+can get into its next transaction (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""TxnOffsetCommit (28), versions 0-5: how far a group has come, as part of a transaction (KIP-98, KIP-447).
+"""TxnOffsetCommit (28), versions 0-5: how far a group has come, as part of a transaction (KIP-98,
+KIP-447).
 
-The group must take part in the transaction; from version 5 on committing is what lets it take part (KIP-890). From
-version 3 on the producer says which member it commits for, and is refused when that member is no longer in the group.
+The group must take part in the transaction; from version 5 on committing is what lets it take part
+(KIP-890). From version 3 on the producer says which member it commits for, and is refused when that
+member is no longer in the group.
 """
 
 from __future__ import annotations
@@ -40,11 +42,20 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
             if topic is None or not 0 <= index < topic.partitions:
                 codes[asked.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            said = (partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata)
-            commits.append(commit_record(group_id, topic.name, topic.topic_id, index, *said, now_ms=now_ms))
+            said = (
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata,
+            )
+            commits.append(
+                commit_record(group_id, topic.name, topic.topic_id, index, *said, now_ms=now_ms)
+            )
     if commits:
         answers = _commit(broker, request, context.api_version, commits, now_ms)
-        codes |= {(commit.topic, commit.partition): code for commit, code in zip(commits, answers, strict=True)}
+        codes |= {
+            (commit.topic, commit.partition): code
+            for commit, code in zip(commits, answers, strict=True)
+        }
     topics = tuple(
         TxnOffsetCommitResponseTopic(
             name=asked.name,
@@ -63,7 +74,11 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
 
 
 def _commit(
-    broker: Broker, request: TxnOffsetCommitRequest, version: int, commits: list[OffsetCommit], now_ms: int
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    version: int,
+    commits: list[OffsetCommit],
+    now_ms: int,
 ) -> tuple[ErrorCode, ...]:
     if not request.group_id:
         return (ErrorCode.INVALID_GROUP_ID,) * len(commits)
@@ -83,16 +98,25 @@ def _commit(
     return broker.submit(broker.groups, request.group_id, outcome, producer)
 
 
-def _take_part(broker: Broker, request: TxnOffsetCommitRequest, producer: Producer, version: int) -> ErrorCode | None:
+def _take_part(
+    broker: Broker, request: TxnOffsetCommitRequest, producer: Producer, version: int
+) -> ErrorCode | None:
     offsets = broker.partition_by_name(*broker.transactions.offsets_partition(request.group_id))
     if isinstance(offsets, ErrorCode):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     refusal = broker.transactions.may_write(
-        request.transactional_id, producer, offsets, lets_take_part=version >= _FIRST_THAT_TAKES_PART
+        request.transactional_id,
+        producer,
+        offsets,
+        lets_take_part=version >= _FIRST_THAT_TAKES_PART,
     )
     if refusal is None:
         return None
     if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_THAT_KNOWS_ABORTABLE:
         return ErrorCode.TRANSACTION_ABORTABLE
     # What a client of any version knows: PRODUCER_FENCED is no answer to this request.
-    return ErrorCode.INVALID_PRODUCER_EPOCH if refusal.code == ErrorCode.PRODUCER_FENCED else refusal.code
+    return (
+        ErrorCode.INVALID_PRODUCER_EPOCH
+        if refusal.code == ErrorCode.PRODUCER_FENCED
+        else refusal.code
+    )

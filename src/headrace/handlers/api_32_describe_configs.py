@@ -1,4 +1,6 @@
-"""DescribeConfigs (32), versions 1-4: configs of topics, of the broker and of groups (KIP-133, KIP-226, KIP-569)."""
+"""DescribeConfigs (32), versions 1-4: configs of topics, of the broker and of groups (KIP-133,
+KIP-226, KIP-569).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from headrace.protocol.messages import NO_THROTTLE
 from . import RequestContext
 
 
-def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(
+    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
         throttle_time=NO_THROTTLE,
         results=tuple(_describe(broker, asked, request, context) for asked in request.resources),
@@ -36,7 +40,10 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestCont
 
 
 def _describe(
-    broker: Broker, asked: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+    broker: Broker,
+    asked: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+    context: RequestContext,
 ) -> DescribeConfigsResult:
     found = _configs(broker, asked.resource_type, asked.resource_name, context)
     refusal = found if isinstance(found, Refusal) else Refusal(ErrorCode.NONE)
@@ -48,18 +55,26 @@ def _describe(
         resource_name=asked.resource_name,
         configs=()
         if isinstance(found, Refusal)
-        else tuple(_packed(config, request) for config in found if not wanted or config.key.name in wanted),
+        else tuple(
+            _packed(config, request) for config in found if not wanted or config.key.name in wanted
+        ),
     )
 
 
-def _configs(broker: Broker, resource_type: int, name: str, context: RequestContext) -> list[DescribedConfig] | Refusal:
+def _configs(
+    broker: Broker, resource_type: int, name: str, context: RequestContext
+) -> list[DescribedConfig] | Refusal:
     config, catalog = broker.config, broker.catalog
     if resource_type == TOPIC:
         refusal = name_refusal(name)
         topic = catalog.topics.get(name)
         if refusal is not None:
             return refusal
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else describe_topic(config, topic)
+        return (
+            Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if topic is None
+            else describe_topic(config, topic)
+        )
     if resource_type == BROKER:
         if name == "":
             return describe_all_brokers(catalog.configs("broker", ""))
@@ -68,7 +83,9 @@ def _configs(broker: Broker, resource_type: int, name: str, context: RequestCont
             facts = {"advertised.listeners": address, "log.dirs": str(broker.data_dir.absolute())}
             return describe_broker(config, facts)
         if not name.removeprefix("-").isdecimal():
-            return Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+            return Refusal(
+                ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+            )
         message = f"Unexpected broker id, expected {NODE_ID} or empty string, but received {name}"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     if resource_type == GROUP:
@@ -78,7 +95,9 @@ def _configs(broker: Broker, resource_type: int, name: str, context: RequestCont
     return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-def _packed(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _packed(
+    config: DescribedConfig, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
     key = config.key
     return DescribeConfigsResourceResult(
         name=key.name,
@@ -87,10 +106,13 @@ def _packed(config: DescribedConfig, request: DescribeConfigsRequest) -> Describ
         config_source=config.source,
         is_sensitive=config.sensitive,
         synonyms=tuple(
-            DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source) for one in config.synonyms
+            DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source)
+            for one in config.synonyms
         )
         if request.include_synonyms
         else (),
         config_type=TYPES[key.type],
-        documentation=(key.documentation or "Has no effect here.") if request.include_documentation else None,
+        documentation=(key.documentation or "Has no effect here.")
+        if request.include_documentation
+        else None,
     )

@@ -1,4 +1,6 @@
-"""AlterConfigs (33), versions 0-2: replace all configs of topics, of the broker or of groups (KIP-133)."""
+"""AlterConfigs (33), versions 0-2: replace all configs of topics, of the broker or of groups
+(KIP-133).
+"""
 
 from __future__ import annotations
 

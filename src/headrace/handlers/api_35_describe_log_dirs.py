@@ -1,4 +1,6 @@
-"""DescribeLogDirs (35), versions 1-5: how large partitions are, and how much room there is (KIP-113, KIP-827)."""
+"""DescribeLogDirs (35), versions 1-5: how large partitions are, and how much room there is
+(KIP-113, KIP-827).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ from headrace.protocol.messages import NO_THROTTLE
 from . import RequestContext
 
 
-def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+def handle(
+    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
     topics = broker.catalog.topics
     if request.topics is None:
-        described = [_described(broker, topic, range(topic.partitions)) for topic in topics.values()]
+        described = [
+            _described(broker, topic, range(topic.partitions)) for topic in topics.values()
+        ]
     else:
         described = [
             _described(broker, topics[asked.topic], asked.partitions)
@@ -39,7 +45,9 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestCont
         total_bytes=room.f_blocks * room.f_frsize,
         usable_bytes=room.f_bavail * room.f_frsize,
     )
-    return DescribeLogDirsResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results=(result,))
+    return DescribeLogDirsResponse(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results=(result,)
+    )
 
 
 def _described(broker: Broker, topic: Topic, partitions: Iterable[int]) -> DescribeLogDirsTopic:
@@ -53,7 +61,10 @@ def _described(broker: Broker, topic: Topic, partitions: Iterable[int]) -> Descr
         name=topic.name,
         partitions=tuple(
             DescribeLogDirsPartition(
-                partition_index=partition, partition_size=size_bytes(partition), offset_lag=0, is_future_key=False
+                partition_index=partition,
+                partition_size=size_bytes(partition),
+                offset_lag=0,
+                is_future_key=False,
             )
             for partition in partitions
             if 0 <= partition < topic.partitions

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
-from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from kio.schema.create_partitions.v3.response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
@@ -17,7 +20,9 @@ from headrace.protocol.messages import NO_THROTTLE
 from . import RequestContext
 
 
-def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+def handle(
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
     times = Counter(asked.name for asked in request.topics)
     results = [
         _result(name, Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
@@ -37,10 +42,14 @@ def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> 
     if topic.internal:
         message = f"{topic.name} holds the state of groups: its partitions cannot change."
         return Refusal(ErrorCode.INVALID_REQUEST, message)
-    assignments = None if asked.assignments is None else [one.broker_ids for one in asked.assignments]
+    assignments = (
+        None if asked.assignments is None else [one.broker_ids for one in asked.assignments]
+    )
     refusal = growth_refusal(topic.name, topic.partitions, asked.count, assignments)
     if refusal is None and asked.count - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
-        refusal = Refusal(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        refusal = Refusal(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
     if refusal is None and not validate_only:
         try:
             broker.create_partitions(topic, asked.count)

@@ -1,4 +1,6 @@
-"""DeleteGroups (42), versions 0-2: forget empty groups, with their offsets or, for share groups, their share state."""
+"""DeleteGroups (42), versions 0-2: forget empty groups, with their offsets or, for share groups,
+their share state.
+"""
 
 from __future__ import annotations
 

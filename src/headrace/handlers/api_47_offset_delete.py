@@ -1,7 +1,8 @@
 """OffsetDelete (47), version 0: forget single committed offsets of a group (KIP-496).
 
-A partition that does not exist is refused for itself, and comes first in the answer; what the group refuses as a whole,
-or of a topic that it is subscribed to, is the group's to say. Where nothing was committed there is nothing to do.
+A partition that does not exist is refused for itself, and comes first in the answer; what the group
+refuses as a whole, or of a topic that it is subscribed to, is the group's to say. Where nothing was
+committed there is nothing to do.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from . import RequestContext
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(broker: Broker, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(
+    broker: Broker, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
     refusal = _refusal(request.endpoint_type)
     if refusal is not None:
         return DescribeClusterResponse(
@@ -45,6 +47,11 @@ def _refusal(endpoint_type: int) -> Refusal | None:
     if endpoint_type == _BROKERS:
         return None
     if endpoint_type == _CONTROLLERS:
-        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of "
+            "type CONTROLLER"
+        )
         return Refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message)
-    return Refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
+    return Refusal(
+        ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
+    )

@@ -1,4 +1,6 @@
-"""DescribeProducers (61), version 0: which producers write to a partition, and whose transaction is open (KIP-664)."""
+"""DescribeProducers (61), version 0: which producers write to a partition, and whose transaction is
+open (KIP-664).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,18 @@ from headrace.protocol.record_batch import NO_SEQUENCE
 from . import RequestContext
 
 
-def handle(broker: Broker, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+def handle(
+    broker: Broker, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
             TopicResponse(
                 name=topic.name,
-                partitions=tuple(_partition(broker, topic.name, partition) for partition in topic.partition_indexes),
+                partitions=tuple(
+                    _partition(broker, topic.name, partition)
+                    for partition in topic.partition_indexes
+                ),
             )
             for topic in request.topics
         ),
@@ -38,8 +45,13 @@ def _partition(broker: Broker, topic: str, partition: int) -> PartitionResponse:
         if topic not in broker.catalog.topics:
             message = "This server does not host this topic-partition."
         if not topic:
-            code, message = ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: the empty string is not allowed"
-        return PartitionResponse(partition_index=partition, error_code=code, error_message=message, active_producers=())
+            code, message = (
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                "Topic name is invalid: the empty string is not allowed",
+            )
+        return PartitionResponse(
+            partition_index=partition, error_code=code, error_message=message, active_producers=()
+        )
     producers = log.producers
     return PartitionResponse(
         partition_index=partition,
@@ -52,7 +64,9 @@ def _partition(broker: Broker, topic: str, partition: int) -> PartitionResponse:
                 last_sequence=entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE,
                 last_timestamp=entry.timestamp,
                 coordinator_epoch=entry.coordinator_epoch,
-                current_txn_start_offset=-1 if (first := producers.open_transaction(producer_id)) is None else first,
+                current_txn_start_offset=-1
+                if (first := producers.open_transaction(producer_id)) is None
+                else first,
             )
             for producer_id, entry in producers
         ),

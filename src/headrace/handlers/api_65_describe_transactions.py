@@ -44,7 +44,9 @@ def handle(
 
 def _state(transactional_id: str, known: Transaction | None) -> TransactionState:
     if not transactional_id or known is None:
-        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
+        code = (
+            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
+        )
         return TransactionState(error_code=code, transactional_id=transactional_id, **_NOTHING)
     start = None if known.start_ms < 0 else datetime.fromtimestamp(known.start_ms / 1000, UTC)
     return TransactionState(

@@ -1,4 +1,6 @@
-"""ListTransactions (66), versions 0-2: transactional ids by state, producer, age or pattern (KIP-664, 994, 1152)."""
+"""ListTransactions (66), versions 0-2: transactional ids by state, producer, age or pattern
+(KIP-664, 994, 1152).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ from .transaction_requests import state_name
 _STATES = {state_name(state): state for state in State}
 
 
-def handle(broker: Broker, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+def handle(
+    broker: Broker, request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
     try:
-        pattern = Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        pattern = (
+            Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        )
     except InvalidRegex:
         return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, ())
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
@@ -32,7 +38,9 @@ def handle(broker: Broker, request: ListTransactionsRequest, context: RequestCon
         age_ms = now_ms - known.start_ms if known.is_open else -1
         return (
             (not states or known.state in states)
-            and (not request.producer_id_filters or known.producer_id in request.producer_id_filters)
+            and (
+                not request.producer_id_filters or known.producer_id in request.producer_id_filters
+            )
             and (request.duration_filter < 0 or age_ms > request.duration_filter)
             and (pattern is None or pattern.matches(transactional_id))
         )
@@ -57,5 +65,8 @@ def _response(
     code: ErrorCode, unknown: tuple[str, ...], found: tuple[TransactionState, ...] = ()
 ) -> ListTransactionsResponse:
     return ListTransactionsResponse(
-        throttle_time=NO_THROTTLE, error_code=code, unknown_state_filters=unknown, transaction_states=found
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        unknown_state_filters=unknown,
+        transaction_states=found,
     )

@@ -1,4 +1,5 @@
-"""ConsumerGroupHeartbeat (68), versions 0-1: a member of a consumer group joins, stays or leaves (KIP-848).
+"""ConsumerGroupHeartbeat (68), versions 0-1: a member of a consumer group joins, stays or leaves
+(KIP-848).
 
 Version 0 has no regular expressions, and its members are given an id when they join.
 """
@@ -29,7 +30,11 @@ _FIRST_WITH_OWN_MEMBER_ID = 1
 
 def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Any:
     member_id = request.member_id
-    if not member_id and request.member_epoch == JOIN_EPOCH and context.api_version < _FIRST_WITH_OWN_MEMBER_ID:
+    if (
+        not member_id
+        and request.member_epoch == JOIN_EPOCH
+        and context.api_version < _FIRST_WITH_OWN_MEMBER_ID
+    ):
         member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     owned = request.topic_partitions
     heartbeat = ConsumerHeartbeat(
@@ -41,7 +46,9 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Requ
         subscribed_topic_names=request.subscribed_topic_names,
         subscribed_topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
-        owned=None if owned is None else {one.topic_id: frozenset(one.partitions) for one in owned if one.topic_id},
+        owned=None
+        if owned is None
+        else {one.topic_id: frozenset(one.partitions) for one in owned if one.topic_id},
         client_id=context.client_id or "",
         client_host=context.client_host,
     )

@@ -1,4 +1,5 @@
-"""ConsumerGroupDescribe (69), versions 0-1: consumer groups with their members, what each has and shall have (KIP-848).
+"""ConsumerGroupDescribe (69), versions 0-1: consumer groups with their members, what each has and
+shall have (KIP-848).
 
 Version 1 says which members are of the classic protocol.
 """
@@ -33,12 +34,15 @@ def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(
-        throttle_time=NO_THROTTLE, groups=tuple(_describe(broker, group_id) for group_id in request.group_ids)
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_describe(broker, group_id) for group_id in request.group_ids),
     )
 
 
 def _describe(broker: Broker, group_id: str) -> DescribedGroup:
-    group = broker.groups.consumer.group(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
+    group = (
+        broker.groups.consumer.group(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
+    )
     if isinstance(group, Refusal):
         return DescribedGroup(
             error_code=group.code,
@@ -92,7 +96,9 @@ def _assignment(broker: Broker, partitions: Mapping[UUID, Collection[int]]) -> A
     topics = broker.catalog.topics_by_id
     return Assignment(
         topic_partitions=tuple(
-            TopicPartitions(topic_id=topic_id, topic_name=topics[topic_id].name, partitions=tuple(numbers))
+            TopicPartitions(
+                topic_id=topic_id, topic_name=topics[topic_id].name, partitions=tuple(numbers)
+            )
             for topic_id, numbers in partitions.items()
             if topic_id in topics
         )

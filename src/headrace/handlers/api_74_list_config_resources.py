@@ -20,12 +20,18 @@ _BROKER_LOGGER, _CLIENT_METRICS = 8, 16
 _KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)
 
 
-def handle(broker: Broker, request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+def handle(
+    broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
     wanted = request.resource_types or _KNOWN
     if context.api_version == 0:
         wanted = (_CLIENT_METRICS,)
     known = all(resource_type in _KNOWN for resource_type in wanted)
-    names = {GROUP: broker.catalog.configured("group"), BROKER: [str(NODE_ID)], TOPIC: list(broker.catalog.topics)}
+    names = {
+        GROUP: broker.catalog.configured("group"),
+        BROKER: [str(NODE_ID)],
+        TOPIC: list(broker.catalog.topics),
+    }
     return ListConfigResourcesResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION,

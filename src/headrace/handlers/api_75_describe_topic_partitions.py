@@ -1,6 +1,7 @@
 """DescribeTopicPartitions (75), version 0: topics by name or all, page by page (KIP-966).
 
-Topics come in the order of their names. A page that is full ends with a cursor: the topic and partition to go on with.
+Topics come in the order of their names. A page that is full ends with a cursor: the topic and
+partition to go on with.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def handle(
         topic = broker.catalog.topics.get(name)
         if topic is None:
             valid = name_refusal(name) is None
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+            code = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
             topics.append(_refused(name, code))
             continue
         if room == 0:
@@ -68,11 +71,15 @@ def _first_partition(name: str, cursor: RequestCursor | None) -> int | None:
 def _response(
     topics: tuple[DescribeTopicPartitionsResponseTopic, ...], next_cursor: Cursor | None
 ) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(throttle_time=NO_THROTTLE, topics=topics, next_cursor=next_cursor)
+    return DescribeTopicPartitionsResponse(
+        throttle_time=NO_THROTTLE, topics=topics, next_cursor=next_cursor
+    )
 
 
 def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=None, partitions=())
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_id=None, partitions=()
+    )
 
 
 def _described(topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:

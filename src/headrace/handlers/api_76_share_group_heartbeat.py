@@ -1,7 +1,8 @@
 """ShareGroupHeartbeat (76), version 1: a member of a share group joins, stays or leaves (KIP-932).
 
-A heartbeat that first sees a partition has its share state initialised. On a single node that is done before the
-heartbeat is decided, so the partition is handed out with this heartbeat rather than the next.
+A heartbeat that first sees a partition has its share state initialised. On a single node that is
+done before the heartbeat is decided, so the partition is handed out with this heartbeat rather than
+the next.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from datetime import timedelta
 from typing import Any
 
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
-from kio.schema.share_group_heartbeat.v1.response import Assignment, ShareGroupHeartbeatResponse, TopicPartitions
+from kio.schema.share_group_heartbeat.v1.response import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
 
 from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery as share_group_state
@@ -44,9 +49,14 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: Request
 
 
 def _initialize(broker: Broker, group: ShareGroup, partitions: Partitions) -> None:
-    """Begin share-partitions at an offset that their first fetch resolves, under the epoch that the group will have."""
+    """Begin share-partitions at an offset that their first fetch resolves, under the epoch that the
+    group will have.
+    """
     if partitions:
-        starts = {topic_id: dict.fromkeys(topic.partitions, UNKNOWN) for topic_id, topic in partitions.items()}
+        starts = {
+            topic_id: dict.fromkeys(topic.partitions, UNKNOWN)
+            for topic_id, topic in partitions.items()
+        }
         share_group_state.initialize(broker, group, starts, group.epoch + 1)
 
 

@@ -1,4 +1,6 @@
-"""ShareGroupDescribe (77), version 1: share groups with their members and what each of them has (KIP-932)."""
+"""ShareGroupDescribe (77), version 1: share groups with their members and what each of them has
+(KIP-932).
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,12 @@ from . import RequestContext
 _ASSIGNOR = "simple"
 
 
-def handle(broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
+def handle(
+    broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext
+) -> ShareGroupDescribeResponse:
     return ShareGroupDescribeResponse(
-        throttle_time=NO_THROTTLE, groups=tuple(_describe(broker, group_id) for group_id in request.group_ids)
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_describe(broker, group_id) for group_id in request.group_ids),
     )
 
 
@@ -63,7 +68,9 @@ def _member(broker: Broker, group: ShareGroup, member_id: str) -> Member:
         subscribed_topic_names=member.subscribed_topic_names,
         assignment=Assignment(
             topic_partitions=tuple(
-                TopicPartitions(topic_id=topic_id, topic_name=topics[topic_id].name, partitions=partitions)
+                TopicPartitions(
+                    topic_id=topic_id, topic_name=topics[topic_id].name, partitions=partitions
+                )
                 for topic_id, partitions in current.assigned.items()
                 if topic_id in topics
             )

@@ -1,8 +1,9 @@
-"""ShareFetch (78), versions 1-2: acquire records for a member of a share group, waiting up to ``max_wait`` (KIP-932).
+"""ShareFetch (78), versions 1-2: acquire records for a member of a share group, waiting up to
+``max_wait`` (KIP-932).
 
-A share session remembers the member's partitions; a request names what is added and forgotten. It may carry
-acknowledgements, which are applied first. The records of a partition are whole log batches as they lie on disk, of
-which the client keeps what ``acquired_records`` names.
+A share session remembers the member's partitions; a request names what is added and forgotten. It
+may carry acknowledgements, which are applied first. The records of a partition are whole log
+batches as they lie on disk, of which the client keeps what ``acquired_records`` names.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class _Fetch:
 
 def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> Any:
     share = broker.share
-    group_id, member_id, epoch = request.group_id or "", request.member_id or "", request.share_session_epoch
+    group_id, member_id, epoch = (
+        request.group_id or "",
+        request.member_id or "",
+        request.share_session_epoch,
+    )
     if request.is_renew_ack and _wants_records(request):
         return _error(ErrorCode.INVALID_REQUEST)
     session = share.sessions.fetch(
@@ -67,7 +72,9 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         epoch,
         context.connection_id,
         acknowledges=any(
-            partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
+            partition.acknowledgement_batches
+            for topic in request.topics
+            for partition in topic.partitions
         ),
         limit=broker.config.get_int("group.share.max.share.sessions"),
     )
@@ -76,7 +83,9 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
     if request.share_acquire_mode not in (_BATCH_OPTIMIZED, _RECORD_LIMIT):
         return _error(ErrorCode.UNKNOWN_SERVER_ERROR)
     settings = share.settings(group_id)
-    acknowledged = acknowledge(broker, session, request.topics, settings, renew=request.is_renew_ack)
+    acknowledged = acknowledge(
+        broker, session, request.topics, settings, renew=request.is_renew_ack
+    )
     limits = FetchLimits(
         max_bytes=min(request.max_bytes, broker.fetch_max_bytes),
         max_records=request.max_records,
@@ -88,8 +97,16 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         share.close_session(session)
         return _answer(fetch, [])
     session.update(
-        ((topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions),
-        ((topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions),
+        (
+            (topic.topic_id, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        ),
+        (
+            (topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ),
     )
     if request.is_renew_ack or limits.max_records <= 0 or limits.max_bytes <= 0:
         return _answer(fetch, [])
@@ -111,7 +128,9 @@ def _enough(session: ShareSession, fetched: list[Fetched]) -> bool:
 
 
 def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
-    """Wait for records. The first waiter is set up before anything else can run, so that no change goes unnoticed."""
+    """Wait for records. The first waiter is set up before anything else can run, so that no change
+    goes unnoticed.
+    """
     broker, session, min_bytes = fetch.broker, fetch.session, fetch.request.min_bytes
     wait_ms = min(fetch.request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
     deadline_ms = broker.monotonic_ms() + wait_ms
@@ -127,9 +146,15 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
             await broker.durable()  # the acknowledgements, while waiting anyway
             while True:
                 more = await notified
-                if not broker.share.sessions.is_open(session):  # what it acquired now, nobody would give back
+                if not broker.share.sessions.is_open(
+                    session
+                ):  # what it acquired now, nobody would give back
                     return _response(fetch, [])
-                if not more or min_bytes <= 1 or has_bytes(broker.share, session, min_bytes, fetch.settings):
+                if (
+                    not more
+                    or min_bytes <= 1
+                    or has_bytes(broker.share, session, min_bytes, fetch.settings)
+                ):
                     fetched = acquire(broker.share, session, fetch.limits, fetch.settings)
                     if not more or _enough(session, fetched):
                         metrics.expired_fetches += not more
@@ -152,15 +177,25 @@ _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
 
 
 def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
-    """What was fetched and acknowledged, by topic. A full request (epoch 0) is told of all its partitions."""
+    """What was fetched and acknowledged, by topic. A full request (epoch 0) is told of all its
+    partitions.
+    """
     if fetched:
-        session, gained = fetch.session, [(one.topic_id, one.error_code, one.acquired) for one in fetched]
-        fetch.broker.metrics.share.fetched(session.group_id, fetch.started, len(session.partitions), gained)
+        session, gained = (
+            fetch.session,
+            [(one.topic_id, one.error_code, one.acquired) for one in fetched],
+        )
+        fetch.broker.metrics.share.fetched(
+            session.group_id, fetch.started, len(session.partitions), gained
+        )
     acknowledged = fetch.acknowledged
     results = {(one.topic_id, one.partition): one for one in fetched}
     partitions = dict.fromkeys(results)
     partitions.update(dict.fromkeys(acknowledged))
-    if fetch.request.share_session_epoch == INITIAL_EPOCH and fetch.limits.max_records > 0 < fetch.limits.max_bytes:
+    if (
+        fetch.request.share_session_epoch == INITIAL_EPOCH
+        and fetch.limits.max_records > 0 < fetch.limits.max_bytes
+    ):
         partitions.update(fetch.session.partitions)
     topics: dict[UUID, list[PartitionData]] = {}
     moved = False
@@ -185,13 +220,16 @@ def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
             )
         )
     context = fetch.context
-    endpoint = NodeEndpoint(node_id=Broker.node_id, host=context.listener_host, port=context.listener_port)
+    endpoint = NodeEndpoint(
+        node_id=Broker.node_id, host=context.listener_host, port=context.listener_port
+    )
     return ShareFetchResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout=milliseconds(fetch.settings.lock_duration_ms),
         responses=tuple(
-            ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(data)) for topic_id, data in topics.items()
+            ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(data))
+            for topic_id, data in topics.items()
         ),
         node_endpoints=(endpoint,) if moved else (),
     )

@@ -1,7 +1,8 @@
-"""ShareAcknowledge (79), versions 1-2: accept, release, reject or renew what a member holds (KIP-932, KIP-1222).
+"""ShareAcknowledge (79), versions 1-2: accept, release, reject or renew what a member holds
+(KIP-932, KIP-1222).
 
-All or nothing for each partition. Epoch -1 ends the share session after that and gives back the rest. A ShareFetch
-carries the same acknowledgements and handles them here.
+All or nothing for each partition. Epoch -1 ends the share session after that and gives back the
+rest. A ShareFetch carries the same acknowledgements and handles them here.
 """
 
 from __future__ import annotations
@@ -45,12 +46,18 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
     if isinstance(session, Refusal):
         return _response(session.code, 0, (), ())
     settings = share.settings(group_id)
-    acknowledged = acknowledge(broker, session, request.topics, settings, renew=request.is_renew_ack)
+    acknowledged = acknowledge(
+        broker, session, request.topics, settings, renew=request.is_renew_ack
+    )
     if request.share_session_epoch == FINAL_EPOCH:
         share.close_session(session)
     # A partition without acknowledgements is answered only along with others that have some.
-    responses = tuple(_topic(topic, acknowledged) for topic in request.topics) if acknowledged else ()
-    moved = any(refusal is not None and refusal.code in NOT_LEADER for refusal in acknowledged.values())
+    responses = (
+        tuple(_topic(topic, acknowledged) for topic in request.topics) if acknowledged else ()
+    )
+    moved = any(
+        refusal is not None and refusal.code in NOT_LEADER for refusal in acknowledged.values()
+    )
     endpoints = (_endpoint(broker, context),) if moved else ()
     response = _response(ErrorCode.NONE, settings.lock_duration_ms, responses, endpoints)
     return broker.when_durable(response)
@@ -73,7 +80,12 @@ def _topic(topic: AcknowledgeTopic, acknowledged: Acknowledged) -> ShareAcknowle
 
 
 def acknowledge(
-    broker: Broker, session: ShareSession, topics: Iterable[Any], settings: ShareSettings, *, renew: bool
+    broker: Broker,
+    session: ShareSession,
+    topics: Iterable[Any],
+    settings: ShareSettings,
+    *,
+    renew: bool,
 ) -> Acknowledged:
     """Apply the acknowledgements in ``topics`` of a ShareFetch or ShareAcknowledge."""
     acknowledged: Acknowledged = {}
@@ -87,7 +99,12 @@ def acknowledge(
             ]
             try:
                 refusal = broker.share.acknowledge(
-                    session, topic.topic_id, partition.partition_index, batches, settings, renew=renew
+                    session,
+                    topic.topic_id,
+                    partition.partition_index,
+                    batches,
+                    settings,
+                    renew=renew,
                 )
             except StorageError as error:
                 refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -109,7 +126,9 @@ _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
 
 
 def _endpoint(broker: Broker, context: RequestContext) -> NodeEndpoint:
-    return NodeEndpoint(node_id=broker.node_id, host=context.listener_host, port=context.listener_port)
+    return NodeEndpoint(
+        node_id=broker.node_id, host=context.listener_host, port=context.listener_port
+    )
 
 
 def _response(
@@ -127,6 +146,8 @@ def _response(
     )
 
 
-async def _when_durable(broker: Broker, response: ShareAcknowledgeResponse) -> ShareAcknowledgeResponse:
+async def _when_durable(
+    broker: Broker, response: ShareAcknowledgeResponse
+) -> ShareAcknowledgeResponse:
     await broker.durable()
     return response

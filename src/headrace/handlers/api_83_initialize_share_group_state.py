@@ -1,14 +1,19 @@
-"""InitializeShareGroupState (83), version 0: begin share-partitions, or begin them anew, at an offset (KIP-932).
+"""InitializeShareGroupState (83), version 0: begin share-partitions, or begin them anew, at an
+offset (KIP-932).
 
-For brokers and administrators: the group coordinator of this broker does the same without a request. A share-partition
-that is being consumed is loaded anew, and the locks on its records are gone.
+For brokers and administrators: the group coordinator of this broker does the same without a
+request. A share-partition that is being consumed is loaded anew, and the locks on its records are
+gone.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kio.schema.initialize_share_group_state.v0.request import InitializeShareGroupStateRequest, PartitionData
+from kio.schema.initialize_share_group_state.v0.request import (
+    InitializeShareGroupStateRequest,
+    PartitionData,
+)
 from kio.schema.initialize_share_group_state.v0.response import (
     InitializeShareGroupStateResponse,
     InitializeStateResult,
@@ -23,17 +28,28 @@ from . import RequestContext
 from .share_state_requests import each_share_partition
 
 
-def handle(broker: Broker, request: InitializeShareGroupStateRequest, context: RequestContext) -> Any:
-    def initialize(key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> PartitionResult:
-        outcome = broker.share_state.initialize(key, asked.state_epoch, asked.start_offset, broker.now_ms(), partitions)
+def handle(
+    broker: Broker, request: InitializeShareGroupStateRequest, context: RequestContext
+) -> Any:
+    def initialize(
+        key: SharePartitionKey, asked: PartitionData, partitions: int | None
+    ) -> PartitionResult:
+        outcome = broker.share_state.initialize(
+            key, asked.state_epoch, asked.start_offset, broker.now_ms(), partitions
+        )
         refusal = broker.submit(broker.share_state, str(key), outcome) or Refusal(ErrorCode.NONE)
         if refusal.code == ErrorCode.NONE:
             broker.share.fence(*key)
-        return PartitionResult(partition=key.partition, error_code=refusal.code, error_message=refusal.message)
+        return PartitionResult(
+            partition=key.partition, error_code=refusal.code, error_message=refusal.message
+        )
 
     results = each_share_partition(broker, request, initialize)
     return broker.when_durable(
         InitializeShareGroupStateResponse(
-            results=tuple(InitializeStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results)
+            results=tuple(
+                InitializeStateResult(topic_id=topic_id, partitions=made)
+                for topic_id, made in results
+            )
         )
     )

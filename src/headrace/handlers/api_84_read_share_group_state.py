@@ -25,14 +25,18 @@ from .share_state_requests import each_share_partition
 
 
 def handle(broker: Broker, request: ReadShareGroupStateRequest, context: RequestContext) -> Any:
-    def read(key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> PartitionResult:
+    def read(
+        key: SharePartitionKey, asked: PartitionData, partitions: int | None
+    ) -> PartitionResult:
         outcome = broker.share_state.read(key, asked.leader_epoch, broker.now_ms(), partitions)
         return _result(key, broker.submit(broker.share_state, str(key), outcome))
 
     results = each_share_partition(broker, request, read)
     return broker.when_durable(
         ReadShareGroupStateResponse(
-            results=tuple(ReadStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results)
+            results=tuple(
+                ReadStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results
+            )
         )
     )
 
@@ -53,7 +57,9 @@ def _result(key: SharePartitionKey, reply: ReadState | Refusal) -> PartitionResu
         state_epoch=reply.state_epoch,
         start_offset=reply.start_offset,
         state_batches=tuple(
-            StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            StateBatch(
+                first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+            )
             for first, last, state, count in reply.state_batches
         ),
     )

@@ -1,7 +1,8 @@
 """WriteShareGroupState (85), versions 0-1: store what changed in share-partitions (KIP-932).
 
-Version 1 also carries the delivery-complete count, from which the lag is worked out (KIP-1226); after a write of
-version 0 the lag is unknown. The leaders of this broker write without a request, and do not learn of what others write.
+Version 1 also carries the delivery-complete count, from which the lag is worked out (KIP-1226);
+after a write of version 0 the lag is unknown. The leaders of this broker write without a request,
+and do not learn of what others write.
 """
 
 from __future__ import annotations
@@ -25,21 +26,31 @@ from .share_state_requests import each_share_partition
 
 
 def handle(broker: Broker, request: WriteShareGroupStateRequest, context: RequestContext) -> Any:
-    def write(key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> PartitionResult:
+    def write(
+        key: SharePartitionKey, asked: PartitionData, partitions: int | None
+    ) -> PartitionResult:
         refusal = _write(broker, key, asked, partitions) or Refusal(ErrorCode.NONE)
-        return PartitionResult(partition=key.partition, error_code=refusal.code, error_message=refusal.message)
+        return PartitionResult(
+            partition=key.partition, error_code=refusal.code, error_message=refusal.message
+        )
 
     results = each_share_partition(broker, request, write)
     return broker.when_durable(
         WriteShareGroupStateResponse(
-            results=tuple(WriteStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results)
+            results=tuple(
+                WriteStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results
+            )
         )
     )
 
 
-def _write(broker: Broker, key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> Refusal | None:
+def _write(
+    broker: Broker, key: SharePartitionKey, asked: PartitionData, partitions: int | None
+) -> Refusal | None:
     given = [
-        StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        StateBatch(
+            batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count
+        )
         for batch in asked.state_batches
     ]
     batches = combined(given, asked.start_offset)

@@ -1,10 +1,15 @@
-"""DeleteShareGroupState (86), version 0: forget share-partitions (KIP-932). Forgetting an unknown one is no error."""
+"""DeleteShareGroupState (86), version 0: forget share-partitions (KIP-932). Forgetting an unknown
+one is no error.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kio.schema.delete_share_group_state.v0.request import DeleteShareGroupStateRequest, PartitionData
+from kio.schema.delete_share_group_state.v0.request import (
+    DeleteShareGroupStateRequest,
+    PartitionData,
+)
 from kio.schema.delete_share_group_state.v0.response import (
     DeleteShareGroupStateResponse,
     DeleteStateResult,
@@ -20,16 +25,22 @@ from .share_state_requests import each_share_partition
 
 
 def handle(broker: Broker, request: DeleteShareGroupStateRequest, context: RequestContext) -> Any:
-    def delete(key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> PartitionResult:
+    def delete(
+        key: SharePartitionKey, asked: PartitionData, partitions: int | None
+    ) -> PartitionResult:
         outcome = broker.share_state.delete(key, partitions)
         refusal = broker.submit(broker.share_state, str(key), outcome) or Refusal(ErrorCode.NONE)
         if refusal.code == ErrorCode.NONE:
             broker.share.drop(*key)
-        return PartitionResult(partition=key.partition, error_code=refusal.code, error_message=refusal.message)
+        return PartitionResult(
+            partition=key.partition, error_code=refusal.code, error_message=refusal.message
+        )
 
     results = each_share_partition(broker, request, delete)
     return broker.when_durable(
         DeleteShareGroupStateResponse(
-            results=tuple(DeleteStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results)
+            results=tuple(
+                DeleteStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results
+            )
         )
     )

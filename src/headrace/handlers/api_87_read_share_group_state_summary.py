@@ -1,12 +1,17 @@
-"""ReadShareGroupStateSummary (87), versions 0-1: what the lag of share-partitions is worked out from.
+"""ReadShareGroupStateSummary (87), versions 0-1: what the lag of share-partitions is worked out
+from.
 
-A share-partition that is not known has neither a start offset nor a delivery-complete count: both are -1. The leader
-epoch of the request means nothing, as in Apache Kafka. Source: KIP-932, KIP-1226.
+A share-partition that is not known has neither a start offset nor a delivery-complete count: both
+are -1. The leader epoch of the request means nothing, as in Apache Kafka. Source: KIP-932,
+KIP-1226.
 """
 
 from __future__ import annotations
 
-from kio.schema.read_share_group_state_summary.v1.request import PartitionData, ReadShareGroupStateSummaryRequest
+from kio.schema.read_share_group_state_summary.v1.request import (
+    PartitionData,
+    ReadShareGroupStateSummaryRequest,
+)
 from kio.schema.read_share_group_state_summary.v1.response import (
     PartitionResult,
     ReadShareGroupStateSummaryResponse,
@@ -28,7 +33,9 @@ _NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)
 def handle(
     broker: Broker, request: ReadShareGroupStateSummaryRequest, context: RequestContext
 ) -> ReadShareGroupStateSummaryResponse:
-    def summarize(key: SharePartitionKey, asked: PartitionData, partitions: int | None) -> PartitionResult:
+    def summarize(
+        key: SharePartitionKey, asked: PartitionData, partitions: int | None
+    ) -> PartitionResult:
         reply = broker.share_state.summary(key, partitions)
         refusal = reply if isinstance(reply, Refusal) else Refusal(ErrorCode.NONE)
         summary = reply if isinstance(reply, StateSummary) else _NOTHING
@@ -44,5 +51,7 @@ def handle(
 
     results = each_share_partition(broker, request, summarize)
     return ReadShareGroupStateSummaryResponse(
-        results=tuple(ReadStateSummaryResult(topic_id=topic_id, partitions=made) for topic_id, made in results)
+        results=tuple(
+            ReadStateSummaryResult(topic_id=topic_id, partitions=made) for topic_id, made in results
+        )
     )

@@ -1,7 +1,9 @@
-"""DescribeShareGroupOffsets (90), versions 0-1: start offset and lag of a group's share-partitions (KIP-932, KIP-1226).
+"""DescribeShareGroupOffsets (90), versions 0-1: start offset and lag of a group's share-partitions
+(KIP-932, KIP-1226).
 
-``lag = end offset - start offset - delivery-complete count``: the records that are not finished yet. It is -1, "not
-known", until the share-partition has a start offset. What does not exist is described like that too, without an error.
+``lag = end offset - start offset - delivery-complete count``: the records that are not finished
+yet. It is -1, "not known", until the share-partition has a start offset. What does not exist is
+described like that too, without an error.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def handle(
     )
 
 
-def _group(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+def _group(
+    broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
     group = broker.groups.groups.get(asked.group_id)
     topics: Iterable[tuple[str, Iterable[int]]] = ()
     if asked.topics is not None:
@@ -47,7 +51,9 @@ def _group(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> Desc
         topics = group.stateful().values()
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id,
-        topics=tuple(_topic(broker, asked.group_id, name, partitions) for name, partitions in topics),
+        topics=tuple(
+            _topic(broker, asked.group_id, name, partitions) for name, partitions in topics
+        ),
         error_code=ErrorCode.NONE,
     )
 
@@ -59,7 +65,9 @@ def _topic(
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=None if topic is None else topic.topic_id,
-        partitions=tuple(_partition(broker, group_id, topic, partition) for partition in partitions),
+        partitions=tuple(
+            _partition(broker, group_id, topic, partition) for partition in partitions
+        ),
     )
 
 
@@ -68,7 +76,9 @@ def _partition(
 ) -> DescribeShareGroupOffsetsResponsePartition:
     summary: StateSummary | Refusal = StateSummary()
     if topic is not None:
-        summary = broker.share_state.summary(SharePartitionKey(group_id, topic.topic_id, partition), topic.partitions)
+        summary = broker.share_state.summary(
+            SharePartitionKey(group_id, topic.topic_id, partition), topic.partitions
+        )
     if isinstance(summary, Refusal):
         summary = StateSummary()
     return DescribeShareGroupOffsetsResponsePartition(

@@ -1,8 +1,9 @@
-"""AlterShareGroupOffsets (91), version 0: an administrator sets where an empty share group reads on (KIP-932).
+"""AlterShareGroupOffsets (91), version 0: an administrator sets where an empty share group reads on
+(KIP-932).
 
-A group that does not exist begins with this. Offsets are not compared with the log: -1 has the next fetch resolve
-``share.auto.offset.reset``, one past the end waits for the log to come there. What was acquired of the altered
-partitions is forgotten.
+A group that does not exist begins with this. Offsets are not compared with the log: -1 has the next
+fetch resolve ``share.auto.offset.reset``, one past the end waits for the log to come there. What
+was acquired of the altered partitions is forgotten.
 """
 
 from __future__ import annotations
@@ -31,17 +32,26 @@ def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: Requ
     group = broker.groups.share_group_at_rest(request.group_id, create=True)
     if isinstance(group, Refusal):
         return AlterShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE, error_code=group.code, error_message=group.message, responses=()
+            throttle_time=NO_THROTTLE,
+            error_code=group.code,
+            error_message=group.message,
+            responses=(),
         )
     asked: dict[str, list[tuple[int, int]]] = {}
     for topic in request.topics:
-        pairs = [(partition.partition_index, partition.start_offset) for partition in topic.partitions]
+        pairs = [
+            (partition.partition_index, partition.start_offset) for partition in topic.partitions
+        ]
         asked.setdefault(topic.topic_name, []).extend(pairs)
     topics = broker.catalog.topics
     starts: dict[UUID, dict[int, int]] = {}
     for name, pairs in asked.items():
         if name in topics:
-            known = {partition: offset for partition, offset in pairs if _refusal(topics[name], partition) is None}
+            known = {
+                partition: offset
+                for partition, offset in pairs
+                if _refusal(topics[name], partition) is None
+            }
             if known:
                 starts[topics[name].topic_id] = known
     if starts:
@@ -59,11 +69,15 @@ def _refusal(topic: Topic | None, partition: int) -> Refusal | None:
     return None if topic is not None and 0 <= partition < topic.partitions else NOT_HOSTED
 
 
-def _topic(name: str, topic: Topic | None, pairs: list[tuple[int, int]]) -> AlterShareGroupOffsetsResponseTopic:
+def _topic(
+    name: str, topic: Topic | None, pairs: list[tuple[int, int]]
+) -> AlterShareGroupOffsetsResponseTopic:
     return AlterShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=None if topic is None else topic.topic_id,
-        partitions=tuple(_partition(partition, _refusal(topic, partition)) for partition, _ in pairs),
+        partitions=tuple(
+            _partition(partition, _refusal(topic, partition)) for partition, _ in pairs
+        ),
     )
 
 

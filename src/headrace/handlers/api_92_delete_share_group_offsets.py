@@ -1,4 +1,6 @@
-"""DeleteShareGroupOffsets (92), version 0: an empty share group forgets where it was in whole topics (KIP-932)."""
+"""DeleteShareGroupOffsets (92), version 0: an empty share group forgets where it was in whole
+topics (KIP-932).
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,19 @@ from headrace.share.share_state import NOT_HOSTED
 
 from . import RequestContext
 
-_NOTHING_TO_DELETE = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
+_NOTHING_TO_DELETE = Refusal(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."
+)
 
 
 def handle(broker: Broker, request: DeleteShareGroupOffsetsRequest, context: RequestContext) -> Any:
     group = broker.groups.share_group_at_rest(request.group_id, create=False)
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE, error_code=group.code, error_message=group.message, responses=()
+            throttle_time=NO_THROTTLE,
+            error_code=group.code,
+            error_message=group.message,
+            responses=(),
         )
     names = dict.fromkeys(topic.topic_name for topic in request.topics)
     found = {name: _found(broker, group, name) for name in names}

@@ -1,8 +1,8 @@
 """OffsetCommit requests that begin like one before (docs/decisions/0009).
 
-A consumer commits the same partitions of the same topic as the same member of its group again and again; only the
-offsets differ. What was found out about who commits where is kept with the connection. What the group says to a commit
-is asked each time.
+A consumer commits the same partitions of the same topic as the same member of its group again and
+again; only the offsets differ. What was found out about who commits where is kept with the
+connection. What the group says to a commit is asked each time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class _Known:
     :ivar start: api and version
     :ivar behind: as of :class:`headrace.protocol.offset_commit.Head`
     :ivar places: of the offsets: group id, topic name, partition
-    :ivar granted: what the answer is before and behind its correlation id when no partition is refused
+    :ivar granted: what the answer is before and behind its correlation id when no partition is
+        refused
     """
 
     start: bytes
@@ -85,14 +86,26 @@ class _CommitAgain(Command[bytes]):
     def decide(self, now_ms: int) -> Outcome[GroupRecord, bytes]:
         known, said, topic = self._known, self._said, self._known.topic
         if known.catalog.topics.get(topic.name) is not topic:  # deleted in this turn
-            gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known.by_name else ErrorCode.UNKNOWN_TOPIC_ID
+            gone = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if known.by_name
+                else ErrorCode.UNKNOWN_TOPIC_ID
+            )
             return Outcome(known.answer(self._correlation_id, [gone] * len(known.places)))
         topic_id, commits = topic.topic_id, []
         for place, offset, leader_epoch in zip(known.places, said[0::3], said[1::3], strict=False):
-            value = make(CommittedOffset, (offset, leader_epoch, "", now_ms, NO_TIMESTAMP, topic_id))
+            value = make(
+                CommittedOffset, (offset, leader_epoch, "", now_ms, NO_TIMESTAMP, topic_id)
+            )
             commits.append(make(OffsetCommit, (*place, value)))
         refused = known.groups.check_commit(
-            self.key, known.member, known.generation_id, commits, now_ms, known.says_group_unknown, False
+            self.key,
+            known.member,
+            known.generation_id,
+            commits,
+            now_ms,
+            known.says_group_unknown,
+            False,
         )
         if refused:
             return Outcome(known.answer(self._correlation_id, [refused] * len(commits)))
@@ -108,14 +121,17 @@ class CommitHeads:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._shapes: dict[int, Struct] = {}
-        """What a whole frame of that length is made of: a head, and fields of fixed length behind it."""
+        """What a whole frame of that length is made of: a head, and fields of fixed length behind
+        it.
+        """
         self._known: dict[bytes, _Known] = {}
         """By what of the head comes behind the correlation id."""
 
     def serve(self, frame: memoryview) -> Later[bytes] | None:
         """Have the offsets committed that a request with a known head brings.
 
-        :returns: the frame of its answer, later; None when nothing was done, as it has to be served in the ordinary way
+        :returns: the frame of its answer, later; None when nothing was done, as it has to be served
+            in the ordinary way
         """
         shape = self._shapes.get(len(frame))
         if shape is None:
@@ -132,13 +148,21 @@ class CommitHeads:
     def learn(self, frame: memoryview, body_offset: int, request: OffsetCommitRequest) -> None:
         """Take in the head of a request that was served in the ordinary way."""
         version = request_header(frame).api_version
-        found = offset_commit.head(frame, body_offset, version, request) if version >= FIRST_BY_HAND else None
+        found = (
+            offset_commit.head(frame, body_offset, version, request)
+            if version >= FIRST_BY_HAND
+            else None
+        )
         if found is None:
             return
         (asked,) = request.topics
         topic = topic_of(self._broker, asked)
         partitions = [one.partition_index for one in asked.partitions]
-        if topic is None or not partitions or not all(0 <= partition < topic.partitions for partition in partitions):
+        if (
+            topic is None
+            or not partitions
+            or not all(0 <= partition < topic.partitions for partition in partitions)
+        ):
             return
         if len(self._known) >= MAX_COMMIT_HEADS:
             self._known.clear()

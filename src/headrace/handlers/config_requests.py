@@ -10,7 +10,9 @@ from headrace.broker.config.changes import Plan, Resource, alter
 from headrace.protocol.messages import NO_THROTTLE
 
 
-def alter_each(broker: Broker, request: Any, plan: Callable[[Any], Plan], response: Any, resource_response: Any) -> Any:
+def alter_each(
+    broker: Broker, request: Any, plan: Callable[[Any], Plan], response: Any, resource_response: Any
+) -> Any:
     """Alter the resources of a request.
 
     :param plan: what a resource's ``configs`` ask for
@@ -18,7 +20,8 @@ def alter_each(broker: Broker, request: Any, plan: Callable[[Any], Plan], respon
     :param resource_response: kio's class of the answer about one resource
     """
     resources = [
-        (Resource(asked.resource_type, asked.resource_name), plan(asked.configs)) for asked in request.resources
+        (Resource(asked.resource_type, asked.resource_name), plan(asked.configs))
+        for asked in request.resources
     ]
     refusals = alter(broker, resources, validate_only=request.validate_only)
     return response(

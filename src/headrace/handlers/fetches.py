@@ -1,7 +1,8 @@
-"""The two kinds of Fetch: one that names all its partitions, and one that goes on with a fetch session (KIP-227).
+"""The two kinds of Fetch: one that names all its partitions, and one that goes on with a fetch
+session (KIP-227).
 
-Each reads what there is now and says whether that is enough; the answer is made of what was read last. Nothing else
-runs between a reading that is enough and its answer.
+Each reads what there is now and says whether that is enough; the answer is made of what was read
+last. Nothing else runs between a reading that is enough and its answer.
 """
 
 from __future__ import annotations
@@ -43,24 +44,37 @@ class _Reading:
     :param known: there are partitions that exist and need no look
     """
 
-    __slots__ = ("_again", "_broker", "_committed", "_is_first", "_known", "_left_bytes", "_refused", "_wanted_bytes")
+    __slots__ = (
+        "_again",
+        "_broker",
+        "_committed",
+        "_is_first",
+        "_known",
+        "_left_bytes",
+        "_refused",
+        "_wanted_bytes",
+    )
 
-    def __init__(self, broker: Broker, request: FetchRequest, *, again: bool, known: bool = False) -> None:
+    def __init__(
+        self, broker: Broker, request: FetchRequest, *, again: bool, known: bool = False
+    ) -> None:
         self._broker = broker
         self._committed = request.isolation_level == _READ_COMMITTED
         self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._wanted_bytes = request.min_bytes
-        self._is_first = True  # nothing was read: one batch may be larger than the limits, so that all can be read
+        # nothing was read: one batch may be larger than the limits, so that all can be read
+        self._is_first = True
         self._again = again
         self._known = known
         self._refused = False
 
     @property
     def is_enough(self) -> bool:
-        """Whether to answer at once: there are enough bytes, or a refusal, or there is nothing to wait for.
+        """Whether to answer at once: there are enough bytes, or a refusal, or there is nothing to
+        wait for.
 
-        A partition that does not exist keeps nobody from waiting for others (as in Kafka): clients ask for it time and
-        again until they know better.
+        A partition that does not exist keeps nobody from waiting for others (as in Kafka): clients
+        ask for it time and again until they know better.
         """
         return self._wanted_bytes <= 0 or self._refused or not self._known
 
@@ -116,12 +130,15 @@ def _told(
     return PartitionData(log.partition, ErrorCode.NONE, *offsets, aborted, records, diverging)
 
 
-def _refused(index: int, code: ErrorCode, aborted: tuple[AbortedTransaction, ...] | None = None) -> PartitionData:
+def _refused(
+    index: int, code: ErrorCode, aborted: tuple[AbortedTransaction, ...] | None = None
+) -> PartitionData:
     return PartitionData(index, code, -1, -1, -1, aborted, b"")
 
 
 def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> PartitionData | None:
-    """What to say to a reader whose last records the log does not have, as it was cut since (KIP-320); None if it does.
+    """What to say to a reader whose last records the log does not have, as it was cut since
+    (KIP-320); None if it does.
 
     An offset before the log's start is refused like that of any other reader.
     """
@@ -133,7 +150,9 @@ def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> Pa
     return _told(log, b"", None, EpochEndOffset(epoch, end_offset))
 
 
-def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
+def _aborted(
+    log: PartitionLog, fetch_offset: int, records: bytes
+) -> tuple[AbortedTransaction, ...]:
     """What a reader of committed records has to pass over in ``records``."""
     if not records or not log.aborted:
         return ()
@@ -145,7 +164,8 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: bytes) -> tuple[Abor
 
 
 class FullFetch:
-    """A Fetch that names all its partitions, and is told of all of them. With epoch 0 it opens a session.
+    """A Fetch that names all its partitions, and is told of all of them. With epoch 0 it opens a
+    session.
 
     :param topic_ids: how this request's topics are named; None when it gives their ids
     """
@@ -167,7 +187,8 @@ class FullFetch:
         self._reading = reading = _Reading(self._broker, self._request, again=again)
         self._topics = tuple(
             FetchableTopicResponse(
-                topic.topic_id, tuple([reading.partition(topic.topic_id, asked) for asked in topic.partitions])
+                topic.topic_id,
+                tuple([reading.partition(topic.topic_id, asked) for asked in topic.partitions]),
             )
             for topic in self._request.topics
         )
@@ -211,7 +232,11 @@ class SessionFetch:
     _reading: _Reading
 
     def __init__(
-        self, broker: Broker, request: FetchRequest, session: FetchSession, topic_ids: TopicIds | None
+        self,
+        broker: Broker,
+        request: FetchRequest,
+        session: FetchSession,
+        topic_ids: TopicIds | None,
     ) -> None:
         self._broker = broker
         self._request = request
@@ -222,10 +247,16 @@ class SessionFetch:
 
     @property
     def _error_code(self) -> ErrorCode:
-        """Why there is nothing to go on with: another request has used the session, or it has ended, meanwhile."""
+        """Why there is nothing to go on with: another request has used the session, or it has
+        ended, meanwhile.
+        """
         if not self._session.is_open:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        return ErrorCode.NONE if self._session.epoch == self._epoch else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return (
+            ErrorCode.NONE
+            if self._session.epoch == self._epoch
+            else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        )
 
     def read(self, *, again: bool = False) -> bool:
         """Read what there is now of the partitions that are pending; whether to answer at once.
@@ -247,7 +278,11 @@ class SessionFetch:
 
     def _topic_id(self, topic: TopicKey) -> Any:
         """A topic's id at this moment: its name may be that of another topic by now."""
-        return self._topic_ids.id_of(topic) if isinstance(topic, str) and self._topic_ids is not None else topic
+        return (
+            self._topic_ids.id_of(topic)
+            if isinstance(topic, str) and self._topic_ids is not None
+            else topic
+        )
 
     def wait_keys(self) -> Iterable[Hashable]:
         """What may bring more: another partition, or more of one that has not brought enough."""
@@ -284,7 +319,9 @@ def _tell(reading: _Reading, cached: CachedPartition, topic_id: UUID, data: Part
 
 
 def response(
-    topics: tuple[FetchableTopicResponse, ...], code: ErrorCode = ErrorCode.NONE, session_id: int = NO_SESSION_ID
+    topics: tuple[FetchableTopicResponse, ...],
+    code: ErrorCode = ErrorCode.NONE,
+    session_id: int = NO_SESSION_ID,
 ) -> FetchResponse:
     """A response."""
     return FetchResponse(code, session_id, topics)

@@ -1,4 +1,6 @@
-"""What the handlers of group requests share: durations, and waiting for the answer to a parked request."""
+"""What the handlers of group requests share: durations, and waiting for the answer to a parked
+request.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ def decide_parked(
 ) -> Any:
     """Submit a decision that may park the request.
 
-    :param decide: given the group id, ``asked``, a ticket and the time, the outcome; a reply of None is completed
-        later, under this ticket
+    :param decide: given the group id, ``asked``, a ticket and the time, the outcome; a reply of
+        None is completed later, under this ticket
     :param pack: makes the response from the reply
     """
     ticket, parked = broker.park()

@@ -1,9 +1,10 @@
 """Produce requests that begin like one before (docs/decisions/0009).
 
-A producer says the same before its records again and again: who it is, how it wants to be acknowledged, and for which
-partition they are. What was found out about such a head is kept with the connection, so that a request for one
-partition goes straight from its records to the log and from there to its answer. Whatever is not as usual, refusals
-too, is left to the ordinary way, which has the words for it.
+A producer says the same before its records again and again: who it is, how it wants to be
+acknowledged, and for which partition they are. What was found out about such a head is kept with
+the connection, so that a request for one partition goes straight from its records to the log and
+from there to its answer. Whatever is not as usual, refusals too, is left to the ordinary way, which
+has the words for it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class _Known(NamedTuple):
 
 
 class ProduceHeads:
-    """The heads of a connection's requests: those of the same length together, which is that of the topic's name."""
+    """The heads of a connection's requests: those of the same length together, which is that of the
+    topic's name.
+    """
 
     __slots__ = ("_broker", "_known")
 
@@ -60,7 +63,8 @@ class ProduceHeads:
     def serve(self, frame: memoryview) -> bytes | None:
         """Append what a request with a known head brings.
 
-        :returns: the frame of its answer; None when nothing was done, as it has to be served in the ordinary way
+        :returns: the frame of its answer; None when nothing was done, as it has to be served in the
+            ordinary way
         """
         for head, by_bytes in self._known.items():
             known = by_bytes.get(head_bytes(frame, head.end))
@@ -86,7 +90,8 @@ class ProduceHeads:
     def learn(self, frame: memoryview, body_offset: int, request: Any) -> None:
         """Take in the head of a request that was served in the ordinary way.
 
-        Not of one that is not answered, and not where an answer has to wait until the disk has what was appended.
+        Not of one that is not answered, and not where an answer has to wait until the disk has what
+        was appended.
         """
         version = request_header(frame).api_version
         if version < _FIRST_WITH_LOG_START or not request.acks or len(request.topic_data) != 1:
@@ -97,7 +102,12 @@ class ProduceHeads:
         ((index, records),) = ((one.index, one.records) for one in topic.partition_data)
         log = self._broker.partition(topic.topic_id, index)
         head = produce.head(frame, version, records) if records else None
-        if head is None or isinstance(log, ErrorCode) or log.config.is_flushed or log.config.internal:
+        if (
+            head is None
+            or isinstance(log, ErrorCode)
+            or log.config.is_flushed
+            or log.config.internal
+        ):
             return
         by_bytes = self._known.setdefault(head, {})
         if len(self) >= MAX_PRODUCE_HEADS or len(self._known) > MAX_PRODUCE_HEAD_LENGTHS:
@@ -106,7 +116,9 @@ class ProduceHeads:
 
 
 def _answer(version: int, log: PartitionLog) -> tuple[bytes, bytes, bytes]:
-    """What the frame of an answer is before its correlation id, between that and the offsets, and behind them."""
+    """What the frame of an answer is before its correlation id, between that and the offsets, and
+    behind them.
+    """
     base_offset, log_append_time_ms, log_start_offset = _ANY_OFFSETS
     one = produce.PartitionProduceResponse(
         log.partition, ErrorCode.NONE, base_offset, log_append_time_ms, log_start_offset

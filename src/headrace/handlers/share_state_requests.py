@@ -1,4 +1,6 @@
-"""What the handlers of the share-state requests (83-87) share: one decision for each share-partition that is named."""
+"""What the handlers of the share-state requests (83-87) share: one decision for each
+share-partition that is named.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ def each_share_partition(
 ) -> list[tuple[UUID | None, tuple[R, ...]]]:
     """Serve the share-partitions of a request in its order, and gather the results by topic.
 
-    A request without a group id, and a topic without partitions, are answered with nothing, as Apache Kafka does. What
-    is named twice is served twice and answered once, with the last result.
+    A request without a group id, and a topic without partitions, are answered with nothing, as
+    Apache Kafka does. What is named twice is served twice and answered once, with the last result.
 
-    :param serve: given the share-partition, what is asked of it, and how many partitions its topic has (None: unknown)
+    :param serve: given the share-partition, what is asked of it, and how many partitions its topic
+        has (None: unknown)
     """
     results: dict[UUID | None, dict[int, R]] = {}
     for topic in request.topics if request.group_id else ():

@@ -7,7 +7,9 @@ from headrace.transactions.records import State
 
 
 def error_code(refusal: Refusal, knows_fenced: bool) -> ErrorCode:
-    """The code of a refusal; a client that does not know PRODUCER_FENCED is told of its epoch instead (KIP-588)."""
+    """The code of a refusal; a client that does not know PRODUCER_FENCED is told of its epoch
+    instead (KIP-588).
+    """
     if refusal.code == ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return refusal.code

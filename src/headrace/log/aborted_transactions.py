@@ -1,8 +1,9 @@
 """Aborted transactions: which ranges of a log a read_committed reader has to pass over (KIP-98).
 
-A log has few of them, so they are all in memory, in the order in which they ended. On disk each stands in the
-``.txnindex`` file of the segment that holds its marker, in Kafka's format. What a crash may have kept from a file is
-found again when the batches since the last snapshot are replayed; see :mod:`headrace.log.recovery`.
+A log has few of them, so they are all in memory, in the order in which they ended. On disk each
+stands in the ``.txnindex`` file of the segment that holds its marker, in Kafka's format. What a
+crash may have kept from a file is found again when the batches since the last snapshot are
+replayed; see :mod:`headrace.log.recovery`.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class AbortedTransaction(NamedTuple):
 class AbortedTransactions:
     """Those of one log, ascending by ``last_offset``.
 
-    :ivar saved: whether the files have them all. If not, no snapshot may be taken any more, so that a start replays the
-        batches that tell of them.
+    :ivar saved: whether the files have them all. If not, no snapshot may be taken any more, so that
+        a start replays the batches that tell of them.
     """
 
     __slots__ = ("_entries", "saved")
@@ -69,12 +70,16 @@ class AbortedTransactions:
                 os.close(fd)
         except OSError as error:
             self.saved = False
-            logger.error("Cannot note an aborted transaction in %s, the next start will: %s", path, error)
+            logger.error(
+                "Cannot note an aborted transaction in %s, the next start will: %s", path, error
+            )
 
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those with records in ``first_offset <= offset < end_offset``."""
         found = []
-        for aborted in self._entries[bisect_left(self._entries, first_offset, key=attrgetter("last_offset")) :]:
+        for aborted in self._entries[
+            bisect_left(self._entries, first_offset, key=attrgetter("last_offset")) :
+        ]:
             if aborted.first_offset < end_offset:
                 found.append(aborted)
             if aborted.last_stable_offset >= end_offset:
@@ -83,24 +88,38 @@ class AbortedTransactions:
 
     def drop_below(self, log_start_offset: int) -> None:
         """Forget those that lie wholly before the log's start."""
-        del self._entries[: bisect_left(self._entries, log_start_offset, key=attrgetter("last_offset"))]
+        del self._entries[
+            : bisect_left(self._entries, log_start_offset, key=attrgetter("last_offset"))
+        ]
 
     def drop_between(self, first_offset: int, end_offset: int) -> None:
-        """Forget those whose marker is at ``first_offset <= offset < end_offset``: their records are gone."""
+        """Forget those whose marker is at ``first_offset <= offset < end_offset``: their records
+        are gone.
+        """
         key = attrgetter("last_offset")
-        i, j = (bisect_left(self._entries, offset, key=key) for offset in (first_offset, end_offset))
+        i, j = (
+            bisect_left(self._entries, offset, key=key) for offset in (first_offset, end_offset)
+        )
         del self._entries[i:j]
 
     def in_segment(self, base_offset: int, end_offset: int | None) -> list[AbortedTransaction]:
         """Those whose marker is in a segment; None for the last one's end."""
         key = attrgetter("last_offset")
         i = bisect_left(self._entries, base_offset, key=key)
-        j = len(self._entries) if end_offset is None else bisect_right(self._entries, end_offset - 1, key=key)
+        j = (
+            len(self._entries)
+            if end_offset is None
+            else bisect_right(self._entries, end_offset - 1, key=key)
+        )
         return self._entries[i:j]
 
 
-def aborted_ranges(data: bytes | memoryview, aborted: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
-    """(first, last offset) of the batches in ``data`` that aborted transactions wrote, without their markers."""
+def aborted_ranges(
+    data: bytes | memoryview, aborted: Sequence[AbortedTransaction]
+) -> list[tuple[int, int]]:
+    """(first, last offset) of the batches in ``data`` that aborted transactions wrote, without
+    their markers.
+    """
     if not aborted:
         return []
     of_producer: dict[int, list[AbortedTransaction]] = {}
@@ -112,13 +131,16 @@ def aborted_ranges(data: bytes | memoryview, aborted: Sequence[AbortedTransactio
         if header.is_transactional
         and not header.is_control
         and any(
-            one.first_offset <= header.base_offset < one.last_offset for one in of_producer.get(header.producer_id, ())
+            one.first_offset <= header.base_offset < one.last_offset
+            for one in of_producer.get(header.producer_id, ())
         )
     ]
 
 
 def read(paths: Sequence[str], before_offset: int) -> AbortedTransactions:
-    """What the ``.txnindex`` files of a log's segments hold of transactions that ended before an offset."""
+    """What the ``.txnindex`` files of a log's segments hold of transactions that ended before an
+    offset.
+    """
     entries: list[AbortedTransaction] = []
     for path in paths:
         try:

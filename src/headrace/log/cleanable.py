@@ -32,10 +32,11 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
-    """What there is to clean in a log; None when nothing is, or too little by min.cleanable.dirty.ratio.
+    """What there is to clean in a log; None when nothing is, or too little by
+    min.cleanable.dirty.ratio.
 
-    The last segment is not cleaned, nor what may still be part of an open transaction, nor segments with records
-    younger than min.compaction.lag.ms.
+    The last segment is not cleaned, nor what may still be part of an open transaction, nor segments
+    with records younger than min.compaction.lag.ms.
     """
     config, segments = log.config, list(log.segments)
     if len(segments) < 2:
@@ -82,7 +83,8 @@ def _first_dirty_offset(log: PartitionLog) -> int:
 
 
 def cleaned_up_to(log: PartitionLog, offset: int) -> None:
-    """A round has cleaned the log up to ``offset``. Not forced to disk: to clean once more does no harm.
+    """A round has cleaned the log up to ``offset``. Not forced to disk: to clean once more does no
+    harm.
 
     :raises OSError: when the disk refuses
     """

@@ -1,8 +1,8 @@
 """One round of compaction on the files of a log: read, write anew, put in place.
 
-Segments that are not appended to any more do not change, so a thread reads them through handles of its own while the
-log is used. What the thread has written takes effect in the log's own thread, if the segments are still the same:
-:meth:`Round.steps` is the two taking turns.
+Segments that are not appended to any more do not change, so a thread reads them through handles of
+its own while the log is used. What the thread has written takes effect in the log's own thread, if
+the segments are still the same: :meth:`Round.steps` is the two taking turns.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Pace:
             raise CleaningStopped
 
     def rest(self, since: float) -> float:
-        """Let other threads have the interpreter, if this one has had it for a while: since ``time.perf_counter``."""
+        """Let other threads have the interpreter, if this one has had it for a while: since
+        ``time.perf_counter``.
+        """
         now = time.perf_counter()
         if now - since < WORK_S:
             return since
@@ -189,14 +191,17 @@ class Round:
     """One round over one log. Made and asked for its steps in the log's own thread.
 
     :param plan: what :func:`~headrace.log.cleanable.cleanable` has found
-    :param dedupe_bytes: about how much memory the keys may take; when it is full, the round goes only up to there
+    :param dedupe_bytes: about how much memory the keys may take; when it is full, the round goes
+        only up to there
     :ivar end_offset: how far it goes, exclusive
     :ivar read_bytes: in both passes
     :ivar written_bytes: the size of the new segments
     :ivar keys: how many different keys the part had that was not cleaned before
     """
 
-    def __init__(self, log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int, pace: Pace) -> None:
+    def __init__(
+        self, log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int, pace: Pace
+    ) -> None:
         self.log = log
         self.end_offset = plan.end_offset
         self.read_bytes = self.written_bytes = self.keys = 0
@@ -220,7 +225,8 @@ class Round:
     def steps(self) -> Generator[Callable[[], None]]:
         """What is to be done in a thread, one after the other. What is between them takes no time.
 
-        The steps and the iterator raise CleaningStopped, CorruptBatch for a damaged segment, and OSError.
+        The steps and the iterator raise CleaningStopped, CorruptBatch for a damaged segment, and
+        OSError.
         """
         yield self._note_keys
         compactor = Compactor(
@@ -286,14 +292,19 @@ class Round:
             self._output = None
             return
         aborted = [
-            entry for entry in self._entries
-            if max(group[0].base_offset, self.end_offset) <= entry.last_offset < group[-1].end_offset
-        ]  # fmt: skip
+            entry
+            for entry in self._entries
+            if max(group[0].base_offset, self.end_offset)
+            <= entry.last_offset
+            < group[-1].end_offset
+        ]
         output.close(group[-1].created_ms, aborted, sync=self.log.syncs)
         self.written_bytes += output.segment.size_bytes
 
     def _make_directory(self) -> None:
-        """An empty one. Not made along with its parent: that one is there unless the topic was deleted."""
+        """An empty one. Not made along with its parent: that one is there unless the topic was
+        deleted.
+        """
         self._clear()
         os.mkdir(self._directory)
 
@@ -320,13 +331,19 @@ class Round:
             fsync_path(self.log.path)
 
     def _cancel(self, base_offset: int, end_offset: int) -> None:
-        """What was begun is not finished. A start must not find it, as the log may be another one by then."""
+        """What was begun is not finished. A start must not find it, as the log may be another one
+        by then.
+        """
         try:
             if not self.log.is_deleted:
                 swap.cancel(self.log.path, base_offset, end_offset)
         except OSError as error:
             self.log.is_uncleanable = True
-            logger.error("Cannot take back a compaction of %s, restart the broker soon: %s", self.log.path, error)
+            logger.error(
+                "Cannot take back a compaction of %s, restart the broker soon: %s",
+                self.log.path,
+                error,
+            )
 
     def _finish(self, group: Sequence[_Source]) -> None:
         """The new segment takes the place of the old ones."""
@@ -341,7 +358,11 @@ class Round:
             swap.finish(self.log.path, *begun)
         except OSError as error:
             self.log.is_uncleanable = True
-            logger.error("Compaction of %s stopped half-way, restart the broker to finish it: %s", self.log.path, error)
+            logger.error(
+                "Compaction of %s stopped half-way, restart the broker to finish it: %s",
+                self.log.path,
+                error,
+            )
             raise
         self.log.replace_segments(number, len(group), made)
         self.log.aborted.drop_between(begun[0], min(begun[1], self.end_offset))

@@ -1,12 +1,14 @@
-"""Compaction: which records of a batch stay, and the batch without the others. Pure; ``docs/behaviour/compaction.md``.
+"""Compaction: which records of a batch stay, and the batch without the others. Pure;
+``docs/behaviour/compaction.md``.
 
-A round has two passes. The first one notes the last offset of each key in the part of the log that no round has
-cleaned yet (:class:`LatestOffsets`). The second one goes over the log from its start to the end of that part and
-leaves out what is superseded (:class:`Compactor`). Offsets never change: a batch keeps its first and its last offset,
-whatever it loses.
+A round has two passes. The first one notes the last offset of each key in the part of the log that
+no round has cleaned yet (:class:`LatestOffsets`). The second one goes over the log from its start
+to the end of that part and leaves out what is superseded (:class:`Compactor`). Offsets never
+change: a batch keeps its first and its last offset, whatever it loses.
 
-What is decided of a record or a batch is decided as in Apache Kafka, KIP-534 included: a tombstone or a marker that
-stands at the end of its time is first given a *delete horizon*, and goes when that has passed.
+What is decided of a record or a batch is decided as in Apache Kafka, KIP-534 included: a tombstone
+or a marker that stands at the end of its time is first given a *delete horizon*, and goes when that
+has passed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from headrace.protocol.record_varints import put_varint, varint
 MAX_TIMESTAMP = 2**63 - 1
 
 _ENTRY_BYTES = 150
-"""About what a key costs in memory besides its own bytes: its places in the table and its offset."""
+"""About what a key costs in memory besides its own bytes: its places in the table and its offset.
+"""
 
 
 class Slot(NamedTuple):
@@ -78,8 +81,12 @@ def slots(body: bytes, header: BatchHeader) -> Iterator[Slot]:
                 position += length
             length, _ = varint(body, position)
             if position > end or end > len(body):
-                raise CorruptBatch(f"the record at offset {base_offset + offset_delta} is longer than it says")
-            yield Slot(start, end, rest, base_offset + offset_delta, timestamp_delta, key, length < 0)
+                raise CorruptBatch(
+                    f"the record at offset {base_offset + offset_delta} is longer than it says"
+                )
+            yield Slot(
+                start, end, rest, base_offset + offset_delta, timestamp_delta, key, length < 0
+            )
             position = end
     except IndexError as error:
         raise CorruptBatch(f"cannot open the batch at offset {base_offset}: {error!r}") from error
@@ -99,7 +106,8 @@ class LatestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch should be noted. One that began with room left is noted whole."""
+        """Whether no further batch should be noted. One that began with room left is noted
+        whole."""
         return self._left <= 0
 
     def note(self, header: BatchHeader, batch: memoryview, from_offset: int) -> None:
@@ -139,7 +147,8 @@ class AbortedLookup:
 class LastOfProducer(NamedTuple):
     """The last that a live producer has written.
 
-    :ivar last_offset: of its last data batch, which has its last sequence; None when its epoch has none, but a marker
+    :ivar last_offset: of its last data batch, which has its last sequence; None when its epoch has
+        none, but a marker
     """
 
     last_offset: int | None
@@ -149,7 +158,9 @@ class LastOfProducer(NamedTuple):
 def last_of_producers(producers: ProducerState) -> dict[int, LastOfProducer]:
     """What has to stay so that the state of producers can be found in the log again."""
     return {
-        producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
+        producer_id: LastOfProducer(
+            entry.batches[-1].last_offset if entry.batches else None, entry.epoch
+        )
         for producer_id, entry in producers
     }
 
@@ -158,11 +169,19 @@ class Compactor:
     """The second pass of one round, batch after batch from the start of the log.
 
     :param latest: the last offset of each key of the part that is cleaned for the first time
-    :param end_offset: of that part, exclusive; batches from there on stay as they are. The batch that ends there stays
-        in any case, be it empty, so that a reader gets there
+    :param end_offset: of that part, exclusive; batches from there on stay as they are. The batch
+        that ends there stays in any case, be it empty, so that a reader gets there
     """
 
-    __slots__ = ("_aborted", "_delete_retention_ms", "_end_offset", "_latest", "_now_ms", "_producers", "_with_data")
+    __slots__ = (
+        "_aborted",
+        "_delete_retention_ms",
+        "_end_offset",
+        "_latest",
+        "_now_ms",
+        "_producers",
+        "_with_data",
+    )
 
     def __init__(
         self,
@@ -200,7 +219,9 @@ class Compactor:
 
     def _clean_marker(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         producer_id = header.producer_id
-        if producer_id in self._with_data:  # its transaction had data in the log when this round began
+        if (
+            producer_id in self._with_data
+        ):  # its transaction had data in the log when this round began
             self._with_data.discard(producer_id)
             return batch
         horizon = header.delete_horizon_ms
@@ -210,7 +231,9 @@ class Compactor:
             body = opened(batch, header)
             return self._rebuilt(header, body, list(slots(body, header)), self._new_horizon())
         last = self._producers.get(producer_id)
-        is_last = last is not None and last.last_offset is None and last.epoch == header.producer_epoch
+        is_last = (
+            last is not None and last.last_offset is None and last.epoch == header.producer_epoch
+        )
         return batch if self._now_ms < horizon or is_last else self._at_the_end(header)
 
     def _clean_data(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
@@ -242,7 +265,11 @@ class Compactor:
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
         """An empty batch where it has the last sequence of a live producer; else nothing."""
-        last = self._producers.get(header.producer_id) if header.producer_id != NO_PRODUCER_ID else None
+        last = (
+            self._producers.get(header.producer_id)
+            if header.producer_id != NO_PRODUCER_ID
+            else None
+        )
         if last is not None and last.last_offset == header.last_offset:
             return empty(header)
         return self._at_the_end(header)
@@ -250,7 +277,9 @@ class Compactor:
     def _at_the_end(self, header: BatchHeader) -> bytes | None:
         return empty(header) if header.last_offset + 1 == self._end_offset else None
 
-    def _rebuilt(self, header: BatchHeader, body: bytes, kept: list[Slot], horizon: int | None) -> bytes:
+    def _rebuilt(
+        self, header: BatchHeader, body: bytes, kept: list[Slot], horizon: int | None
+    ) -> bytes:
         """The batch with these records, and with a delete horizon if one is given."""
         base_timestamp = header.base_timestamp
         if horizon is None:
@@ -260,11 +289,15 @@ class Compactor:
         payload = compress(header.codec, out)
         changed = header._replace(
             batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), record_count=len(kept)
-        )  # fmt: skip
+        )
         if horizon is not None:
-            changed = changed._replace(attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon)
+            changed = changed._replace(
+                attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon
+            )
         if not header.attributes & LOG_APPEND_TIME_BIT:
-            changed = changed._replace(max_timestamp=base_timestamp + max(slot.timestamp_delta for slot in kept))
+            changed = changed._replace(
+                max_timestamp=base_timestamp + max(slot.timestamp_delta for slot in kept)
+            )
         return seal(changed, payload) + payload
 
 
@@ -281,7 +314,9 @@ def _shifted(body: bytes, kept: list[Slot], by_ms: int) -> bytes:
 
 
 def empty(header: BatchHeader) -> bytes:
-    """The batch without any record: what is left of it are its offsets, its producer, epoch and sequences."""
+    """The batch without any record: what is left of it are its offsets, its producer, epoch and
+    sequences.
+    """
     return seal(
         header._replace(
             batch_length=HEADER_BYTES - LENGTH_OVERHEAD,

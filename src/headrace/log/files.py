@@ -1,7 +1,7 @@
 """File handles, and the small things that are done to files.
 
-:class:`OpenFiles` keeps the handles of the last used segments and lets go of the others together with their indexes,
-so that thousands of partitions cost few handles and little memory.
+:class:`OpenFiles` keeps the handles of the last used segments and lets go of the others together
+with their indexes, so that thousands of partitions cost few handles and little memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Opened(Protocol):
 
 
 class OpenFiles:
-    """The open handles of segments, at most ``limit`` of them; those unused for long go first (second chance)."""
+    """The open handles of segments, at most ``limit`` of them; those unused for long go first
+    (second chance).
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = max(2, limit)
@@ -37,7 +39,9 @@ class OpenFiles:
         return len(self._ring)
 
     def open(self, path: str, segment: Opened) -> int:
-        """A handle on ``path`` for ``segment``; when the process runs out of handles the limit shrinks to fit."""
+        """A handle on ``path`` for ``segment``; when the process runs out of handles the limit
+        shrinks to fit.
+        """
         while True:
             while len(self._ring) >= self.limit:
                 self._release_one()
@@ -48,7 +52,10 @@ class OpenFiles:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
                     raise
                 self.limit = max(2, len(self._ring) - 1)
-                logger.warning("No file handle is left: from now on at most %d segments are kept open", self.limit)
+                logger.warning(
+                    "No file handle is left: from now on at most %d segments are kept open",
+                    self.limit,
+                )
                 self._release_one()
         self._ring.append(segment)
         return fd

@@ -9,7 +9,9 @@ FOREVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka's topic configs that concern the log, in its units and with its defaults; -1 means without limit."""
+    """Kafka's topic configs that concern the log, in its units and with its defaults; -1 means
+    without limit.
+    """
 
     segment_bytes: int = 1073741824
     segment_ms: int = 604800000
@@ -32,7 +34,9 @@ class LogConfig:
     """Kept for its name only: files go at once, as no read outlives the call that makes it."""
     producer_id_expiration_ms: int = 86400000
     internal: bool = False
-    """The log holds the state of coordinators: damage in its midst is an error, not something to cut off."""
+    """The log holds the state of coordinators: damage in its midst is an error, not something to
+    cut off.
+    """
 
     @property
     def is_compacted(self) -> bool:
@@ -46,5 +50,11 @@ class LogConfig:
 
     @property
     def longest_segment_ms(self) -> int:
-        """segment.ms, or max.compaction.lag.ms if that is less, as only closed segments are compacted."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+        """segment.ms, or max.compaction.lag.ms if that is less, as only closed segments are
+        compacted.
+        """
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms)
+            if self.is_compacted
+            else self.segment_ms
+        )

@@ -22,7 +22,8 @@ CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 LOCK_FILE = "lock"
 DELETED_SUFFIX = "-delete"
 SYNC_ALL_ABOVE = 64
-"""With more changed logs than this a stop syncs the whole file system instead of file after file."""
+"""With more changed logs than this a stop syncs the whole file system instead of file after file.
+"""
 _PARTITION = re.compile(r"(.+)-(\d+)")
 
 
@@ -35,11 +36,14 @@ class LogDirectory:
 
     :param file_limit: how many segment files are held open at most
     :param address: HOST:PORT, told to whoever tries to start a second broker
-    :param sync: force files to disk at rolls and at the end; not worth it for a directory that is thrown away
+    :param sync: force files to disk at rolls and at the end; not worth it for a directory that is
+        thrown away
     :raises DirectoryInUse: when another broker holds it
     """
 
-    def __init__(self, path: str | os.PathLike[str], file_limit: int, *, address: str = "", sync: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], file_limit: int, *, address: str = "", sync: bool = True
+    ) -> None:
         self.path = os.path.abspath(path)
         self.files = OpenFiles(file_limit)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
@@ -51,16 +55,28 @@ class LogDirectory:
 
     # ------------------------------------------------------------------ logs
 
-    def open(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> PartitionLog:
-        """The log of a partition, always the same object. Touches no disk: the log does at its first use."""
+    def open(
+        self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig
+    ) -> PartitionLog:
+        """The log of a partition, always the same object. Touches no disk: the log does at its
+        first use.
+        """
         log = self.logs.get((topic, partition))
         if log is None or log.topic_id != topic_id:
-            log = self.logs[topic, partition] = PartitionLog(self, topic, topic_id, partition, config)
+            log = self.logs[topic, partition] = PartitionLog(
+                self, topic, topic_id, partition, config
+            )
         return log
 
     def existing_partitions(self, topic: str, partitions: int) -> list[int]:
-        """Those of a topic's first ``partitions`` partitions that have a directory: that ever had a record."""
-        return [partition for partition in range(partitions) if os.path.isdir(f"{self.path}/{topic}-{partition}")]
+        """Those of a topic's first ``partitions`` partitions that have a directory: that ever had a
+        record.
+        """
+        return [
+            partition
+            for partition in range(partitions)
+            if os.path.isdir(f"{self.path}/{topic}-{partition}")
+        ]
 
     def delete(self, topic: str) -> None:
         """Remove all logs of a topic, used or not since the start."""
@@ -72,19 +88,27 @@ class LogDirectory:
                 self._unverified.discard(name)
 
     def remove(self, path: str) -> None:
-        """Take a partition's directory away at once, under its old name; a crash half-way leaves no half of a log."""
+        """Take a partition's directory away at once, under its old name; a crash half-way leaves no
+        half of a log.
+        """
         doomed = f"{path}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
         os.rename(path, doomed)
         shutil.rmtree(doomed, ignore_errors=True)
 
     def _partition_directories(self) -> list[str]:
         with os.scandir(self.path) as entries:
-            return [entry.name for entry in entries if _PARTITION.fullmatch(entry.name) and entry.is_dir()]
+            return [
+                entry.name
+                for entry in entries
+                if _PARTITION.fullmatch(entry.name) and entry.is_dir()
+            ]
 
     # ------------------------------------------------------------------ for the logs
 
     def needs_recovery(self, name: str) -> bool:
-        """Whether the log in directory ``name`` may have a torn tail, as no one has checked it since a crash."""
+        """Whether the log in directory ``name`` may have a torn tail, as no one has checked it
+        since a crash.
+        """
         return name in self._unverified
 
     def recovered(self, name: str) -> None:
@@ -92,7 +116,9 @@ class LogDirectory:
         self._unverified.discard(name)
 
     def in_background(self, work: Callable[[], None]) -> None:
-        """Run something that waits for the disk, after what was asked before it. Failures are logged."""
+        """Run something that waits for the disk, after what was asked before it. Failures are
+        logged.
+        """
 
         def run() -> None:
             try:
@@ -125,14 +151,17 @@ class LogDirectory:
             os.close(fd)
             where = f" at {holder}" if holder else ""
             raise DirectoryInUse(
-                f"data directory {self.path} is in use by another broker (process {pid or 'unknown'}{where})"
+                f"data directory {self.path} is in use by another broker (process "
+                f"{pid or 'unknown'}{where})"
             ) from None
         self._lock = fd
         self.announce(address)
         return fd
 
     def _take_marker(self) -> set[str]:
-        """The names of logs to check: none after a clean stop, but for those not opened since an earlier crash."""
+        """The names of logs to check: none after a clean stop, but for those not opened since an
+        earlier crash.
+        """
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         for name in os.listdir(self.path):
             if name.endswith(DELETED_SUFFIX):
@@ -143,7 +172,9 @@ class LogDirectory:
         except (FileNotFoundError, ValueError, KeyError):
             unverified = set(self._partition_directories())
             if unverified:
-                logger.warning("%s was not closed cleanly: logs are checked as they are opened", self.path)
+                logger.warning(
+                    "%s was not closed cleanly: logs are checked as they are opened", self.path
+                )
         else:
             os.unlink(marker)
             if self.sync:
@@ -151,7 +182,8 @@ class LogDirectory:
         return unverified
 
     def close(self) -> None:
-        """Save everything for a clean start and let the directory go. A second call does nothing."""
+        """Save everything for a clean start and let the directory go. A second call does
+        nothing."""
         if self._lock < 0:
             return
         if self._executor:
@@ -164,7 +196,11 @@ class LogDirectory:
             marker = json.dumps({"unverified": sorted(self._unverified)})
             replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self.sync)
         except OSError as error:
-            logger.error("%s could not be closed cleanly, the next start checks its logs: %s", self.path, error)
+            logger.error(
+                "%s could not be closed cleanly, the next start checks its logs: %s",
+                self.path,
+                error,
+            )
         os.close(self._lock)
         self._lock = -1
 

@@ -1,7 +1,7 @@
 """The log of one partition: append, read, look up by time, forget.
 
-Everything but :meth:`PartitionLog.flush` is called from one thread. Nothing on disk is looked at before the first use,
-and no directory or file is made before the first append.
+Everything but :meth:`PartitionLog.flush` is called from one thread. Nothing on disk is looked at
+before the first use, and no directory or file is made before the first append.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ LEADER_EPOCH = 0
 class Appended(NamedTuple):
     """What an append answers; offsets are inclusive.
 
-    ``log_append_time_ms`` is -1 for CreateTime. A ``duplicate`` has its first offsets and its largest timestamp.
+    ``log_append_time_ms`` is -1 for CreateTime. A ``duplicate`` has its first offsets and its
+    largest timestamp.
     """
 
     base_offset: int
@@ -60,11 +61,14 @@ class PartitionLog:
 
     :ivar syncs: whether files are forced to disk
     :ivar is_deleted: whether the topic was deleted
-    :ivar first_dirty_offset: where the part begins that compaction has not been over; None before it has looked
+    :ivar first_dirty_offset: where the part begins that compaction has not been over; None before
+        it has looked
     :ivar is_uncleanable: compaction has met damage, and does not try again
     """
 
-    def __init__(self, home: LogDirectory, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> None:
+    def __init__(
+        self, home: LogDirectory, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -102,7 +106,9 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop: at the first record of the oldest open transaction, or at the end."""
+        """Where read_committed readers stop: at the first record of the oldest open transaction, or
+        at the end.
+        """
         end = self.end_offset
         first_open = self._producers.first_open_offset
         return end if first_open is None else max(first_open, self._log_start_offset)
@@ -119,12 +125,16 @@ class PartitionLog:
 
     @property
     def unflushed_records(self) -> int:
-        """How many offsets no :meth:`flush` has covered yet (flush.messages counts these); does not load the log."""
+        """How many offsets no :meth:`flush` has covered yet (flush.messages counts these); does not
+        load the log.
+        """
         return self._end_offset - self._flushed_offset
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it was used since the start: else its first use looks at the disk, and may have to recover."""
+        """Whether it was used since the start: else its first use looks at the disk, and may have
+        to recover.
+        """
         return self._loaded
 
     @property
@@ -133,7 +143,8 @@ class PartitionLog:
         return self._used()._segments
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """``(epoch, end offset)`` for OffsetForLeaderEpoch, (-1, -1) for an epoch that never was."""
+        """``(epoch, end offset)`` for OffsetForLeaderEpoch, (-1, -1) for an epoch that never
+        was."""
         return (LEADER_EPOCH, self.end_offset) if leader_epoch == LEADER_EPOCH else (-1, -1)
 
     def size_bytes(self) -> int:
@@ -150,26 +161,37 @@ class PartitionLog:
         if os.path.isdir(self.path):
             if recovery.belongs_to(self.path, self.topic_id):
                 crashed = self._home.needs_recovery(name)
-                loaded = recovery.load(self.path, self._home.files, crashed=crashed, whole=self.config.internal)
+                loaded = recovery.load(
+                    self.path, self._home.files, crashed=crashed, whole=self.config.internal
+                )
                 self._segments, self._producers = SegmentList(loaded.segments), loaded.producers
                 self._aborted = loaded.aborted
-                self._log_start_offset, self._end_offset = loaded.log_start_offset, loaded.end_offset
+                self._log_start_offset, self._end_offset = (
+                    loaded.log_start_offset,
+                    loaded.end_offset,
+                )
                 self._flushed_offset = self._end_offset
             else:
-                logger.warning("%s belongs to a deleted topic of the same name: removing it", self.path)
+                logger.warning(
+                    "%s belongs to a deleted topic of the same name: removing it", self.path
+                )
                 self._home.remove(self.path)
         self._loaded = True
         self._home.recovered(name)
 
     # ------------------------------------------------------------------ appending
 
-    def append(self, data: bytes | memoryview, now_ms: int, *, from_client: bool = True) -> Appended | Refusal:
+    def append(
+        self, data: bytes | memoryview, now_ms: int, *, from_client: bool = True
+    ) -> Appended | Refusal:
         """Check, place and write one batch, with whatever offsets it comes.
 
-        :param from_client: check everything, and the producer's sequence; the broker's own batches are trusted
-        :return: where it stands; or a refusal as :func:`~headrace.log.validation.check_client_batch` and
-            :meth:`~headrace.log.producer_state.ProducerState.check` give it; KAFKA_STORAGE_ERROR when the disk takes no
-            more, which leaves the log as it was
+        :param from_client: check everything, and the producer's sequence; the broker's own batches
+            are trusted
+        :return: where it stands; or a refusal as
+            :func:`~headrace.log.validation.check_client_batch` and
+            :meth:`~headrace.log.producer_state.ProducerState.check` give it; KAFKA_STORAGE_ERROR
+            when the disk takes no more, which leaves the log as it was
         """
         if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
@@ -191,9 +213,15 @@ class PartitionLog:
             return self._append(view, header, now_ms)
         except OSError as error:
             if not self._full:
-                logger.error("Cannot write to %s, refusing produce requests until it works again: %s", self.path, error)
+                logger.error(
+                    "Cannot write to %s, refusing produce requests until it works again: %s",
+                    self.path,
+                    error,
+                )
             self._full = True
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write to the log: {error.strerror}")
+            return Refusal(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write to the log: {error.strerror}"
+            )
 
     def _append(self, view: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         config = self.config
@@ -214,7 +242,9 @@ class PartitionLog:
         self._end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time, self._log_start_offset)
 
-    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, now_ms: int) -> Appended | Refusal:
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, now_ms: int
+    ) -> Appended | Refusal:
         """End a producer's transaction here with a control batch: commit or abort (KIP-98).
 
         :return: as :meth:`append`; when the disk refuses, the transaction is still open
@@ -253,7 +283,11 @@ class PartitionLog:
         full = self._segments[-1]
         full.save_indexes()
         segment = self._add_segment(now_ms)
-        point, snapshot, aborted_saved = self._end_offset, self._producers.snapshot(), self._aborted.saved
+        point, snapshot, aborted_saved = (
+            self._end_offset,
+            self._producers.snapshot(),
+            self._aborted.saved,
+        )
 
         def make_durable() -> None:
             if self.syncs:
@@ -272,15 +306,20 @@ class PartitionLog:
         """Whole batches from the one with ``offset`` on, as many as fit and stand in one segment.
 
         :param minimum_one: answer the first batch even if it is larger than ``max_bytes``
-        :param up_to: leave out batches that end at or after this offset, for example the last stable offset
-        :return: bytes as they stand on disk, empty at the end of the log; or a refusal: OFFSET_OUT_OF_RANGE outside of
-            ``log_start_offset <= offset <= end_offset``, KAFKA_STORAGE_ERROR when the disk fails
+        :param up_to: leave out batches that end at or after this offset, for example the last
+            stable offset
+        :return: bytes as they stand on disk, empty at the end of the log; or a refusal:
+            OFFSET_OUT_OF_RANGE outside of ``log_start_offset <= offset <= end_offset``,
+            KAFKA_STORAGE_ERROR when the disk fails
         """
         end = self.end_offset
         if not self._log_start_offset <= offset <= end:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic}-{self.partition} has the offsets {self._log_start_offset} to {end}, not {offset}",
+                (
+                    f"{self.topic}-{self.partition} has the offsets {self._log_start_offset} to "
+                    f"{end}, not {offset}"
+                ),
             )
         if offset == end or (up_to is not None and offset >= up_to):
             return b""
@@ -298,12 +337,17 @@ class PartitionLog:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """``(offset, timestamp, leader epoch)`` of the first record at or after a time, as ListOffsets asks for it."""
-        found = timestamps.first_at_or_after(self.live_segments(), timestamp_ms, self._log_start_offset)
+        """``(offset, timestamp, leader epoch)`` of the first record at or after a time, as
+        ListOffsets asks for it.
+        """
+        found = timestamps.first_at_or_after(
+            self.live_segments(), timestamp_ms, self._log_start_offset
+        )
         return (*found, LEADER_EPOCH) if found else None
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """``(offset, timestamp)`` of the first record with the largest timestamp, None without any."""
+        """``(offset, timestamp)`` of the first record with the largest timestamp, None without
+        any."""
         return timestamps.latest(self.live_segments(), self._log_start_offset)
 
     def live_segments(self) -> list[Segment]:
@@ -313,7 +357,8 @@ class PartitionLog:
     # ------------------------------------------------------------------ forgetting
 
     def delete_records(self, before_offset: int, *, sync: bool = True) -> int | Refusal:
-        """Move the log start offset up, durably, and answer it; -1 stands for the end. Retention removes the files.
+        """Move the log start offset up, durably, and answer it; -1 stands for the end. Retention
+        removes the files.
 
         :param sync: force it to disk; else a power cut may bring back records that were deleted
         Errors: OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR.
@@ -321,18 +366,25 @@ class PartitionLog:
         end = self.end_offset
         target = end if before_offset == -1 else before_offset
         if not 0 <= target <= end:
-            message = f"Cannot delete records before {target} of {self.topic}-{self.partition}, which ends at {end}"
+            message = (
+                f"Cannot delete records before {target} of {self.topic}-{self.partition}, which "
+                f"ends at {end}"
+            )
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if target > self._log_start_offset:
             try:
                 recovery.write_log_start(self.path, target, sync=sync and self.syncs)
             except OSError as error:
-                return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write the log start offset: {error.strerror}")
+                return Refusal(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"Cannot write the log start offset: {error.strerror}",
+                )
             self._log_start_offset = target
         return self._log_start_offset
 
     def apply_retention(self, now_ms: int) -> int:
-        """Delete the segments that have had their time, forget expired producers, answer how many segments went.
+        """Delete the segments that have had their time, forget expired producers, answer how many
+        segments went.
 
         :raises OSError: when a file cannot be removed or made; what was done stays done
         """
@@ -340,31 +392,49 @@ class PartitionLog:
             return 0
         self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
         ages = [
-            SegmentAge(segment.base_offset, segment.size_bytes, max(segment.max_timestamp[0], 0) or segment.created_ms)
+            SegmentAge(
+                segment.base_offset,
+                segment.size_bytes,
+                max(segment.max_timestamp[0], 0) or segment.created_ms,
+            )
             for segment in self._segments
         ]
-        count = segments_to_delete(ages, self.config, self._log_start_offset, self._end_offset, now_ms)
+        count = segments_to_delete(
+            ages, self.config, self._log_start_offset, self._end_offset, now_ms
+        )
         if not count:
             return 0
         if count == len(self._segments):
             self.roll(now_ms)
-            recovery.write_snapshot(self.path, self._end_offset, self._producers.snapshot(), sync=False)
+            recovery.write_snapshot(
+                self.path, self._end_offset, self._producers.snapshot(), sync=False
+            )
         for _ in range(count):
             self._log_start_offset = max(self._log_start_offset, self._segments[1].base_offset)
             self._segments.delete_oldest()
         self._aborted.drop_below(self._log_start_offset)
-        logger.info("Deleted %d old segments of %s, which starts at %d now", count, self.path, self._log_start_offset)
+        logger.info(
+            "Deleted %d old segments of %s, which starts at %d now",
+            count,
+            self.path,
+            self._log_start_offset,
+        )
         return count
 
     def replace_segments(self, number: int, count: int, cleaned: Segment) -> None:
-        """Compaction has put a file in the place of those of ``count`` segments from the one with that number on."""
-        made = Segment(self._home.files, self.path, cleaned.base_offset, cleaned.size_bytes, cleaned.created_ms)
+        """Compaction has put a file in the place of those of ``count`` segments from the one with
+        that number on.
+        """
+        made = Segment(
+            self._home.files, self.path, cleaned.base_offset, cleaned.size_bytes, cleaned.created_ms
+        )
         self._segments.replace(number, count, made)
 
     # ------------------------------------------------------------------ durability, the end
 
     def flush(self) -> None:
-        """Force everything appended so far to disk. Blocks, and may run in another thread than the appends.
+        """Force everything appended so far to disk. Blocks, and may run in another thread than the
+        appends.
 
         :raises OSError: when the disk fails
         """
@@ -372,7 +442,10 @@ class PartitionLog:
         if end == self._flushed_offset:
             return
         for number, segment in enumerate(segments):
-            if number + 1 == len(segments) or segments[number + 1].base_offset > self._flushed_offset:
+            if (
+                number + 1 == len(segments)
+                or segments[number + 1].base_offset > self._flushed_offset
+            ):
                 segment.fsync((".log", ".txnindex"))
         fsync_path(self.path)
         self._flushed_offset = max(self._flushed_offset, end)
@@ -386,9 +459,13 @@ class PartitionLog:
         if self._segments and self._aborted.saved:
             try:
                 if not os.path.exists(recovery.snapshot_path(self.path, self._end_offset)):
-                    recovery.write_snapshot(self.path, self._end_offset, self._producers.snapshot(), sync=False)
+                    recovery.write_snapshot(
+                        self.path, self._end_offset, self._producers.snapshot(), sync=False
+                    )
             except OSError as error:
-                logger.warning("Could not save the producers of %s, the log has them too: %s", self.path, error)
+                logger.warning(
+                    "Could not save the producers of %s, the log has them too: %s", self.path, error
+                )
 
     def delete(self) -> None:
         """Remove everything; later appends are refused."""

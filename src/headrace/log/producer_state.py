@@ -1,9 +1,10 @@
-"""What a log remembers of producers, so that a batch sent again is not written again and a transaction ends (KIP-98).
+"""What a log remembers of producers, so that a batch sent again is not written again and a
+transaction ends (KIP-98).
 
-Of each producer id: its epoch, the sequence ranges of its last five batches, as many as a client keeps in flight, and
-where its open transaction began. A snapshot file keeps this over restarts, in Apache Kafka's format. Where Kafka
-stores the last batch of a producer, we store one entry for each of the five, in order; a reader that knows of one
-keeps the last, which is right.
+Of each producer id: its epoch, the sequence ranges of its last five batches, as many as a client
+keeps in flight, and where its open transaction began. A snapshot file keeps this over restarts, in
+Apache Kafka's format. Where Kafka stores the last batch of a producer, we store one entry for each
+of the five, in order; a reader that knows of one keeps the last, which is right.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class ProducerEntry:
 def _stale(header: BatchHeader, last_epoch: int) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is smaller than the last seen epoch "
+        f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is "
+        f"smaller than the last seen epoch "
         f"{last_epoch}",
     )
 
@@ -111,11 +113,13 @@ class ProducerState:
         return self._open.get(producer_id)
 
     def check(self, header: BatchHeader) -> AppendedBatch | Refusal | None:
-        """Whether a producer's batch may be appended: None for yes, the earlier batch when this one is a duplicate.
+        """Whether a producer's batch may be appended: None for yes, the earlier batch when this one
+        is a duplicate.
 
-        Errors: INVALID_PRODUCER_EPOCH for an epoch older than the last seen, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
-        INVALID_TXN_STATE for a batch outside of the transaction that is open.
-        A producer id that is not known (new, expired, or its records deleted) may start with any sequence.
+        Errors: INVALID_PRODUCER_EPOCH for an epoch older than the last seen,
+        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a batch outside of the
+        transaction that is open. A producer id that is not known (new, expired, or its records
+        deleted) may start with any sequence.
         """
         entry = self._producers.get(header.producer_id)
         first, epoch = header.base_sequence, header.producer_epoch
@@ -131,7 +135,8 @@ class ProducerState:
                     return batch
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {header.producer_id}: {first} (incoming seq. number), "
+                f"Out of order sequence number for producer {header.producer_id}: {first} "
+                f"(incoming seq. number), "
                 f"{last} (current end sequence number)",
             )
         if epoch < entry.epoch:
@@ -139,7 +144,8 @@ class ProducerState:
         if first and entry.epoch != NO_PRODUCER_EPOCH:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Invalid sequence number for new epoch of producer {header.producer_id}: {epoch} (request epoch), "
+                f"Invalid sequence number for new epoch of producer {header.producer_id}: "
+                f"{epoch} (request epoch), "
                 f"{first} (seq. number), {entry.epoch} (current producer epoch)",
             )
         return self._check_transaction(header)
@@ -147,12 +153,14 @@ class ProducerState:
     def _check_transaction(self, header: BatchHeader) -> Refusal | None:
         if header.producer_id in self._open and not header.is_transactional:
             return Refusal(
-                ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {header.producer_id}"
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {header.producer_id}",
             )
         return None
 
     def replay(self, header: BatchHeader, base_offset: int) -> None:
-        """Take in a batch that stands in the log at ``base_offset``; those without a producer id change nothing.
+        """Take in a batch that stands in the log at ``base_offset``; those without a producer id
+        change nothing.
 
         A marker is taken in by :meth:`complete`.
         """
@@ -175,9 +183,11 @@ class ProducerState:
         )
 
     def complete(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
-        """Take in a marker, whose header has its offset in the log: the producer's transaction is over.
+        """Take in a marker, whose header has its offset in the log: the producer's transaction is
+        over.
 
-        :returns: what readers have to pass over from now on; None after a commit, and when no transaction was open
+        :returns: what readers have to pass over from now on; None after a commit, and when no
+            transaction was open
         """
         entry = self._producers.get(header.producer_id)
         if entry is None:
@@ -190,10 +200,13 @@ class ProducerState:
             return None
         still_open = self.first_open_offset
         last_stable_offset = header.last_offset + 1 if still_open is None else still_open
-        return AbortedTransaction(header.producer_id, first_offset, header.last_offset, last_stable_offset)
+        return AbortedTransaction(
+            header.producer_id, first_offset, header.last_offset, last_stable_offset
+        )
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers whose last batch is at least ``expiration_ms`` old (producer.id.expiration.ms).
+        """Forget producers whose last batch is at least ``expiration_ms`` old
+        (producer.id.expiration.ms).
 
         Those with an open transaction stay until it ends.
         """
@@ -210,12 +223,21 @@ class ProducerState:
     def _entries(self) -> Iterator[bytes]:
         for producer_id, entry in self._producers.items():
             known = [
-                (batch.last_sequence, batch.last_offset, batch.last_offset - batch.first_offset, batch.timestamp)
+                (
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.last_offset - batch.first_offset,
+                    batch.timestamp,
+                )
                 for batch in entry.batches
             ] or [(*_NO_BATCH_KNOWN, entry.timestamp)]
             for batch in known:
                 yield _SNAPSHOT_ENTRY.pack(
-                    producer_id, entry.epoch, *batch, entry.coordinator_epoch, self._open.get(producer_id, -1)
+                    producer_id,
+                    entry.epoch,
+                    *batch,
+                    entry.coordinator_epoch,
+                    self._open.get(producer_id, -1),
                 )
 
     def snapshot(self) -> bytes:
@@ -233,18 +255,33 @@ class ProducerState:
         body = memoryview(data)[_SNAPSHOT_HEAD.size :]
         entries = body[_COUNT.size :]
         count = _COUNT.unpack_from(body)[0]
-        if version != _SNAPSHOT_VERSION or crc != crc32c(body) or len(entries) != count * _SNAPSHOT_ENTRY.size:
+        if (
+            version != _SNAPSHOT_VERSION
+            or crc != crc32c(body)
+            or len(entries) != count * _SNAPSHOT_ENTRY.size
+        ):
             return None
         state = cls()
         for entry_of in _SNAPSHOT_ENTRY.iter_unpack(entries):
-            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_open = entry_of
+            (
+                producer_id,
+                epoch,
+                last_sequence,
+                last_offset,
+                delta,
+                timestamp,
+                coordinator_epoch,
+                first_open,
+            ) = entry_of
             entry = state._producers.setdefault(producer_id, ProducerEntry(epoch))
             entry.timestamp, entry.coordinator_epoch = timestamp, coordinator_epoch
             if first_open >= 0:
                 state._open[producer_id] = first_open
             if last_offset >= 0:
                 first_sequence = (last_sequence - delta) & MAX_SEQUENCE
-                batch = AppendedBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
+                batch = AppendedBatch(
+                    first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
+                )
                 entry.add(epoch, batch)
         state._open = dict(sorted(state._open.items(), key=itemgetter(1)))
         return state

@@ -1,8 +1,10 @@
-"""Reading a partition's directory back in: after a clean stop at once, after a crash with every doubtful byte checked.
+"""Reading a partition's directory back in: after a clean stop at once, after a crash with every
+doubtful byte checked.
 
-A snapshot of the producers is written when a segment is full, after that segment was forced to disk, and at a clean
-stop. So the newest one is the recovery point too: what stands before it needs no check. What stands after it is
-replayed, which also finds the transactions that were aborted since.
+A snapshot of the producers is written when a segment is full, after that segment was forced to
+disk, and at a clean stop. So the newest one is the recovery point too: what stands before it needs
+no check. What stands after it is replayed, which also finds the transactions that were aborted
+since.
 """
 
 from __future__ import annotations
@@ -40,27 +42,36 @@ SNAPSHOTS_KEPT = 2
 
 
 class CorruptLog(RuntimeError):
-    """A log that must be whole is not. The message names the file and the offset, and says what can be done."""
+    """A log that must be whole is not. The message names the file and the offset, and says what can
+    be done.
+    """
 
     @classmethod
     def damage(cls, path: str, position: int, offset: int, what: str) -> CorruptLog:
-        """What stands at ``position`` of a file, which should be the batch with ``offset``, cannot be read."""
+        """What stands at ``position`` of a file, which should be the batch with ``offset``, cannot
+        be read.
+        """
         return cls(
-            f"{path} is damaged at offset {offset}: {what}. Restore the file from a backup; or give up what it holds "
-            f"from there on: truncate -s {position} {path} and remove the later .log files beside it, if there are any"
+            f"{path} is damaged at offset {offset}: {what}. Restore the file from a backup; "
+            f"or give up what it holds "
+            f"from there on: truncate -s {position} {path} and remove the later .log files "
+            f"beside it, if there are any"
         )
 
     @classmethod
     def gap(cls, path: str, expected: int, found: int) -> CorruptLog:
         """A file begins, or goes on, with offset ``found`` where ``expected`` should come."""
         return cls(
-            f"{path} has offset {found} where {expected} should come: records are missing. Restore the files beside it "
+            f"{path} has offset {found} where {expected} should come: records are missing. "
+            f"Restore the files beside it "
             "from a backup; or remove this one and the later ones, and give up what they hold"
         )
 
 
 class Loaded(NamedTuple):
-    """What a directory holds: its segments, oldest first, and what is known of producers at the end of the last one."""
+    """What a directory holds: its segments, oldest first, and what is known of producers at the end
+    of the last one.
+    """
 
     segments: list[Segment]
     producers: ProducerState
@@ -73,7 +84,8 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loa
     """Read a directory in.
 
     :param crashed: the broker did not stop cleanly since it last had this log open: cut a torn tail
-    :param whole: cut nothing else: what is followed by batches that are right was not torn by a crash
+    :param whole: cut nothing else: what is followed by batches that are right was not torn by a
+        crash
     :raises CorruptLog: in that case
     """
     swap.recover(directory)
@@ -81,11 +93,15 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loa
     start = _read_log_start(directory)
     end = segments[-1].next_offset if segments else 0
     if start > end:
-        logger.warning("%s ends before its log start offset %d: starting anew there", directory, start)
+        logger.warning(
+            "%s ends before its log start offset %d: starting anew there", directory, start
+        )
         for segment in segments:
             segment.delete()
         return Loaded([], producers, AbortedTransactions(), start, start)
-    return Loaded(segments, producers, aborted, max(start, segments[0].base_offset if segments else 0), end)
+    return Loaded(
+        segments, producers, aborted, max(start, segments[0].base_offset if segments else 0), end
+    )
 
 
 def _load_segments(
@@ -102,7 +118,9 @@ def _load_segments(
             crashed, active.size_bytes = True, size_bytes
     while True:
         point, producers = _newest_snapshot(directory, segments[0].base_offset)
-        aborted = aborted_transactions.read([segment.path(aborted_transactions.SUFFIX) for segment in segments], point)
+        aborted = aborted_transactions.read(
+            [segment.path(aborted_transactions.SUFFIX) for segment in segments], point
+        )
         on_batch = _replay_from(point, producers, aborted)
         affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
         replayed = True
@@ -111,14 +129,19 @@ def _load_segments(
         elif point < active.next_offset:
             for segment in segments[affected:]:
                 for position, header, data in segment.batches(segment.locate(point)):
-                    on_batch(header, segment.read(position, header.size_bytes) if header.is_control else data)
+                    on_batch(
+                        header,
+                        segment.read(position, header.size_bytes) if header.is_control else data,
+                    )
         else:
             replayed = False
         if point <= segments[-1].next_offset:
             if replayed:
                 _save_aborted(segments, affected, aborted)
             return segments, producers, aborted
-        logger.warning("%s lost what came before offset %d: going back to an older snapshot", directory, point)
+        logger.warning(
+            "%s lost what came before offset %d: going back to an older snapshot", directory, point
+        )
         os.unlink(snapshot_path(directory, point))
 
 
@@ -138,7 +161,11 @@ def _segments(directory: str, files: OpenFiles) -> list[Segment]:
             stem, _, suffix = entry.name.partition(".")
             if suffix == "log" and stem.isdigit():
                 stat = entry.stat()
-                found.append(Segment(files, directory, int(stem), stat.st_size, stat.st_mtime_ns // 1_000_000))
+                found.append(
+                    Segment(
+                        files, directory, int(stem), stat.st_size, stat.st_mtime_ns // 1_000_000
+                    )
+                )
     return sorted(found, key=lambda segment: segment.base_offset)
 
 
@@ -161,19 +188,30 @@ def _replay_from(point: int, producers: ProducerState, aborted: AbortedTransacti
 
 
 def _recover(segments: list[Segment], first: int, on_batch: OnBatch, *, whole: bool) -> None:
-    """Check each batch from segment ``first`` on; cut at the first wrong one and drop what follows it."""
+    """Check each batch from segment ``first`` on; cut at the first wrong one and drop what follows
+    it.
+    """
     for number in range(first, len(segments)):
         segment = segments[number]
         end = segment.rebuild(check_crc=True, on_batch=on_batch)
         if end == segment.size_bytes:
             continue
-        if whole and (any(later.size_bytes for later in segments[number + 1 :]) or _batch_follows(segment, end)):
+        if whole and (
+            any(later.size_bytes for later in segments[number + 1 :])
+            or _batch_follows(segment, end)
+        ):
             what = "this is not a whole batch with the right checksum, but what follows it is"
             raise CorruptLog.damage(segment.path(".log"), end, segment.next_offset, what)
         logger.warning(
-            "Cut %s at position %d, offset %d: the %d bytes that followed are not a whole batch with the right CRC",
-            segment.path(".log"), end, segment.next_offset, segment.size_bytes - end,
-        )  # fmt: skip
+            (
+                "Cut %s at position %d, offset %d: the %d bytes that followed are not a whole "
+                "batch with the right CRC"
+            ),
+            segment.path(".log"),
+            end,
+            segment.next_offset,
+            segment.size_bytes - end,
+        )
         segment.truncate(end)
         for later in segments[number + 1 :]:
             logger.warning("Removed %s: what came before it is torn", later.path(".log"))
@@ -183,13 +221,17 @@ def _recover(segments: list[Segment], first: int, on_batch: OnBatch, *, whole: b
 
 
 def _batch_follows(segment: Segment, position: int) -> bool:
-    """Whether a whole, right batch of later offsets begins anywhere behind ``position``, where there is none."""
+    """Whether a whole, right batch of later offsets begins anywhere behind ``position``, where
+    there is none.
+    """
     data = segment.read(position, segment.size_bytes - position)
     start = data.find(EPOCH_AND_MAGIC, EPOCH_START + 1) - EPOCH_START
     while start > 0 and start + HEADER_BYTES <= len(data):
         header = header_at(data, start)
         end = start + header.size_bytes
-        plausible = header.base_offset >= segment.next_offset and start + HEADER_BYTES <= end <= len(data)
+        plausible = (
+            header.base_offset >= segment.next_offset and start + HEADER_BYTES <= end <= len(data)
+        )
         if plausible and has_right_crc(memoryview(data)[start:end], header):
             return True
         start = data.find(EPOCH_AND_MAGIC, start + EPOCH_START + 1) - EPOCH_START
@@ -207,7 +249,10 @@ def snapshot_path(directory: str, offset: int) -> str:
 def snapshot_offsets(directory: str) -> list[int]:
     """The offsets of which there are snapshots, newest first."""
     names = (name.partition(".") for name in os.listdir(directory))
-    return sorted((int(stem) for stem, _, suffix in names if suffix == "snapshot" and stem.isdigit()), reverse=True)
+    return sorted(
+        (int(stem) for stem, _, suffix in names if suffix == "snapshot" and stem.isdigit()),
+        reverse=True,
+    )
 
 
 def _newest_snapshot(directory: str, log_start: int) -> tuple[int, ProducerState]:
@@ -259,7 +304,9 @@ def write_log_start(directory: str, offset: int, *, sync: bool) -> None:
 
 
 def _read_log_start(directory: str) -> int:
-    """The log start offset that DeleteRecords left, 0 when it never did, or a power cut has left nothing of it."""
+    """The log start offset that DeleteRecords left, 0 when it never did, or a power cut has left
+    nothing of it.
+    """
     try:
         with open(f"{directory}/{LOG_START_FILE}", "rb") as file:
             return int(file.read() or 0)

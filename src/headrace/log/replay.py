@@ -1,4 +1,6 @@
-"""Reading a whole log back in, batch by batch, where nothing may be missing: what coordinators are loaded from."""
+"""Reading a whole log back in, batch by batch, where nothing may be missing: what coordinators are
+loaded from.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,33 @@ class FoundBatch(NamedTuple):
 def checked_batches(log: PartitionLog) -> Iterator[FoundBatch]:
     """The batches from the one with the log start offset on.
 
-    :raises CorruptLog: where the next one is damaged or missing. Damage at the end that a crash has left was cut off
-        when the log was opened
+    :raises CorruptLog: where the next one is damaged or missing. Damage at the end that a crash has
+        left was cut off when the log was opened
     """
     start = log.log_start_offset
     expected: int | None = None
     for segment in log.live_segments():
         path, fd = segment.path(".log"), segment.open()
         size_bytes = os.fstat(fd).st_size
-        end = 0 if segment.base_offset >= start else segment.offsets.position_for(start - segment.base_offset)
+        end = (
+            0
+            if segment.base_offset >= start
+            else segment.offsets.position_for(start - segment.base_offset)
+        )
         for position, header, data in scan(fd, end, size_bytes, whole=True):
             if header.magic != 2 or not has_right_crc(data, header):
                 break
-            if expected is not None and header.base_offset != expected and "compact" not in log.config.cleanup_policy:
+            if (
+                expected is not None
+                and header.base_offset != expected
+                and "compact" not in log.config.cleanup_policy
+            ):
                 raise CorruptLog.gap(path, expected, header.base_offset)
             expected = header.last_offset + 1
             end = position + header.size_bytes
             if header.last_offset >= start:
                 yield FoundBatch(path, position, header, data)
         if end != size_bytes:
-            raise CorruptLog.damage(path, end, expected or start, "this is not a whole batch with the right checksum")
+            raise CorruptLog.damage(
+                path, end, expected or start, "this is not a whole batch with the right checksum"
+            )

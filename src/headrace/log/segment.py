@@ -39,10 +39,14 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
-def scan(fd: int, position: int, end: int, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """``(position, header, bytes)`` of the batches between two positions, stopping before the first torn one.
+def scan(
+    fd: int, position: int, end: int, *, whole: bool = False
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """``(position, header, bytes)`` of the batches between two positions, stopping before the first
+    torn one.
 
-    :param whole: hand out all bytes of each batch, not only as many as happen to be there after its header
+    :param whole: hand out all bytes of each batch, not only as many as happen to be there after its
+        header
     """
     chunk = RECOVERY_CHUNK_BYTES if whole else HEADERS_CHUNK_BYTES
     buffer, start = memoryview(b""), position
@@ -56,7 +60,10 @@ def scan(fd: int, position: int, end: int, *, whole: bool = False) -> Iterator[t
         if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD or position + size > end:
             return
         if whole and position - start + size > len(buffer):
-            buffer, start = memoryview(os.pread(fd, min(max(chunk, size), end - position), position)), position
+            buffer, start = (
+                memoryview(os.pread(fd, min(max(chunk, size), end - position), position)),
+                position,
+            )
             if len(buffer) < size:
                 return
         yield position, header, buffer[position - start : position - start + size]
@@ -67,11 +74,26 @@ class Segment:
     """A run of batches from ``base_offset`` on. Only the newest segment of a log is appended to."""
 
     __slots__ = (
-        "_files", "_first_timestamp", "_loaded", "_max_timestamp", "_max_timestamp_offset", "_since_index",
-        "base_offset", "created_ms", "directory", "fd", "next_offset", "offsets", "size_bytes", "times", "used",
-    )  # fmt: skip
+        "_files",
+        "_first_timestamp",
+        "_loaded",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_since_index",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "fd",
+        "next_offset",
+        "offsets",
+        "size_bytes",
+        "times",
+        "used",
+    )
 
-    def __init__(self, files: OpenFiles, directory: str, base_offset: int, size_bytes: int, created_ms: int) -> None:
+    def __init__(
+        self, files: OpenFiles, directory: str, base_offset: int, size_bytes: int, created_ms: int
+    ) -> None:
         self._files = files
         self.directory = directory
         self.base_offset = base_offset
@@ -98,7 +120,9 @@ class Segment:
     # ------------------------------------------------------------------ opening, closing
 
     def open(self) -> int:
-        """The handle; the first call reads and checks the indexes, and rebuilds them when they are wrong."""
+        """The handle; the first call reads and checks the indexes, and rebuilds them when they are
+        wrong.
+        """
         self.used = True
         if self.fd < 0:
             self.fd = self._files.open(self.path(".log"), self)
@@ -107,7 +131,9 @@ class Segment:
         return self.fd
 
     def release(self, *, forget: bool = True) -> None:
-        """Save the indexes and let the handle and the memory go; the next use opens the segment again."""
+        """Save the indexes and let the handle and the memory go; the next use opens the segment
+        again.
+        """
         if self.fd < 0:
             return
         self.save_indexes()
@@ -119,8 +145,8 @@ class Segment:
             self._files.forget(self)
 
     def save_indexes(self) -> None:
-        """Write the new index entries. When that fails the files go, as a missing index is rebuilt and a short one
-        would mislead."""
+        """Write the new index entries. When that fails the files go, as a missing index is rebuilt
+        and a short one would mislead."""
         if not self._loaded:
             return
         try:
@@ -129,7 +155,11 @@ class Segment:
             self.offsets.save(self.path(".index"))
             self.times.save(self.path(".timeindex"))
         except OSError as error:
-            logger.warning("Could not save the indexes of %s, they will be rebuilt: %s", self.path(".log"), error)
+            logger.warning(
+                "Could not save the indexes of %s, they will be rebuilt: %s",
+                self.path(".log"),
+                error,
+            )
             for suffix in (".index", ".timeindex"):
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(suffix))
@@ -173,7 +203,9 @@ class Segment:
             self.size_bytes = end
 
     def _walk_tail(self) -> bool:
-        """Whether the loaded indexes agree with the batches from the last indexed one to the end of the file."""
+        """Whether the loaded indexes agree with the batches from the last indexed one to the end of
+        the file.
+        """
         offsets, times = self.offsets, self.times
         if len(offsets.data) % 8 or len(times.data) % 12:
             return False
@@ -187,7 +219,11 @@ class Segment:
         start = position
         for position, header, _ in scan(self.fd, start, self.size_bytes):
             last_offset = header.last_offset
-            if header.magic != 2 or last_offset < self.next_offset or indexed_offset not in (None, last_offset):
+            if (
+                header.magic != 2
+                or last_offset < self.next_offset
+                or indexed_offset not in (None, last_offset)
+            ):
                 return False
             indexed_offset = None
             self.next_offset = last_offset + 1
@@ -214,7 +250,8 @@ class Segment:
         check_crc: bool = False,
         on_batch: Callable[[BatchHeader, memoryview], None] | None = None,
     ) -> int:
-        """Make both indexes from the batches and answer how many bytes of whole, right batches there are.
+        """Make both indexes from the batches and answer how many bytes of whole, right batches
+        there are.
 
         :param check_crc: after a crash: also compare checksums, and stop at the first wrong one
         :param on_batch: is given each good batch's header and, with ``check_crc``, all its bytes
@@ -226,12 +263,18 @@ class Segment:
         self._loaded = True
         end = 0
         for position, header, batch in scan(self.fd, 0, self.size_bytes, whole=check_crc):
-            if header.magic != 2 or header.base_offset < self.next_offset or header.last_offset_delta < 0:
+            if (
+                header.magic != 2
+                or header.base_offset < self.next_offset
+                or header.last_offset_delta < 0
+            ):
                 break
             if check_crc and not has_right_crc(batch, header):
                 break
             max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
-            self.note(position, header.size_bytes, header.last_offset, max_timestamp, index_interval_bytes)
+            self.note(
+                position, header.size_bytes, header.last_offset, max_timestamp, index_interval_bytes
+            )
             end = position + header.size_bytes
             if on_batch:
                 on_batch(header, batch)
@@ -270,8 +313,17 @@ class Segment:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             written += now
 
-    def note(self, position: int, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
-        """Take a batch that was appended at ``position`` into the indexes, by Kafka's rule of when to."""
+    def note(
+        self,
+        position: int,
+        size: int,
+        last_offset: int,
+        max_timestamp: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Take a batch that was appended at ``position`` into the indexes, by Kafka's rule of when
+        to.
+        """
         if not position:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
@@ -283,18 +335,23 @@ class Segment:
         self._since_index += size
         self.next_offset = last_offset + 1
 
-    def must_roll_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
+    def must_roll_for(
+        self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
+    ) -> bool:
         """Whether batches of that size belong into a new segment, by Kafka's rules.
 
-        Those are segment.bytes; segment.ms, counted in the records' own time, or since the file was made for records
-        that have none; full indexes (segment.index.bytes); and offsets too far from the base to be indexed.
+        Those are segment.bytes; segment.ms, counted in the records' own time, or since the file was
+        made for records that have none; full indexes (segment.index.bytes); and offsets too far
+        from the base to be indexed.
         """
         if self.fd < 0:
             self.open()
         if not self.size_bytes:
             return False
         first_timestamp = self.first_timestamp
-        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+        age_ms = (
+            max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+        )
         return (
             self.size_bytes + size > config.segment_bytes
             or age_ms > config.longest_segment_ms
@@ -314,20 +371,26 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, -1 when there is none; rolling by age counts from it."""
+        """Largest timestamp of the first batch, -1 when there is none; rolling by age counts from
+        it.
+        """
         if self._first_timestamp < 0 and self.size_bytes:
             self._first_timestamp = header_at(self.read(0, HEADER_BYTES)).max_timestamp
         return self._first_timestamp
 
     @property
     def max_timestamp(self) -> tuple[int, int]:
-        """``(timestamp, last offset of the first batch that has it)``; timestamp -1 when there is none."""
+        """``(timestamp, last offset of the first batch that has it)``; timestamp -1 when there is
+        none.
+        """
         if not self._loaded and self._max_timestamp < 0 and self.size_bytes:
             self.open()
         return self._max_timestamp, self._max_timestamp_offset
 
     def locate(self, offset: int) -> int:
-        """Position of the first batch that ends at or after ``offset``; the segment's size when there is none."""
+        """Position of the first batch that ends at or after ``offset``; the segment's size when
+        there is none.
+        """
         if offset <= self.base_offset:
             return 0
         fd = self.open()
@@ -346,17 +409,25 @@ class Segment:
         self.used = True
         data = os.pread(fd, size_bytes, position)
         if len(data) != size_bytes:
-            raise OSError(errno.EIO, f"{self.path('.log')} ends before position {position + size_bytes}")
+            raise OSError(
+                errno.EIO, f"{self.path('.log')} ends before position {position + size_bytes}"
+            )
         return data
 
-    def read_batches(self, position: int, limit: int, max_bytes: int, *, minimum_one: bool) -> bytes:
-        """Whole batches from ``position`` up to ``limit``, at most ``max_bytes`` of them but for ``minimum_one``."""
+    def read_batches(
+        self, position: int, limit: int, max_bytes: int, *, minimum_one: bool
+    ) -> bytes:
+        """Whole batches from ``position`` up to ``limit``, at most ``max_bytes`` of them but for
+        ``minimum_one``.
+        """
         if limit - position <= max_bytes:
             return self.read(position, limit - position)
         if max_bytes > 0:
             self.open()
             boundary = self.offsets.position_before(position + max_bytes)
-            if 2 * (boundary - position) >= max_bytes:  # the index knows a good place to end: nothing to cut or copy
+            if (
+                2 * (boundary - position) >= max_bytes
+            ):  # the index knows a good place to end: nothing to cut or copy
                 return self.read(position, boundary - position)
             data = self.read(position, max_bytes)
             end = whole_batches(data)

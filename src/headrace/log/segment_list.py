@@ -13,7 +13,8 @@ POSITIONS_KEPT = 64
 
 
 class SegmentList:
-    """Segments in ascending order of their base offsets; only the last, active one is appended to."""
+    """Segments in ascending order of their base offsets; only the last, active one is appended
+    to."""
 
     __slots__ = ("_bases", "_positions", "_segments")
 
@@ -54,7 +55,8 @@ class SegmentList:
         return number if same else None
 
     def replace(self, number: int, count: int, segment: Segment) -> None:
-        """Let one segment stand for ``count`` of them, the first of which has the same base offset."""
+        """Let one segment stand for ``count`` of them, the first of which has the same base
+        offset."""
         self._positions.clear()
         self._segments[number : number + count] = [segment]
         self._bases[number : number + count] = [segment.base_offset]
@@ -73,7 +75,9 @@ class SegmentList:
         ]
 
     def find(self, offset: int) -> tuple[Segment, int]:
-        """The segment with ``offset``, which must be in the log, and the position of the batch that holds it."""
+        """The segment with ``offset``, which must be in the log, and the position of the batch that
+        holds it.
+        """
         known = self._positions.get(offset)
         if known is not None:
             return known
@@ -86,7 +90,8 @@ class SegmentList:
         return segment, position
 
     def remember(self, segment: Segment, position: int, log_end_offset: int) -> None:
-        """Note where the batch after those just read starts, since their reader asks for it next."""
+        """Note where the batch after those just read starts, since their reader asks for it
+        next."""
         if position < segment.size_bytes:
             following = int.from_bytes(segment.read(position, 8), "big")
         elif segment is self._segments[-1]:

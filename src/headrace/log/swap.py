@@ -1,10 +1,12 @@
-"""Putting one cleaned segment in the place of several, so that a crash between any two steps loses nothing.
+"""Putting one cleaned segment in the place of several, so that a crash between any two steps loses
+nothing.
 
-What is written anew grows in the directory ``cleaning`` beside the segments. When it is on disk, it is renamed to
-``<base>-<end>.log.swap``: that decides it. From then on the segments from offset ``base`` up to ``end``, exclusive, are
-on their way out, and a start that finds the file finishes what was begun; without the file it discards the rest. The
-aborted transactions that the new segment still has to tell of are in ``<base>-<end>.txnindex.swap``, which counts only
-along with the other file. Indexes need no care: one that is missing is rebuilt.
+What is written anew grows in the directory ``cleaning`` beside the segments. When it is on disk, it
+is renamed to ``<base>-<end>.log.swap``: that decides it. From then on the segments from offset
+``base`` up to ``end``, exclusive, are on their way out, and a start that finds the file finishes
+what was begun; without the file it discards the rest. The aborted transactions that the new segment
+still has to tell of are in ``<base>-<end>.txnindex.swap``, which counts only along with the other
+file. Indexes need no care: one that is missing is rebuilt.
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ def _stem(base_offset: int, end_offset: int) -> str:
 
 
 def begin(directory: str, base_offset: int, end_offset: int) -> None:
-    """Decide that what stands in ``cleaning`` replaces these offsets. Force the directory to disk before the next step.
+    """Decide that what stands in ``cleaning`` replaces these offsets. Force the directory to disk
+    before the next step.
 
     :raises OSError: then nothing is decided
     """
-    made, swap = f"{directory}/{CLEANING}/{base_offset:020d}", f"{directory}/{_stem(base_offset, end_offset)}"
+    made, swap = (
+        f"{directory}/{CLEANING}/{base_offset:020d}",
+        f"{directory}/{_stem(base_offset, end_offset)}",
+    )
     with contextlib.suppress(FileNotFoundError):
         os.rename(f"{made}.txnindex", f"{swap}{_TXNINDEX_SWAP}")
     os.rename(f"{made}.log", f"{swap}{_LOG_SWAP}")
@@ -46,7 +52,8 @@ def cancel(directory: str, base_offset: int, end_offset: int) -> None:
 
 
 def finish(directory: str, base_offset: int, end_offset: int) -> None:
-    """Let it take effect. The old files are only renamed, which is quick; :func:`discard_old` removes them.
+    """Let it take effect. The old files are only renamed, which is quick; :func:`discard_old`
+    removes them.
 
     :raises OSError: then the next start finishes it
     """
@@ -89,7 +96,9 @@ def recover(directory: str) -> None:
     for name in names:
         if name.endswith(_LOG_SWAP):
             base, _, end = name.removesuffix(_LOG_SWAP).partition("-")
-            if os.path.isdir(f"{directory}/{CLEANING}"):  # an index there may be older than the swap
+            if os.path.isdir(
+                f"{directory}/{CLEANING}"
+            ):  # an index there may be older than the swap
                 shutil.rmtree(f"{directory}/{CLEANING}")
             finish(directory, int(base), int(end))
     for name in names:

@@ -1,4 +1,6 @@
-"""Finding records by time: one look into the time index, a walk over a few headers, and one batch opened."""
+"""Finding records by time: one look into the time index, a walk over a few headers, and one batch
+opened.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Found = tuple[int, int]
 """``(offset, timestamp)``"""
 
 
-def first_at_or_after(segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int) -> Found | None:
+def first_at_or_after(
+    segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int
+) -> Found | None:
     """The first record with at least that timestamp, which need not be the first in time order."""
     for segment in segments:
         if segment.max_timestamp[0] < timestamp_ms:

@@ -25,7 +25,9 @@ from headrace.protocol.record_batch import (
 
 MAGIC_POSITION = 16
 LEAST_LENGTH = 14
-"""The least batch length of any magic; below it Kafka calls the bytes corrupt before looking at anything else."""
+"""The least batch length of any magic; below it Kafka calls the bytes corrupt before looking at
+anything else.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,10 @@ class RefusedRecords(Refusal):
 def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> BatchHeader | Refusal:
     """The header of the one batch that ``data`` must hold, or why it is refused.
 
-    Errors: INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit, a control batch, a missing
-    sequence), CORRUPT_MESSAGE (length, unknown magic, checksum), MESSAGE_TOO_LARGE (max.message.bytes),
-    RECORD_LIST_TOO_LARGE (segment.bytes), INVALID_TIMESTAMP (message.timestamp.*.max.ms), UNSUPPORTED_COMPRESSION_TYPE.
+    Errors: INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit, a control
+    batch, a missing sequence), CORRUPT_MESSAGE (length, unknown magic, checksum), MESSAGE_TOO_LARGE
+    (max.message.bytes), RECORD_LIST_TOO_LARGE (segment.bytes), INVALID_TIMESTAMP
+    (message.timestamp.*.max.ms), UNSUPPORTED_COMPRESSION_TYPE.
     """
     refusal = check_one(data)
     if refusal:
@@ -51,11 +54,14 @@ def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> Batc
     header = header_at(data)
     size = header.size_bytes
     if header.base_offset:
-        return _invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
+        return _invalid(
+            f"The baseOffset of the record batch should be 0, but it is {header.base_offset}"
+        )
     if size > config.max_message_bytes:
         return Refusal(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size in the append is {size} bytes which exceeds the maximum configured value of "
+            f"The record batch size in the append is {size} bytes which exceeds the maximum "
+            f"configured value of "
             f"{config.max_message_bytes}.",
         )
     if crc32c(data[CRC_START:size]) != header.crc:
@@ -63,10 +69,15 @@ def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> Batc
     if size > config.segment_bytes:
         return Refusal(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"Message batch size is {size} bytes in append which exceeds the maximum configured segment size of "
+            f"Message batch size is {size} bytes in append which exceeds the maximum "
+            f"configured segment size of "
             f"{config.segment_bytes}.",
         )
-    refusal = _check_fields(header) or _check_keys(data, config) or _check_timestamps(data, header, config, now_ms)
+    refusal = (
+        _check_fields(header)
+        or _check_keys(data, config)
+        or _check_timestamps(data, header, config, now_ms)
+    )
     return refusal or header
 
 
@@ -78,7 +89,9 @@ def check_first(data: memoryview) -> bool | Refusal:
 
 
 def check_one(data: memoryview) -> Refusal | None:
-    """Why ``data`` is not one batch of magic 2, which is asked before all else (INVALID_RECORD, CORRUPT_MESSAGE)."""
+    """Why ``data`` is not one batch of magic 2, which is asked before all else (INVALID_RECORD,
+    CORRUPT_MESSAGE).
+    """
     if len(data) < HEADER_BYTES or data[MAGIC_POSITION] != 2:
         return _unreadable(data)
     return None if _size_at(data) == len(data) else _wrong_length(header_at(data), data)
@@ -109,7 +122,9 @@ def _unreadable(data: memoryview) -> Refusal:
         return _invalid(_NO_BATCH)
     if data[MAGIC_POSITION] == 2:
         return _corrupt(f"Record batch is corrupt (its size {len(data)} is too small)")
-    return _invalid("Produce requests are only allowed to contain record batches with magic version 2")
+    return _invalid(
+        "Produce requests are only allowed to contain record batches with magic version 2"
+    )
 
 
 def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
@@ -122,17 +137,23 @@ def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
     if isinstance(found, Refusal):
         return found
     if found:
-        return _invalid("Produce requests are only allowed to contain exactly one record batch per partition")
+        return _invalid(
+            "Produce requests are only allowed to contain exactly one record batch per partition"
+        )
     return None  # a torn second batch is dropped
 
 
 def _whole_batch(data: memoryview) -> bool | Refusal:
-    """Whether a batch of any magic stands here whole, looking no closer than Kafka does before its other checks."""
+    """Whether a batch of any magic stands here whole, looking no closer than Kafka does before its
+    other checks.
+    """
     if len(data) < LENGTH_OVERHEAD:
         return False
     length = int.from_bytes(data[8:LENGTH_OVERHEAD], "big", signed=True)
     if length < LEAST_LENGTH:
-        return _corrupt(f"Record size {length} is less than the minimum record overhead ({LEAST_LENGTH})")
+        return _corrupt(
+            f"Record size {length} is less than the minimum record overhead ({LEAST_LENGTH})"
+        )
     if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] > 2:
         return _corrupt(f"Invalid magic found in record: {data[MAGIC_POSITION]}")
     return length + LENGTH_OVERHEAD <= len(data)
@@ -153,19 +174,27 @@ def _check_fields(header: BatchHeader) -> Refusal | None:
         return _invalid("Clients are not allowed to write control records")
     if header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0:
         return _invalid(
-            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}"
+            f"Invalid sequence number {header.base_sequence} in record batch with "
+            f"producerId {header.producer_id}"
         )
     if header.attributes & CODEC_MASK > ZSTD:
-        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {header.codec}")
+        return Refusal(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {header.codec}"
+        )
     return None
 
 
-def _check_timestamps(data: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:
+def _check_timestamps(
+    data: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
+) -> Refusal | None:
     if config.message_timestamp_type == "LogAppendTime":
         if header.attributes & LOG_APPEND_TIME_BIT:
             return Refusal(
                 ErrorCode.INVALID_TIMESTAMP,
-                "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
+                (
+                    "Invalid timestamp type in message. Producer should not set timestamp type "
+                    "to LogAppendTime."
+                ),
             )
         return None
     earliest, latest = header.base_timestamp, header.max_timestamp
@@ -181,24 +210,35 @@ def _check_timestamps(data: memoryview, header: BatchHeader, config: LogConfig, 
     return None
 
 
-def _timestamp_out_of_range(data: memoryview, timestamp: int, config: LogConfig, now_ms: int) -> Refusal:
-    first, last = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+def _timestamp_out_of_range(
+    data: memoryview, timestamp: int, config: LogConfig, now_ms: int
+) -> Refusal:
+    first, last = (
+        now_ms - config.message_timestamp_before_max_ms,
+        now_ms + config.message_timestamp_after_max_ms,
+    )
     try:
         outside = tuple(
-            index for index, record in enumerate(records(data))
+            index
+            for index, record in enumerate(records(data))
             if record.timestamp_ms != NO_TIMESTAMP and not first <= record.timestamp_ms <= last
-        )  # fmt: skip
+        )
     except CorruptBatch:
         outside = ()
     return RefusedRecords(
         ErrorCode.INVALID_TIMESTAMP,
-        f"Timestamp {timestamp} of message is out of range. The timestamp should be within [{first}, {last}]",
+        (
+            f"Timestamp {timestamp} of message is out of range. The timestamp should be within "
+            f"[{first}, {last}]"
+        ),
         outside,
     )
 
 
 def _check_keys(data: memoryview, config: LogConfig) -> Refusal | None:
-    """A compacted topic takes no record without a key; the only topics whose batches are opened on the way in."""
+    """A compacted topic takes no record without a key; the only topics whose batches are opened on
+    the way in.
+    """
     if "compact" not in config.cleanup_policy:
         return None
     try:
@@ -207,4 +247,6 @@ def _check_keys(data: memoryview, config: LogConfig) -> Refusal | None:
         return _invalid(str(error))
     if not without:
         return None
-    return RefusedRecords(ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key.", without)
+    return RefusedRecords(
+        ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key.", without
+    )

@@ -1,4 +1,6 @@
-"""CRC-32C, as batches carry it. Its library is loaded with the first sum: a start without records does without."""
+"""CRC-32C, as batches carry it. Its library is loaded with the first sum: a start without records
+does without.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The codecs of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. Their library comes with the first one opened."""
+"""The codecs of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. Their library comes with the first
+one opened.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def _cramjam() -> Any:
 
 
 def _snappy(data: bytes) -> bytes:
-    """Snappy blocks as the Java clients frame them (xerial), or one bare block as others send it."""
+    """Snappy blocks as the Java clients frame them (xerial), or one bare block as others send
+    it."""
     if not data.startswith(_XERIAL_MAGIC):
         return bytes(_cramjam().snappy.decompress_raw(data))
     out, position = bytearray(), 16

@@ -1,7 +1,9 @@
-"""The metadata that classic consumers give with JoinGroup, and the assignments that they get with SyncGroup.
+"""The metadata that classic consumers give with JoinGroup, and the assignments that they get with
+SyncGroup.
 
-To a classic group they are opaque: the members' leader reads and writes them. The coordinator has to understand them
-where classic members and members of the consumer protocol are in one group (KIP-848).
+To a classic group they are opaque: the members' leader reads and writes them. The coordinator has
+to understand them where classic members and members of the consumer protocol are in one group
+(KIP-848).
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
 
 def write_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
     """An assignment of partitions by topic name."""
-    topics = array(string(topic) + array(map(i32, numbers)) for topic, numbers in partitions.items())
+    topics = array(
+        string(topic) + array(map(i32, numbers)) for topic, numbers in partitions.items()
+    )
     return i16(version) + topics + _NO_USER_DATA
 
 

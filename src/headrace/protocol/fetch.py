@@ -1,8 +1,9 @@
-"""Fetch, versions 13 to 18, read and written by hand: half of what a broker does for each partition that is read.
+"""Fetch, versions 13 to 18, read and written by hand: half of what a broker does for each partition
+that is read.
 
-These versions have topic ids (KIP-516) and differ only in fields for replicas, which there are none of. What is
-said in the general classes of kio's is said with the same names, so whoever serves a request need not know which of the
-two has read it.
+These versions have topic ids (KIP-516) and differ only in fields for replicas, which there are none
+of. What is said in the general classes of kio's is said with the same names, so whoever serves a
+request need not know which of the two has read it.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class FetchResponse:
     node_endpoints: ClassVar[Any] = ()
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 _REPLICA_ID = Struct(">i")
 _LIMITS = Struct(">iiibii")
@@ -144,12 +145,15 @@ _PARTITION = Struct(">iiqiqi")
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchRequest, int]]:
     """What reads the request that starts at an offset of a frame, and tells the position behind it.
 
-    It raises BadFrame when the bytes are no such request; also IndexError, ValueError or struct.error, which mean that.
+    It raises BadFrame when the bytes are no such request; also IndexError, ValueError or
+    struct.error, which mean that.
     """
     before = 0 if version >= _FIRST_WITHOUT_REPLICA_ID else _REPLICA_ID.size
 
     def read(frame: bytes | memoryview, offset: int) -> tuple[FetchRequest, int]:
-        frame = bytes(frame)  # nothing of it is kept, and small as it is a copy costs less than views of it
+        frame = bytes(
+            frame
+        )  # nothing of it is kept, and small as it is a copy costs less than views of it
         limits = _LIMITS.unpack_from(frame, offset + before)
         topics, forgotten = [], []
         count, offset = array_length(frame, offset + before + _LIMITS.size)
@@ -161,7 +165,9 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchReque
             one, offset = _forgotten(frame, offset)
             forgotten.append(one)
         _, offset = string(frame, offset)  # the rack, of which there is one
-        return FetchRequest(tuple(topics), tuple(forgotten), *limits), skip_tagged_fields(frame, offset)
+        return FetchRequest(tuple(topics), tuple(forgotten), *limits), skip_tagged_fields(
+            frame, offset
+        )
 
     return read
 
@@ -185,13 +191,17 @@ def _forgotten(frame: bytes, offset: int) -> tuple[ForgottenTopic, int]:
     end = offset + calcsize(layout)
     if end > len(frame):
         raise BadFrame(f"an array claims {count} partitions, {len(frame) - offset} bytes are left")
-    return ForgottenTopic(topic_id, unpack_from(layout, frame, offset)), skip_tagged_fields(frame, end)
+    return ForgottenTopic(topic_id, unpack_from(layout, frame, offset)), skip_tagged_fields(
+        frame, end
+    )
 
 
-# Writing -------------------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 ANSWER_TYPE = kio_response.FetchResponse
-"""Of what says the same error everywhere; other answers are a :class:`FetchResponse` of this module."""
+"""Of what says the same error everywhere; other answers are a :class:`FetchResponse` of this
+module.
+"""
 
 _HEAD = Struct(">ihi")
 """Not throttled, error code, session id."""
@@ -206,7 +216,9 @@ _NO_REPLICA = -1
 
 @cache
 def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
-    """What hands a response's bytes to the function that it is given, records as pieces of their own."""
+    """What hands a response's bytes to the function that it is given, records as pieces of their
+    own.
+    """
     write_any = general_writer(load_response_schema(API_KEY, version))
 
     def write(put: Callable[[Any], object], response: Any) -> None:
@@ -227,7 +239,13 @@ def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
 
 
 def _write_partition(put: Callable[[Any], object], one: PartitionData) -> None:
-    numbers = one.partition_index, one.error_code, one.high_watermark, one.last_stable_offset, one.log_start_offset
+    numbers = (
+        one.partition_index,
+        one.error_code,
+        one.high_watermark,
+        one.last_stable_offset,
+        one.log_start_offset,
+    )
     aborted = one.aborted_transactions
     if aborted is None:
         put(_READ_EVERYTHING.pack(*numbers, 0, _NO_REPLICA))
@@ -240,4 +258,8 @@ def _write_partition(put: Callable[[Any], object], one: PartitionData) -> None:
     put(varint.encode(len(one.records) + 1))
     put(one.records)
     diverging = one.diverging_epoch
-    put(NO_TAGS if diverging == NOT_DIVERGING else tagged(_DIVERGING_TAG, _DIVERGING.pack(*diverging, 0)))
+    put(
+        NO_TAGS
+        if diverging == NOT_DIVERGING
+        else tagged(_DIVERGING_TAG, _DIVERGING.pack(*diverging, 0))
+    )

@@ -1,7 +1,7 @@
 """Length-prefixed frames and request headers.
 
-A frame is a big-endian int32 size and that many bytes. A request frame starts with its header: api key, api version,
-correlation id, client id, and (where the api version is flexible) tagged fields.
+A frame is a big-endian int32 size and that many bytes. A request frame starts with its header: api
+key, api version, correlation id, client id, and (where the api version is flexible) tagged fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class RequestHeader(NamedTuple):
 
 
 def request_header(frame: bytes | memoryview) -> RequestHeader:
-    """Parse the part of the header that every version shares; tagged fields come next where they exist.
+    """Parse the part of the header that every version shares; tagged fields come next where they
+    exist.
 
     :raises BadFrame: when the frame ends too early or the client id is no UTF-8
     """
@@ -43,7 +44,10 @@ def request_header(frame: bytes | memoryview) -> RequestHeader:
         return RequestHeader(api_key, api_version, correlation_id, None, _FIXED_HEADER.size)
     end = _FIXED_HEADER.size + length
     if end > len(frame):
-        raise BadFrame(f"the client id claims {length} bytes, the request has {len(frame) - _FIXED_HEADER.size}")
+        raise BadFrame(
+            f"the client id claims {length} bytes, the request has "
+            f"{len(frame) - _FIXED_HEADER.size}"
+        )
     try:
         client_id = str(frame[_FIXED_HEADER.size : end], "utf-8")
     except UnicodeDecodeError as error:
@@ -55,17 +59,22 @@ _API_AND_VERSION, _CORRELATION_ID = slice(0, 4), slice(4, 8)
 
 
 def head_bytes(frame: bytes | memoryview, end: int) -> bytes:
-    """What a request that begins like this one, up to ``end``, has in the same place: all but its correlation id."""
+    """What a request that begins like this one, up to ``end``, has in the same place: all but its
+    correlation id.
+    """
     return bytes(frame[_API_AND_VERSION]) + bytes(frame[_CORRELATION_ID.stop : end])
 
 
 def correlation_bytes(frame: bytes | memoryview) -> bytes:
-    """What a request's answer is recognised by: its correlation id, as it stands in the frame of either."""
+    """What a request's answer is recognised by: its correlation id, as it stands in the frame of
+    either.
+    """
     return bytes(frame[_CORRELATION_ID])
 
 
 def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
-    """The position behind the tagged fields that start at ``offset``; the header of a request has none we need.
+    """The position behind the tagged fields that start at ``offset``; the header of a request has
+    none we need.
 
     :raises BadFrame: when they run over the end of the frame
     """

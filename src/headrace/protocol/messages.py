@@ -1,7 +1,7 @@
 """(api key, version) to typed message and back, through kio.
 
-kio's classes for a version are imported when that version is first met: a broker that only ever sees one client's
-versions loads only those.
+kio's classes for a version are imported when that version is first met: a broker that only ever
+sees one client's versions loads only those.
 """
 
 from __future__ import annotations
@@ -23,16 +23,21 @@ NO_THROTTLE = NO_TIME
 """What ``throttle_time`` is set to: this broker never throttles."""
 
 Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
-"""``read(frame, offset)``: a message and the position behind it; raises anything when the bytes are no such message."""
+"""``read(frame, offset)``: a message and the position behind it; raises anything when the bytes are
+no such message.
+"""
 
 _BY_HAND = {
     (0, 13): ".produce",
     **{(1, version): ".fetch" for version in range(13, 19)},
     **{(8, version): ".offset_commit" for version in range(8, 11)},
 }
-"""Messages that have a module of their own, with a ``reader`` of requests, and a ``writer`` of the ``ANSWER_TYPE``."""
+"""Messages that have a module of their own, with a ``reader`` of requests, and a ``writer`` of the
+``ANSWER_TYPE``.
+"""
 
-# A frame goes out as one piece; of one larger than this, values of at least a page are not copied into it.
+# A frame goes out as one piece; of one larger than this, values of at least a page are not copied
+# into it.
 _JOIN_BYTES = 64 * 1024
 _PAGE_BYTES = 4096
 
@@ -62,7 +67,8 @@ class Codec:
     :param request_type: kio's class of this version's request
     :param response_type: kio's class of this version's response
     :param answer_type: the class that this version is answered in
-    :param by_hand: requests are read into, and responses written from, classes that serve for the latest version too
+    :param by_hand: requests are read into, and responses written from, classes that serve for the
+        latest version too
     """
 
     api_key: int
@@ -87,14 +93,19 @@ class Codec:
             request, _ = self._read_request(frame, offset)
         except BadFrame:
             raise
-        except Exception as error:  # kio raises many kinds; to us they are one: these bytes are no such request
-            raise BadFrame(f"{self.request_type.__name__} v{self.version} cannot be read: {error}") from error
+        except (
+            Exception
+        ) as error:  # kio raises many kinds; to us they are one: these bytes are no such request
+            raise BadFrame(
+                f"{self.request_type.__name__} v{self.version} cannot be read: {error}"
+            ) from error
         return request
 
     def write_response(self, correlation_id: int, response: Any) -> list[bytes | memoryview]:
         """The response's whole frame, in pieces to be sent one after the other.
 
-        ``response`` may be of a later version's class: what this version has no field for is left out.
+        ``response`` may be of a later version's class: what this version has no field for is left
+        out.
         """
         parts: list[Any] = [SIZE.pack(correlation_id)]
         if self._flexible_response_header:

@@ -1,8 +1,10 @@
-"""OffsetCommit, versions 8 to 10, read and written by hand: most of what consumers have their broker write.
+"""OffsetCommit, versions 8 to 10, read and written by hand: most of what consumers have their
+broker write.
 
-A commit of one partition is so little work that reading it field by field would be most of it. Versions up to 9 name
-their topics, version 10 has their ids (KIP-848): the classes here have room for both, and whoever serves a request
-looks the topic up by the one that is there. What is common has the names of kio's classes.
+A commit of one partition is so little work that reading it field by field would be most of it.
+Versions up to 9 name their topics, version 10 has their ids (KIP-848): the classes here have room
+for both, and whoever serves a request looks the topic up by the one that is there. What is common
+has the names of kio's classes.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class OffsetCommitResponsePartition:
 
 @dataclass(slots=True)
 class OffsetCommitResponseTopic:
-    """What became of the offsets in a topic, which has the name or the id that it was asked about with."""
+    """What became of the offsets in a topic, which has the name or the id that it was asked about
+    with.
+    """
 
     partitions: tuple[OffsetCommitResponsePartition, ...]
     name: str | None = None
@@ -107,7 +111,7 @@ def of_older(request: Any) -> OffsetCommitRequest:
     return OffsetCommitRequest(request.group_id, generation, request.member_id, instance_id, topics)
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 _GENERATION = Struct(">i")
 _OFFSET = Struct(">iqi")
@@ -117,12 +121,15 @@ _OFFSET = Struct(">iqi")
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[OffsetCommitRequest, int]]:
     """What reads the request that starts at an offset of a frame, and tells the position behind it.
 
-    It raises BadFrame when the bytes are no such request; also IndexError, ValueError or struct.error, which mean that.
+    It raises BadFrame when the bytes are no such request; also IndexError, ValueError or
+    struct.error, which mean that.
     """
     read_topic = _topic_with_id if version >= FIRST_WITH_TOPIC_IDS else _topic_with_name
 
     def read(frame: bytes | memoryview, offset: int) -> tuple[OffsetCommitRequest, int]:
-        frame = bytes(frame)  # nothing of it is kept, and small as it is a copy costs less than views of it
+        frame = bytes(
+            frame
+        )  # nothing of it is kept, and small as it is a copy costs less than views of it
         group_id, offset = string(frame, offset)
         (generation,) = _GENERATION.unpack_from(frame, offset)
         member_id, offset = string(frame, offset + _GENERATION.size)
@@ -163,21 +170,23 @@ def _partitions(frame: bytes, offset: int) -> tuple[tuple[OffsetCommitRequestPar
     return tuple(partitions), skip_tagged_fields(frame, offset)
 
 
-# Requests for one topic -----------------------------------------------------------------------------------------------
+# Requests for one topic ---------------------------------------------------------------------------
 
 _START = "4s4s"
 """Api and version, correlation id."""
 _OFFSET_AND_EPOCH = "qi"
 _BEHIND_ONE, _AT_THE_END = "6s", "4s"
-"""Behind a partition: no metadata, no tagged fields, and the next partition's index or no more tagged fields."""
+"""Behind a partition: no metadata, no tagged fields, and the next partition's index or no more
+tagged fields.
+"""
 _MOST_OFFSETS = 256
 
 
 class Head(NamedTuple):
     """How a request for partitions of one topic begins, and what varies behind that.
 
-    :ivar shape: of the whole frame: :data:`_START`, the rest of the head with the index of the first partition, then
-        offset, leader epoch and what stands behind them for each partition
+    :ivar shape: of the whole frame: :data:`_START`, the rest of the head with the index of the
+        first partition, then offset, leader epoch and what stands behind them for each partition
     :ivar behind: every third of these, which does not vary
     """
 
@@ -185,10 +194,14 @@ class Head(NamedTuple):
     behind: list[bytes]
 
 
-def head(frame: bytes | memoryview, body_offset: int, version: int, request: OffsetCommitRequest) -> Head | None:
-    """The head of a request whose header's fixed part ends at ``body_offset``, and which has been read.
+def head(
+    frame: bytes | memoryview, body_offset: int, version: int, request: OffsetCommitRequest
+) -> Head | None:
+    """The head of a request whose header's fixed part ends at ``body_offset``, and which has been
+    read.
 
-    None when it is not for one topic, has metadata or tagged fields, or is for very many partitions.
+    None when it is not for one topic, has metadata or tagged fields, or is for very many
+    partitions.
     """
     if len(request.topics) != 1:
         return None
@@ -214,7 +227,7 @@ def _shape(frame_bytes: int, count: int) -> Struct:
     return Struct(f">{_START}{frame_bytes - fixed_bytes}s{varying}")
 
 
-# Writing -------------------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 _NOT_THROTTLED = bytes(4)
 _ANSWER = Struct(">ihB")
@@ -228,9 +241,13 @@ def writer(version: int) -> Callable[[Callable[[bytes], object], OffsetCommitRes
     def write(put: Callable[[bytes], object], response: OffsetCommitResponse) -> None:
         pieces = [_NOT_THROTTLED, varint.encode(len(response.topics) + 1)]
         for topic in response.topics:
-            pieces.append((topic.topic_id or _NO_ID).bytes if has_ids else compact_string(topic.name or ""))
+            pieces.append(
+                (topic.topic_id or _NO_ID).bytes if has_ids else compact_string(topic.name or "")
+            )
             pieces.append(varint.encode(len(topic.partitions) + 1))
-            pieces += [_ANSWER.pack(one.partition_index, one.error_code, 0) for one in topic.partitions]
+            pieces += [
+                _ANSWER.pack(one.partition_index, one.error_code, 0) for one in topic.partitions
+            ]
             pieces.append(NO_TAGS)
         pieces.append(NO_TAGS)
         put(b"".join(pieces))

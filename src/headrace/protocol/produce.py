@@ -1,8 +1,10 @@
-"""Produce in its latest version, read and written by hand: the one message that is most of a broker's work.
+"""Produce in its latest version, read and written by hand: the one message that is most of a
+broker's work.
 
-kio copies the records out of a request and needs them skimmed first; here they stay where they were received, so
-that between the socket and the file nothing copies them. What is said in the general classes of kio's is said with the
-same names, so whoever serves a request need not know which of the two has read it.
+kio copies the records out of a request and needs them skimmed first; here they stay where they were
+received, so that between the socket and the file nothing copies them. What is said in the general
+classes of kio's is said with the same names, so whoever serves a request need not know which of the
+two has read it.
 """
 
 from __future__ import annotations
@@ -80,7 +82,11 @@ class PartitionProduceResponse:
     @property
     def log_append_time(self) -> datetime | None:
         """The time that the log gave the records, None for -1."""
-        return None if self.log_append_time_ms < 0 else datetime.fromtimestamp(self.log_append_time_ms / 1000, UTC)
+        return (
+            None
+            if self.log_append_time_ms < 0
+            else datetime.fromtimestamp(self.log_append_time_ms / 1000, UTC)
+        )
 
 
 @dataclass(slots=True)
@@ -100,16 +106,18 @@ class ProduceResponse:
     node_endpoints: ClassVar[Any] = ()
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _INDEX = Struct(">i")
 
 
 def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
-    """The request that starts at ``offset``, and the position behind it. Its records are views of ``frame``.
+    """The request that starts at ``offset``, and the position behind it. Its records are views of
+    ``frame``.
 
-    :raises BadFrame: when the bytes are no such request; also IndexError, ValueError or struct.error, which mean that
+    :raises BadFrame: when the bytes are no such request; also IndexError, ValueError or
+        struct.error, which mean that
     """
     frame = memoryview(frame)
     transactional_id, offset = nullable_string(frame, offset)
@@ -120,7 +128,9 @@ def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
     for _ in range(count):
         topic, offset = _topic(frame, offset)
         topics.append(topic)
-    return ProduceRequest(transactional_id, acks, timeout_ms, tuple(topics)), skip_tagged_fields(frame, offset)
+    return ProduceRequest(transactional_id, acks, timeout_ms, tuple(topics)), skip_tagged_fields(
+        frame, offset
+    )
 
 
 def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
@@ -136,12 +146,12 @@ def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
     return TopicProduceData(topic_id, tuple(partitions)), skip_tagged_fields(frame, offset)
 
 
-# A request for one partition ------------------------------------------------------------------------------------------
+# A request for one partition ----------------------------------------------------------------------
 
 _FIRST_FLEXIBLE = 9
 _TAGS_BEHIND, _NO_TAGS_BEHIND = b"\0\0\0", b""
-"""What stands behind the only records of a request: the tagged fields of partition, topic and request, which are empty,
-where its version has such fields."""
+"""What stands behind the only records of a request: the tagged fields of partition, topic and
+request, which are empty, where its version has such fields."""
 _LENGTH = Struct(">i")
 
 
@@ -157,7 +167,9 @@ class Head(NamedTuple):
 
 
 def head(frame: memoryview, version: int, records: bytes | memoryview) -> Head | None:
-    """The head of a request that brings ``records`` for one partition, and nothing behind them; else None."""
+    """The head of a request that brings ``records`` for one partition, and nothing behind them;
+    else None.
+    """
     is_flexible = version >= _FIRST_FLEXIBLE
     length = varint.encode(len(records) + 1) if is_flexible else _LENGTH.pack(len(records))
     behind = _TAGS_BEHIND if is_flexible else _NO_TAGS_BEHIND
@@ -166,11 +178,15 @@ def head(frame: memoryview, version: int, records: bytes | memoryview) -> Head |
 
 
 def records_behind(frame: memoryview, head: Head) -> memoryview | None:
-    """The records of a request for one partition, a view of ``frame``; None when they are null, or more follows."""
+    """The records of a request for one partition, a view of ``frame``; None when they are null, or
+    more follows.
+    """
     end_of_head, is_flexible = head
     if not is_flexible:
         start = end_of_head + _LENGTH.size
-        return frame[start:] if frame[end_of_head:start] == _LENGTH.pack(len(frame) - start) else None
+        return (
+            frame[start:] if frame[end_of_head:start] == _LENGTH.pack(len(frame) - start) else None
+        )
     try:
         start, end = span(frame, end_of_head)
     except (BadFrame, IndexError, ValueError):
@@ -183,10 +199,12 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceReq
     return read
 
 
-# Writing -------------------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 ANSWER_TYPE = kio_response.ProduceResponse
-"""Of what says the same error everywhere; other answers are a :class:`ProduceResponse` of this module."""
+"""Of what says the same error everywhere; other answers are a :class:`ProduceResponse` of this
+module.
+"""
 
 _write_any = general_writer(kio_response.ProduceResponse)
 _APPENDED = Struct(">ihqqqBBB")
@@ -197,7 +215,9 @@ _END = b"\0\0\0\0\0"
 
 
 def write(put: Callable[[Any], object], response: Any) -> None:
-    """Hand the response's bytes to ``put``: one ``struct`` call for each partition. Errors go the general way."""
+    """Hand the response's bytes to ``put``: one ``struct`` call for each partition. Errors go the
+    general way.
+    """
     pieces = [varint.encode(len(response.responses) + 1)]
     for topic in response.responses:
         pieces += (topic.topic_id.bytes, varint.encode(len(topic.partition_responses) + 1))

@@ -1,10 +1,11 @@
 """Record batches of magic 2: the 61-byte header, opaque beyond.
 
-The broker moves batches as bytes and reads only their header (:func:`headers`). Opening one (:func:`records`) is for
-time look-ups, coordinators and tools; :func:`build` makes the batches that the broker itself writes.
+The broker moves batches as bytes and reads only their header (:func:`headers`). Opening one
+(:func:`records`) is for time look-ups, coordinators and tools; :func:`build` makes the batches that
+the broker itself writes.
 
-The format is Kafka's (KIP-98). All integers are big-endian; the CRC-32C covers everything from ``attributes`` on, so
-the broker may set base offset and leader epoch without touching it.
+The format is Kafka's (KIP-98). All integers are big-endian; the CRC-32C covers everything from
+``attributes`` on, so the broker may set base offset and leader epoch without touching it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from headrace.protocol.compression import NONE, BadCompression, compress, decomp
 from headrace.protocol.record_varints import NULL, byte_string, encoded, sized, varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer
-id and epoch, base sequence, record count."""
+"""Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max
+timestamp, producer id and epoch, base sequence, record count."""
 
 HEADER_BYTES = HEADER.size
 LENGTH_OVERHEAD = 12
-"""Bytes before and of the length field itself: a batch is ``batch_length + LENGTH_OVERHEAD`` bytes long."""
+"""Bytes before and of the length field itself: a batch is ``batch_length + LENGTH_OVERHEAD`` bytes
+long.
+"""
 CRC_START = 21
 """Where the part covered by the CRC starts."""
 
@@ -31,7 +34,9 @@ ATTRIBUTES_LOW_BYTE = CRC_START + 1
 """Where the byte with all the bits of the attributes stands that mean anything."""
 
 EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
-"""Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is found among garbage."""
+"""Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is
+found among garbage.
+"""
 
 CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 DELETE_HORIZON_BIT = 0x40
@@ -56,7 +61,9 @@ class CorruptBatch(ValueError):
 
 
 class BatchHeader(NamedTuple):
-    """The fixed head of a batch, field by field in wire order. A named tuple, since one is made for each batch read."""
+    """The fixed head of a batch, field by field in wire order. A named tuple, since one is made for
+    each batch read.
+    """
 
     base_offset: int
     batch_length: int
@@ -111,7 +118,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction drops the tombstones in it, or the marker that it is; None before it met any."""
+        """From when on compaction drops the tombstones in it, or the marker that it is; None before
+        it met any.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
@@ -155,7 +164,8 @@ def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list[int]]:
-    """``(base offset, last offset)`` of each whole batch; and where each begins, with where the last one ends behind.
+    """``(base offset, last offset)`` of each whole batch; and where each begins, with where the
+    last one ends behind.
 
     The little of :func:`headers` that share groups need, of every batch that they fetch.
     """
@@ -231,13 +241,27 @@ def build(
     payload = compress(codec, b"".join(pieces))
     max_timestamp = max(timestamps_ms) if timestamps_ms else timestamp_ms
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(payload)
-    return seal(
-        BatchHeader(
-            base_offset, length, 0, 2, 0, attributes | codec, count - 1, base_timestamp, max_timestamp,
-            producer_id, producer_epoch, base_sequence, count,
-        ),
-        payload,
-    ) + payload  # fmt: skip
+    return (
+        seal(
+            BatchHeader(
+                base_offset,
+                length,
+                0,
+                2,
+                0,
+                attributes | codec,
+                count - 1,
+                base_timestamp,
+                max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                count,
+            ),
+            payload,
+        )
+        + payload
+    )
 
 
 def _headers(headers: Sequence[Header]) -> bytes:
@@ -247,7 +271,9 @@ def _headers(headers: Sequence[Header]) -> bytes:
     return b"".join(pieces)
 
 
-def end_transaction_marker(producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int) -> bytes:
+def end_transaction_marker(
+    producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int
+) -> bytes:
     """The control batch that ends a producer's transaction in a partition (KIP-98)."""
     return build(
         [(_MARKER_KEY.pack(0, marker.commit), _MARKER_VALUE.pack(0, marker.coordinator_epoch))],
@@ -259,7 +285,8 @@ def end_transaction_marker(producer_id: int, producer_epoch: int, marker: Marker
 
 
 def marker_in(batch: bytes | memoryview) -> Marker | None:
-    """What a control batch says of its producer's transaction; None when it is about something else.
+    """What a control batch says of its producer's transaction; None when it is about something
+    else.
 
     :raises CorruptBatch: when it cannot be read
     """
@@ -282,18 +309,25 @@ def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
 def place(
     batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int
 ) -> tuple[BatchHeader, tuple[bytes, memoryview]]:
-    """Give a batch its offsets, and its time for LogAppendTime: its new header, and the buffers to write in its stead.
+    """Give a batch its offsets, and its time for LogAppendTime: its new header, and the buffers to
+    write in its stead.
 
-    Offset and leader epoch (always 0) stand before what the CRC covers, so mostly 16 bytes are made anew.
+    Offset and leader epoch (always 0) stand before what the CRC covers, so mostly 16 bytes are made
+    anew.
 
     :param log_append_time_ms: -1 for CreateTime, which also clears the bit that says otherwise
     """
     if log_append_time_ms < 0 and not header.attributes & LOG_APPEND_TIME_BIT:
-        return header, (_PREFIX.pack(base_offset, header.batch_length, 0), batch[_PREFIX.size : header.size_bytes])
+        return header, (
+            _PREFIX.pack(base_offset, header.batch_length, 0),
+            batch[_PREFIX.size : header.size_bytes],
+        )
     if log_append_time_ms < 0:
         header = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_BIT)
     else:
-        header = header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=log_append_time_ms)
+        header = header._replace(
+            attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=log_append_time_ms
+        )
     header = header._replace(base_offset=base_offset, partition_leader_epoch=0)
     payload = batch[HEADER_BYTES : header.size_bytes]
     return header, (seal(header, payload), payload)
@@ -315,7 +349,9 @@ def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
     try:
         return decompress(header.codec, body)
     except BadCompression as error:
-        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error}") from error
+        raise CorruptBatch(
+            f"cannot open the batch at offset {header.base_offset}: {error}"
+        ) from error
 
 
 def records(batch: bytes | memoryview) -> Iterator[Record]:
@@ -336,7 +372,9 @@ def records(batch: bytes | memoryview) -> Iterator[Record]:
             yield _record(body, position, header)
             position = end
     except (IndexError, UnicodeDecodeError) as error:
-        raise CorruptBatch(f"cannot open the batch at offset {header.base_offset}: {error!r}") from error
+        raise CorruptBatch(
+            f"cannot open the batch at offset {header.base_offset}: {error!r}"
+        ) from error
 
 
 def _record(body: bytes, position: int, header: BatchHeader) -> Record:

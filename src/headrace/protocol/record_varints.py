@@ -1,4 +1,6 @@
-"""The variable-length numbers and byte strings inside of record batches: zigzag varints, low seven bits first."""
+"""The variable-length numbers and byte strings inside of record batches: zigzag varints, low seven
+bits first.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The same error everywhere: the answer to a request that failed as a whole.
 
-Some APIs have a place for an error at the top of their response, others only with each topic, group or partition. The
-response here mirrors the request, so that a client finds the error where it looks for it.
+Some APIs have a place for an error at the top of their response, others only with each topic, group
+or partition. The response here mirrors the request, so that a client finds the error where it looks
+for it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from .writer import nested_type
 
 # What a position or a time is called in responses: -1 is how Kafka says that there is none.
 _UNKNOWN = frozenset(
-    ("base_offset", "log_start_offset", "high_watermark", "leader_id", "leader_epoch", "offset", "timestamp")
+    (
+        "base_offset",
+        "log_start_offset",
+        "high_watermark",
+        "leader_id",
+        "leader_epoch",
+        "offset",
+        "timestamp",
+    )
 )
 _ERROR_CODES = frozenset(("error_code", "partition_error_code"))
 # The names of the same thing in a request and in its response.
@@ -26,9 +35,11 @@ _ALIASES = dict.fromkeys(_INDEX, _INDEX)
 
 
 def refuse_all(request: Any, response_type: Any, error_code: int) -> Any:
-    """A response of ``response_type`` that says ``error_code`` wherever it has a place for an error.
+    """A response of ``response_type`` that says ``error_code`` wherever it has a place for an
+    error.
 
-    :param request: the request in the latest version's shape, or a part of it that the part of the response answers
+    :param request: the request in the latest version's shape, or a part of it that the part of the
+        response answers
     """
     hints = typing.get_type_hints(response_type)
     fields = {}
@@ -56,7 +67,10 @@ def _has_place_for_error(message_type: Any) -> bool:
     hints = typing.get_type_hints(message_type)
     if not _ERROR_CODES.isdisjoint(hints):
         return True
-    return any((nested := nested_type(hint)[0]) is not None and _has_place_for_error(nested) for hint in hints.values())
+    return any(
+        (nested := nested_type(hint)[0]) is not None and _has_place_for_error(nested)
+        for hint in hints.values()
+    )
 
 
 def _as_part(part: Any, response_type: Any) -> Any:
@@ -69,7 +83,9 @@ def _as_part(part: Any, response_type: Any) -> Any:
 
 
 def _asked(request: Any, response_field: str) -> tuple[Any, ...]:
-    """The array of the request that an array of the response answers: that of the same name, or the first."""
+    """The array of the request that an array of the response answers: that of the same name, or the
+    first.
+    """
     if not dataclasses.is_dataclass(request):
         return ()
     values = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}

@@ -1,4 +1,5 @@
-"""Kafka's primitive types in bytes, in both encodings: the old one and the flexible (compact) one of KIP-482.
+"""Kafka's primitive types in bytes, in both encodings: the old one and the flexible (compact) one
+of KIP-482.
 
 What coordinators need to write and read their records. Integers are big-endian.
 """
@@ -79,7 +80,8 @@ class Reader:
 
     ``flexible`` selects the encoding of strings, bytes, arrays and structures.
 
-    :raises IndexError, struct.error, ValueError: from its methods, when the bytes end too early or are no text
+    :raises IndexError, struct.error, ValueError: from its methods, when the bytes end too early or
+        are no text
     """
 
     __slots__ = ("_data", "_position", "flexible")
@@ -96,7 +98,9 @@ class Reader:
         """
         version = self.i16()
         if not 0 <= version <= highest:
-            raise ValueError(f"group coordinator record of version {version}, known are 0 to {highest}")
+            raise ValueError(
+                f"group coordinator record of version {version}, known are 0 to {highest}"
+            )
         return version
 
     def begin_flexible(self) -> Reader:

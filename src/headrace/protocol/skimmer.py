@@ -1,8 +1,9 @@
 """Is there room for what a request claims? Asked before kio reads it.
 
-kio's native reader reserves memory for as many elements as an array says it has. A few bytes that claim billions would
-end the whole process. The functions generated here walk over a request of one version, without making anything of it,
-and refuse an array with more elements than there are bytes left.
+kio's native reader reserves memory for as many elements as an array says it has. A few bytes that
+claim billions would end the whole process. The functions generated here walk over a request of one
+version, without making anything of it, and refuse an array with more elements than there are bytes
+left.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .writer import FIXED_FORMATS, nested_type
 Skim = Callable[[Any, int, int], int]
 """``skim(frame, offset, end)``: the offset behind a message that starts at ``offset``.
 
-Raises :class:`BadFrame` for an impossible array, IndexError or struct.error where the frame ends too early, ValueError
-for an endless varint."""
+Raises :class:`BadFrame` for an impossible array, IndexError or struct.error where the frame ends
+too early, ValueError for an endless varint."""
 
 _SHORT, _LONG = Struct(">h").unpack_from, Struct(">i").unpack_from
 
@@ -51,7 +52,9 @@ def skimmer(message_type: Any) -> Skim:
         else:
             lines += [f"offset += {fixed_bytes}"] if fixed_bytes else []
             fixed_bytes = 0
-            lines += _walk(nested, many, kind, type(None) in typing.get_args(hints[field.name]), names)
+            lines += _walk(
+                nested, many, kind, type(None) in typing.get_args(hints[field.name]), names
+            )
     lines += [f"offset += {fixed_bytes}"] if fixed_bytes else []
     if message_type.__flexible__:
         names["known"] = tagged
@@ -63,7 +66,12 @@ def skimmer(message_type: Any) -> Skim:
     else:
         lines.append("return offset")
     source = "def skim(frame, offset, end):\n" + "\n".join(f"    {line}" for line in lines)
-    exec(compile(source, f"<skimmer of {message_type.__name__} v{message_type.__version__}>", "exec"), names)
+    exec(
+        compile(
+            source, f"<skimmer of {message_type.__name__} v{message_type.__version__}>", "exec"
+        ),
+        names,
+    )
     return typing.cast(Skim, names["skim"])
 
 
@@ -116,7 +124,7 @@ def _of_tag(nested: Any, many: bool) -> Skim | None:
     return elements
 
 
-# What generated functions call ---------------------------------------------------------------------------------------
+# What generated functions call --------------------------------------------------------------------
 
 
 def _compact(frame: Any, offset: int) -> int:

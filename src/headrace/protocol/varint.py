@@ -1,4 +1,6 @@
-"""Kafka's unsigned varints: seven bits a byte, the lowest first, the top bit set on all but the last."""
+"""Kafka's unsigned varints: seven bits a byte, the lowest first, the top bit set on all but the
+last.
+"""
 
 from __future__ import annotations
 

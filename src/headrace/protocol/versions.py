@@ -1,9 +1,11 @@
-"""Older request shapes to the latest shape, and answers back. The only place that knows that versions differ.
+"""Older request shapes to the latest shape, and answers back. The only place that knows that
+versions differ.
 
-Handlers see the latest version of each request and answer in the latest shape. Most versions differ only in fields
-that were added: those are filled with what their absence means, and the writer of the old version leaves out what it
-does not know. What remains is here by name: requests that name topics where the latest has topic ids (KIP-516), and
-requests that ask for one group, coordinator, member or topic list where the latest asks for several.
+Handlers see the latest version of each request and answer in the latest shape. Most versions differ
+only in fields that were added: those are filled with what their absence means, and the writer of
+the old version leaves out what it does not know. What remains is here by name: requests that name
+topics where the latest has topic ids (KIP-516), and requests that ask for one group, coordinator,
+member or topic list where the latest asks for several.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Adapted(NamedTuple):
     """A request in the latest shape.
 
     :param request: of the latest version's class
-    :param legacy: the values of fields that the latest shape has no place for (``retention_time`` of OffsetCommit 2-4)
+    :param legacy: the values of fields that the latest shape has no place for (``retention_time``
+        of OffsetCommit 2-4)
     :param back: turns the latest response into one that the old version's writer can write
     """
 
@@ -66,7 +69,7 @@ def adapt(request: Any, old: Codec, latest_version: int, catalog: TopicNames) ->
     return Adapted(reshape(request, latest.request_type), _NOTHING, _unchanged)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Fields that were added
 
 
@@ -79,7 +82,8 @@ class _Field(NamedTuple):
 
 
 def reshape(value: Any, new_type: Any, **given: Any) -> Any:
-    """``value`` as ``new_type``: same-named fields are kept, nested ones reshaped, missing ones set to their default.
+    """``value`` as ``new_type``: same-named fields are kept, nested ones reshaped, missing ones set
+    to their default.
 
     :param given: values that win over those of ``value``
     """
@@ -97,7 +101,11 @@ def reshape(value: Any, new_type: Any, **given: Any) -> Any:
             inner = getattr(value, field.name)
             if field.nested is not None and inner is not None:
                 nested = field.nested
-                inner = tuple(reshape(one, nested) for one in inner) if field.many else reshape(inner, nested)
+                inner = (
+                    tuple(reshape(one, nested) for one in inner)
+                    if field.many
+                    else reshape(inner, nested)
+                )
             fields[field.name] = inner
     return new_type(**fields)
 
@@ -117,9 +125,17 @@ def _full_plan(old_type: Any, new_type: Any) -> tuple[_Field, ...]:
     for field in dataclasses.fields(new_type):
         present = field.name in old_fields
         nested, many = nested_type(new_hints[field.name])
-        if present and nested is not None and _plan(nested_type(old_hints[field.name])[0], nested) is None:
+        if (
+            present
+            and nested is not None
+            and _plan(nested_type(old_hints[field.name])[0], nested) is None
+        ):
             nested = None
-        default = field.default if field.default is not dataclasses.MISSING else ABSENT[field_kind(field, many)]
+        default = (
+            field.default
+            if field.default is not dataclasses.MISSING
+            else ABSENT[field_kind(field, many)]
+        )
         plan.append(_Field(field.name, present, default, nested if present else None, many))
     return tuple(plan)
 
@@ -145,12 +161,14 @@ ABSENT: Mapping[str, Any] = {
     "int64": 0,
 }
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Topics by name, where the latest version has topic ids
 
 
 class TopicIds:
-    """The topic ids that stand for the names of one request. A name that no topic has gets an id that none has."""
+    """The topic ids that stand for the names of one request. A name that no topic has gets an id
+    that none has.
+    """
 
     def __init__(self, catalog: TopicNames) -> None:
         self._catalog = catalog
@@ -159,7 +177,9 @@ class TopicIds:
     def id_of(self, name: str) -> uuid.UUID:
         """The id that stands for a name; in the answer, too."""
         topic = self._catalog.topics.get(name)
-        topic_id: uuid.UUID = uuid.uuid5(uuid.NAMESPACE_URL, name) if topic is None else topic.topic_id
+        topic_id: uuid.UUID = (
+            uuid.uuid5(uuid.NAMESPACE_URL, name) if topic is None else topic.topic_id
+        )
         self._names[topic_id] = name
         return topic_id
 
@@ -173,10 +193,14 @@ class TopicIds:
         if topics is None:
             return None
         name_field = "name" if topics and hasattr(topics[0], "name") else "topic"
-        return tuple(reshape(one, new_type, topic_id=self.id_of(getattr(one, name_field))) for one in topics)
+        return tuple(
+            reshape(one, new_type, topic_id=self.id_of(getattr(one, name_field))) for one in topics
+        )
 
     def downgrade(self, topics: Any, old_type: Any, unknown: ErrorCode) -> Any:
-        """Topics with ids become named ones; ``unknown`` is how the old version says UNKNOWN_TOPIC_ID."""
+        """Topics with ids become named ones; ``unknown`` is how the old version says
+        UNKNOWN_TOPIC_ID.
+        """
         name_field, partitions_field = _topic_fields(old_type)
         named = []
         for one in topics:
@@ -188,7 +212,9 @@ class TopicIds:
                     else partition
                     for partition in partitions
                 )
-            named.append(old_type(**{name_field: self.name_of(one.topic_id), partitions_field: partitions}))
+            named.append(
+                old_type(**{name_field: self.name_of(one.topic_id), partitions_field: partitions})
+            )
         return tuple(named)
 
 
@@ -209,7 +235,9 @@ def _topic_type(message_type: Any, *path: str) -> Any:
 
 
 class _Renamed:
-    """A response of the latest version, but for some fields. The old version's writer takes its fields by name."""
+    """A response of the latest version, but for some fields. The old version's writer takes its
+    fields by name.
+    """
 
     def __init__(self, response: Any, **fields: Any) -> None:
         self._response = response
@@ -234,31 +262,41 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
             named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return _Renamed(response, **{response_list: named})
 
-        legacy = {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING  # for those that it does not name
+        legacy = (
+            {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
+        )  # for those that it does not name
         return Adapted(reshape(request, latest.request_type, **given), legacy, back)
 
     return adapt_names
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # One of a thing, where the latest version asks for several
 
 
 def _offset_commit(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
     """Versions 2-7 become what is read by hand of later ones; 2-4 may bring a retention time."""
-    legacy = {"retention_time": request.retention_time} if hasattr(request, "retention_time") else _NOTHING
+    legacy = (
+        {"retention_time": request.retention_time}
+        if hasattr(request, "retention_time")
+        else _NOTHING
+    )
     return Adapted(offset_commit.of_older(request), legacy, _unchanged)
 
 
 def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 1-7 ask for one group; 1-9 name their topics. An unknown topic has no offset and no error there."""
+    """Versions 1-7 ask for one group; 1-9 name their topics. An unknown topic has no offset and no
+    error there.
+    """
     ids = TopicIds(catalog)
     group_type = _topic_type(latest.request_type, "groups")
     topic_type = _topic_type(latest.request_type, "groups", "topics")
     single = old.version < 8
     asked = (request,) if single else request.groups
     groups = tuple(
-        reshape(group, group_type, topics=ids.upgrade(group.topics, topic_type), group_id=group.group_id)
+        reshape(
+            group, group_type, topics=ids.upgrade(group.topics, topic_type), group_id=group.group_id
+        )
         for group in asked
     )
     topics_path = ("topics",) if single else ("groups", "topics")
@@ -273,8 +311,12 @@ def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) 
             return _Renamed(response, groups=named)
         only = named[0]
         topics = only.topics
-        if old.version < 2 and only.error_code:  # version 1 has no place for an error but the partitions
-            topics = ids.downgrade(_failed(groups[0].topics, only.error_code), old_topic_type, only.error_code)
+        if (
+            old.version < 2 and only.error_code
+        ):  # version 1 has no place for an error but the partitions
+            topics = ids.downgrade(
+                _failed(groups[0].topics, only.error_code), old_topic_type, only.error_code
+            )
         return _Renamed(response, topics=topics, error_code=only.error_code)
 
     return Adapted(reshape(request, latest.request_type, groups=groups), _NOTHING, back)
@@ -340,7 +382,9 @@ def _delete_topics(request: Any, old: Codec, latest: Codec, catalog: TopicNames)
 
 
 def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Version 0 asks for all topics with an empty list (later: null); 8-10 also for the cluster's operations."""
+    """Version 0 asks for all topics with an empty list (later: null); 8-10 also for the cluster's
+    operations.
+    """
     given = {"topics": None} if old.version == 0 and not request.topics else {}
 
     def back(response: Any) -> Any:
@@ -350,7 +394,9 @@ def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> A
 
 
 def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Version 0 has no rebalance timeout: the session timeout serves; before 7 a protocol name cannot be null."""
+    """Version 0 has no rebalance timeout: the session timeout serves; before 7 a protocol name
+    cannot be null.
+    """
     given = {"rebalance_timeout": request.session_timeout} if old.version == 0 else {}
 
     def back(response: Any) -> Any:
@@ -372,7 +418,9 @@ def _add_partitions_to_txn(request: Any, old: Codec, latest: Codec, catalog: Top
     )
 
     def back(response: Any) -> Any:
-        return _Renamed(response, results_by_topic_v3_and_below=response.results_by_transaction[0].topic_results)
+        return _Renamed(
+            response, results_by_topic_v3_and_below=response.results_by_transaction[0].topic_results
+        )
 
     return Adapted(latest.request_type(transactions=(only,)), _NOTHING, back)
 

@@ -1,8 +1,9 @@
 """Messages to bytes, from kio's message classes.
 
-kio reads messages natively but writes them field by field in Python, checking each number again; that was a third of
-what an answer cost. Here one function is generated for each message class: runs of numbers become one ``struct`` call,
-and record data is passed on without a copy. The classes, their fields and their metadata are kio's.
+kio reads messages natively but writes them field by field in Python, checking each number again;
+that was a third of what an answer cost. Here one function is generated for each message class: runs
+of numbers become one ``struct`` call, and record data is passed on without a copy. The classes,
+their fields and their metadata are kio's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ _AS_NUMBER = {
 
 
 def nested_type(hint: Any) -> tuple[Any, bool]:
-    """The message class inside the type hint of a field (None for a plain value), and whether the field is an array."""
+    """The message class inside the type hint of a field (None for a plain value), and whether the
+    field is an array.
+    """
     many, queue = False, [hint]
     while queue:
         candidate = queue.pop()
@@ -97,8 +100,13 @@ class _Generator:
         self._flush()
         if self._flexible:
             self._tags(sorted(tagged, key=lambda field: int(field.metadata["tag"])), hints)
-        source = "def write(put, message):\n" + "\n".join(f"    {line}" for line in self._lines or ["pass"])
-        exec(compile(source, f"<writer of {self._type.__name__} v{self._type.__version__}>", "exec"), self._names)
+        source = "def write(put, message):\n" + "\n".join(
+            f"    {line}" for line in self._lines or ["pass"]
+        )
+        exec(
+            compile(source, f"<writer of {self._type.__name__} v{self._type.__version__}>", "exec"),
+            self._names,
+        )
         return typing.cast(Write, self._names["write"])
 
     def _name(self, value: Any) -> str:
@@ -141,7 +149,13 @@ class _Generator:
     def _struct(self, nested: Any, nullable: bool, value: str) -> None:
         write = f"{self._name(writer(nested))}(put, {value})"
         if nullable:  # KIP-893
-            self._lines += [f"if {value} is None:", "    put(b'\\xff')", "else:", "    put(b'\\x01')", f"    {write}"]
+            self._lines += [
+                f"if {value} is None:",
+                "    put(b'\\xff')",
+                "else:",
+                "    put(b'\\x01')",
+                f"    {write}",
+            ]
         else:
             self._lines.append(write)
 
@@ -157,7 +171,9 @@ class _Generator:
             inner = _Generator(self._type)
             inner._field(field, hints[field.name], value)
             inner._flush()
-            source = "def write(put, message):\n" + "\n".join(f"    {line}" for line in inner._lines)
+            source = "def write(put, message):\n" + "\n".join(
+                f"    {line}" for line in inner._lines
+            )
             exec(compile(source, f"<writer of tag {field.name}>", "exec"), inner._names)
             write = self._name(inner._names["write"])
             self._lines += [
@@ -167,7 +183,7 @@ class _Generator:
         self._lines.append("tagged(put, message, tags)")
 
 
-# What generated functions call ---------------------------------------------------------------------------------------
+# What generated functions call --------------------------------------------------------------------
 
 
 def _milliseconds(value: timedelta) -> int:
@@ -233,7 +249,9 @@ def _tagged(put: Callable[[Any], object], message: Any, tags: list[tuple[int, Wr
 
 
 def _differs_from(default: Any) -> Callable[[Any], bool]:
-    """Says whether a value is not the default. It may be of another class: a later version's stands for one of this."""
+    """Says whether a value is not the default. It may be of another class: a later version's stands
+    for one of this.
+    """
     if not dataclasses.is_dataclass(default):
         return partial(ne, default)
     fields = attrgetter(*(field.name for field in dataclasses.fields(default)))

@@ -12,20 +12,30 @@ from headrace.share.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 """The acknowledge types of the protocol."""
 
-NEXT_STATE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED, RENEW: ACQUIRED}
+NEXT_STATE = {
+    GAP: ARCHIVED,
+    ACCEPT: ACKNOWLEDGED,
+    RELEASE: AVAILABLE,
+    REJECT: ARCHIVED,
+    RENEW: ACQUIRED,
+}
 """What an acknowledgement makes of an ACQUIRED record. No other state can be acknowledged."""
 
 MALFORMED = Refusal(ErrorCode.INVALID_REQUEST)
-RENEW_NOT_ENABLED = Refusal(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
+RENEW_NOT_ENABLED = Refusal(
+    ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
+)
 NOT_IN_CACHE = Refusal(
     ErrorCode.INVALID_RECORD_STATE,
     "Batch record not found. The request batch offsets are not found in the cache.",
 )
 FIRST_PAST_ACQUIRED = Refusal(
-    ErrorCode.INVALID_REQUEST, "Batch record not found. The first offset in request is past acquired records."
+    ErrorCode.INVALID_REQUEST,
+    "Batch record not found. The first offset in request is past acquired records.",
 )
 LAST_PAST_ACQUIRED = Refusal(
-    ErrorCode.INVALID_REQUEST, "Batch record not found. The last offset in request is past acquired records."
+    ErrorCode.INVALID_REQUEST,
+    "Batch record not found. The last offset in request is past acquired records.",
 )
 BATCH_NOT_ACQUIRED = Refusal(
     ErrorCode.INVALID_RECORD_STATE,
@@ -34,12 +44,16 @@ BATCH_NOT_ACQUIRED = Refusal(
 OFFSET_NOT_ACQUIRED = Refusal(
     ErrorCode.INVALID_RECORD_STATE, "The offset cannot be acknowledged. The offset is not acquired."
 )
-NOT_OWNER_OF_BATCH = Refusal(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record")
+NOT_OWNER_OF_BATCH = Refusal(
+    ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record"
+)
 NOT_OWNER_OF_OFFSET = Refusal(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
 
 
 class AcknowledgementBatch(NamedTuple):
-    """One element of a request: ``last_offset`` inclusive; one type for all of it, or one for each offset."""
+    """One element of a request: ``last_offset`` inclusive; one type for all of it, or one for each
+    offset.
+    """
 
     first_offset: int
     last_offset: int
@@ -47,10 +61,17 @@ class AcknowledgementBatch(NamedTuple):
 
 
 def well_formed(batches: Iterable[AcknowledgementBatch], highest_type: int) -> bool:
-    """Whether the batches of a request are in order and their types known, the latter up to ``highest_type``."""
+    """Whether the batches of a request are in order and their types known, the latter up to
+    ``highest_type``.
+    """
     previous_last = -1
     for first, last, types in batches:
-        if first > last or first < previous_last or not types or len(types) not in (1, last - first + 1):
+        if (
+            first > last
+            or first < previous_last
+            or not types
+            or len(types) not in (1, last - first + 1)
+        ):
             return False
         if min(types) < GAP or max(types) > highest_type:
             return False
@@ -58,7 +79,9 @@ def well_formed(batches: Iterable[AcknowledgementBatch], highest_type: int) -> b
     return True
 
 
-def runs(first: int, last: int, types: Sequence[int], start_offset: int) -> Iterable[tuple[int, int, int]]:
+def runs(
+    first: int, last: int, types: Sequence[int], start_offset: int
+) -> Iterable[tuple[int, int, int]]:
     """(first, last, type) for each run of one acknowledge type, from ``start_offset`` on."""
     if len(types) == 1:
         return ((max(first, start_offset), last, types[0]),)

@@ -1,7 +1,7 @@
 """Who holds which records, and until when: the part of a share-partition that a restart forgets.
 
-Kept apart from the durable state on purpose. A lock ends by its deadline, by an acknowledgement, or by its member's
-session; it is renewed by acknowledging with RENEW (KIP-1222).
+Kept apart from the durable state on purpose. A lock ends by its deadline, by an acknowledgement, or
+by its member's session; it is renewed by acknowledging with RENEW (KIP-1222).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class AcquiredRecords(NamedTuple):
 
 
 class AcquisitionLock:
-    """One member's hold on the records of one acquire. Compared by identity, so that its spans stay its own.
+    """One member's hold on the records of one acquire. Compared by identity, so that its spans stay
+    its own.
 
     :ivar delivery_count: the delivery count of the records while they are held
     """
@@ -45,12 +46,18 @@ class AcquisitionLocks(TimedSpans[AcquisitionLock]):
 
     def acquire(self, member_id: str, runs: Sequence[AcquiredRecords], deadline_ms: int) -> None:
         """Lock ``runs`` (ascending, disjoint) for a member until ``deadline_ms``."""
-        locks = {count: AcquisitionLock(member_id, deadline_ms, count) for count in {run[2] for run in runs}}
+        locks = {
+            count: AcquisitionLock(member_id, deadline_ms, count)
+            for count in {run[2] for run in runs}
+        }
         self.grant([(first, last, locks[count]) for first, last, count in runs], deadline_ms)
 
     def renew(self, runs: Sequence[Run[AcquisitionLock]], deadline_ms: int) -> None:
         """Hold ``runs`` (ascending; they may share offsets) until ``deadline_ms`` instead."""
-        fresh = {lock: AcquisitionLock(lock.member_id, deadline_ms, lock.delivery_count) for _, _, lock in runs}
+        fresh = {
+            lock: AcquisitionLock(lock.member_id, deadline_ms, lock.delivery_count)
+            for _, _, lock in runs
+        }
         renewed: list[Run[AcquisitionLock]] = []
         for first, last, lock in runs:
             first = max(first, renewed[-1][1] + 1) if renewed else first

@@ -1,7 +1,9 @@
-"""The records of a share-partition that may be acquired again: at once, or when their backoff is over.
+"""The records of a share-partition that may be acquired again: at once, or when their backoff is
+over.
 
-A record that is given back waits for ``share.release.backoff.ms``, twice as long with each delivery, up to
-``share.release.backoff.max.ms``. By default it does not wait, as in Apache Kafka. A restart forgets who waits.
+A record that is given back waits for ``share.release.backoff.ms``, twice as long with each
+delivery, up to ``share.release.backoff.max.ms``. By default it does not wait, as in Apache Kafka. A
+restart forgets who waits.
 """
 
 from __future__ import annotations
@@ -52,14 +54,17 @@ class AvailableRecords:
     def add(self, runs: Sequence[Run[int]], not_before_ms: Mapping[int, int] = NO_BACKOFF) -> None:
         """Add ``runs`` of (first, last, delivery count); none of them is here yet.
 
-        :param not_before_ms: by delivery count, the end of the backoff; a count that is not in it has none
+        :param not_before_ms: by delivery count, the end of the backoff; a count that is not in it
+            has none
         """
         for count, deadline_ms in not_before_ms.items():
             backoff = Backoff(deadline_ms, count)
             waiting = [(run[0], run[1], backoff) for run in runs if run[2] == count]
             if waiting:
                 self.backoffs.grant(waiting, deadline_ms)
-        self.spans.paint([run for run in runs if run[2] not in not_before_ms] if not_before_ms else runs)
+        self.spans.paint(
+            [run for run in runs if run[2] not in not_before_ms] if not_before_ms else runs
+        )
 
     def end_backoffs(self, now_ms: int) -> bool:
         """Make those available whose backoff is over; whether there were any."""
@@ -79,11 +84,18 @@ class AvailableRecords:
         self.backoffs.spans.drop_below(offset)
 
     def take(
-        self, last: int, max_records: int, batches: InFlightBatches, settings: ShareSettings, *, record_limit: bool
+        self,
+        last: int,
+        max_records: int,
+        batches: InFlightBatches,
+        settings: ShareSettings,
+        *,
+        record_limit: bool,
     ) -> tuple[list[AcquiredRecords], bool]:
         """Take records up to ``last``, in-flight batch by batch, until there are ``max_records``.
 
-        A batch suspected to hold a bad record is delivered alone, see :mod:`headrace.share.isolation`.
+        A batch suspected to hold a bad record is delivered alone, see
+        :mod:`headrace.share.isolation`.
 
         :param record_limit: take exactly ``max_records`` at most, not a whole batch
         :returns: what was taken, and whether it must be delivered alone: without new records
@@ -100,7 +112,9 @@ class AvailableRecords:
             if throttled:
                 if taken:
                     return taken, True
-                waiting = isolate(waiting, batch_last - batch_first + 1, settings.delivery_count_limit)
+                waiting = isolate(
+                    waiting, batch_last - batch_first + 1, settings.delivery_count_limit
+                )
             for run_first, run_last, count in waiting:
                 if record_limit:
                     run_last = min(run_last, run_first + max_records - total - 1)
@@ -108,7 +122,9 @@ class AvailableRecords:
                 total += run_last - run_first + 1
                 if record_limit and total >= max_records:
                     break
-            spans.drop_below(taken[-1].last_offset + 1)  # records are taken in order: all before is taken
+            spans.drop_below(
+                taken[-1].last_offset + 1
+            )  # records are taken in order: all before is taken
             if throttled:
                 return taken, True
         return taken, False

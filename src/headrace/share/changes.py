@@ -1,4 +1,6 @@
-"""What is to become of records that a member holds or that are gone, and the update which that makes."""
+"""What is to become of records that a member holds or that are gone, and the update which that
+makes.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,16 @@ from headrace.share.settings import ShareSettings
 from headrace.share.spans import Spans
 
 Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
-"""What is to become of a run of records: (first offset, last offset inclusive, delivery state, delivery count, why they
-become ARCHIVED). A plain tuple, for requests may have thousands of them."""
+"""What is to become of a run of records: (first offset, last offset inclusive, delivery state,
+delivery count, why they become ARCHIVED). A plain tuple, for requests may have thousands of them.
+"""
 
 _REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 
 
-def acknowledged(first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings) -> Change:
+def acknowledged(
+    first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings
+) -> Change:
     """What an acknowledgement other than RENEW makes of records that were held."""
     if acknowledge_type == RELEASE:
         return given_back(first, last, delivery_count, settings)
@@ -35,19 +40,26 @@ def acknowledged(first: int, last: int, acknowledge_type: int, delivery_count: i
 
 
 def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
-    """What becomes of records that were held, given back: available again, but archived at the delivery limit."""
+    """What becomes of records that were held, given back: available again, but archived at the
+    delivery limit.
+    """
     if delivery_count < settings.delivery_count_limit:
         return first, last, AVAILABLE, delivery_count, None
     return first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT
 
 
 def backoffs(changes: Iterable[Change], now_ms: int, settings: ShareSettings) -> Mapping[int, int]:
-    """Until when records that are given back are not to be acquired, by delivery count: longer with each delivery."""
+    """Until when records that are given back are not to be acquired, by delivery count: longer with
+    each delivery.
+    """
     if not settings.release_backoff_ms:
         return NO_BACKOFF
     counts = {count for _, _, state, count, _ in changes if state == AVAILABLE}
     longest = settings.release_backoff_max_ms
-    return {count: now_ms + min(settings.release_backoff_ms << (count - 1), longest) for count in sorted(counts)}
+    return {
+        count: now_ms + min(settings.release_backoff_ms << (count - 1), longest)
+        for count in sorted(counts)
+    }
 
 
 def update_of(

@@ -1,6 +1,7 @@
 """Which records of a share-partition were acquired together.
 
-Bad-record isolation looks at such a batch as a whole, and so do the texts of some refusals; nothing else does.
+Bad-record isolation looks at such a batch as a whole, and so do the texts of some refusals; nothing
+else does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ class InFlightBatches:
 
     def __init__(self, end_offset: int) -> None:
         self.end_offset = end_offset
-        # First offset of each batch; it ends where the next begins. The first may begin below the start offset.
+        # First offset of each batch; it ends where the next begins. The first may begin below the
+        # start offset.
         self._firsts: list[int] = []
 
     def __len__(self) -> int:
@@ -30,7 +32,9 @@ class InFlightBatches:
     def bounds(self, offset: int) -> tuple[int, int]:
         """First and last offset of the batch that holds ``offset``."""
         i = bisect_right(self._firsts, offset)
-        return self._firsts[i - 1], (self._firsts[i] if i < len(self._firsts) else self.end_offset) - 1
+        return self._firsts[i - 1], (
+            self._firsts[i] if i < len(self._firsts) else self.end_offset
+        ) - 1
 
     def drop_below(self, offset: int) -> None:
         """Forget batches that end before ``offset``."""

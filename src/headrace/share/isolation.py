@@ -1,7 +1,8 @@
-"""Bad-record isolation: one record that nobody can process must not use up the deliveries of its neighbours.
+"""Bad-record isolation: one record that nobody can process must not use up the deliveries of its
+neighbours.
 
-Once a record was delivered half as often as it may be, the in-flight batch that holds it is delivered alone, in ever
-smaller pieces; on its last attempt a record is delivered all by itself.
+Once a record was delivered half as often as it may be, the in-flight batch that holds it is
+delivered alone, in ever smaller pieces; on its last attempt a record is delivered all by itself.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ def throttle_limit(delivery_count_limit: int) -> int:
 
 
 def isolate(runs: Sequence[Run[int]], size: int, delivery_count_limit: int) -> list[Run[int]]:
-    """The part of a batch's available ``runs`` to deliver while its records are suspected to be bad.
+    """The part of a batch's available ``runs`` to deliver while its records are suspected to be
+    bad.
 
-    The first suspect says how many in all. When as many precede it, there is no limit: so does Apache Kafka.
+    The first suspect says how many in all. When as many precede it, there is no limit: so does
+    Apache Kafka.
 
     :param size: of the whole batch in offsets
     :param runs: (first, last, delivery count), ascending

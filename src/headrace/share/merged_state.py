@@ -11,7 +11,10 @@ from headrace.share.spans import Run, Spans
 
 UNSOUND_BATCH = Refusal(
     ErrorCode.INVALID_REQUEST,
-    "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count that is not negative.",
+    (
+        "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count "
+        "that is not negative."
+    ),
 )
 
 
@@ -19,8 +22,8 @@ UNSOUND_BATCH = Refusal(
 class ShareState:
     """The merged state of one share-partition.
 
-    :ivar batches: spans of (delivery count, delivery state). The order of the pair makes ``max`` the merge rule: the
-        higher delivery count wins, at an equal count the greater state
+    :ivar batches: spans of (delivery count, delivery state). The order of the pair makes ``max``
+        the merge rule: the higher delivery count wins, at an equal count the greater state
     :ivar updates: update records since the last snapshot
     """
 
@@ -42,7 +45,9 @@ class ShareState:
         for first, last, state, count in sorted(state_batches):
             if last < start:
                 continue
-            if runs and runs[-1][1] >= first:  # batches of one request may overlap: lay them one over the other
+            if (
+                runs and runs[-1][1] >= first
+            ):  # batches of one request may overlap: lay them one over the other
                 self.batches.paint(runs, max)
                 runs = []
             runs.append((max(first, start), last, (count, state)))
@@ -50,11 +55,16 @@ class ShareState:
 
     def state_batches(self) -> tuple[StateBatch, ...]:
         """The merged batches, ascending."""
-        return tuple(StateBatch(first, last, state, count) for first, last, (count, state) in self.batches)
+        return tuple(
+            StateBatch(first, last, state, count) for first, last, (count, state) in self.batches
+        )
 
 
-def combined(state_batches: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...] | Refusal:
-    """The batches of one write, which may come in any order and overlap, as they are stored: ascending and disjoint.
+def combined(
+    state_batches: Sequence[StateBatch], start_offset: int
+) -> tuple[StateBatch, ...] | Refusal:
+    """The batches of one write, which may come in any order and overlap, as they are stored:
+    ascending and disjoint.
 
     What lies below ``start_offset`` is left out. No leader writes a batch that is refused here.
     """

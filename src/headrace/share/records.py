@@ -1,8 +1,9 @@
 """The coordinator records of ``__share_group_state``, byte for byte as Apache Kafka writes them.
 
-A key is ``int16 record type, string group id, uuid topic id, int32 partition`` in the old, non-flexible encoding; a
-value is ``int16 version`` and then a flexible body (compact array, tagged fields). A deleted key is a snapshot key with
-a null value. Source: KIP-932, schemas ShareSnapshotKey / ShareSnapshotValue / ShareUpdateKey / ShareUpdateValue.
+A key is ``int16 record type, string group id, uuid topic id, int32 partition`` in the old,
+non-flexible encoding; a value is ``int16 version`` and then a flexible body (compact array, tagged
+fields). A deleted key is a snapshot key with a null value. Source: KIP-932, schemas
+ShareSnapshotKey / ShareSnapshotValue / ShareUpdateKey / ShareUpdateValue.
 """
 
 from __future__ import annotations
@@ -76,12 +77,14 @@ class StateUpdate(NamedTuple):
     """What changed in a share-partition.
 
     :param start_offset: the start offset after the change
-    :param delivery_complete_count: finished records from there on, after the change (KIP-1226); -1 when not known
+    :param delivery_complete_count: finished records from there on, after the change (KIP-1226); -1
+        when not known
     :param state_batches: the changed records from the start offset on, ascending and disjoint
-    :param archived: which of the changed records are to be ARCHIVED, and why, also those that the start offset passes
-        with this very change. It is not persisted: it is for whoever acts on it before the change is made true
-    :param not_before_ms: by delivery count, the end of the release backoff of the records that become AVAILABLE. It is
-        not persisted either: a restart forgets backoffs
+    :param archived: which of the changed records are to be ARCHIVED, and why, also those that the
+        start offset passes with this very change. It is not persisted: it is for whoever acts on it
+        before the change is made true
+    :param not_before_ms: by delivery count, the end of the release backoff of the records that
+        become AVAILABLE. It is not persisted either: a restart forgets backoffs
     """
 
     start_offset: int
@@ -92,7 +95,9 @@ class StateUpdate(NamedTuple):
 
 
 class SharePartitionKey(NamedTuple):
-    """A group's view of one topic-partition: the key of all share state. ``str()`` is the coordinator key."""
+    """A group's view of one topic-partition: the key of all share state. ``str()`` is the
+    coordinator key.
+    """
 
     group_id: str
     topic_id: UUID
@@ -105,7 +110,8 @@ class SharePartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareSnapshot:
-    """The whole state of a share-partition; later updates with the same snapshot epoch build on it."""
+    """The whole state of a share-partition; later updates with the same snapshot epoch build on
+    it."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -175,8 +181,12 @@ def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
             version, snapshot_epoch, leader_epoch, start_offset = _UPDATE_HEAD.unpack_from(value)
             _check_version(version)
             batches, count = _decode_tail(value, _UPDATE_HEAD.size)
-            return ShareUpdate(share_partition, snapshot_epoch, leader_epoch, start_offset, batches, count)
-        version, snapshot_epoch, state_epoch, leader_epoch, *offset_and_times = _SNAPSHOT_HEAD.unpack_from(value)
+            return ShareUpdate(
+                share_partition, snapshot_epoch, leader_epoch, start_offset, batches, count
+            )
+        version, snapshot_epoch, state_epoch, leader_epoch, *offset_and_times = (
+            _SNAPSHOT_HEAD.unpack_from(value)
+        )
         _check_version(version)
         start_offset, created_ms, written_ms = offset_and_times
         batches, count = _decode_tail(value, _SNAPSHOT_HEAD.size)
@@ -203,7 +213,9 @@ def _decode_key(key: bytes) -> tuple[int, SharePartitionKey | None]:
     if length < 0:
         raise ValueError("not a share state record: no group id")
     topic_id, partition = _KEY_TAIL.unpack_from(key, 4 + length)
-    return record_type, SharePartitionKey(key[4 : 4 + length].decode(), UUID(bytes=topic_id), partition)
+    return record_type, SharePartitionKey(
+        key[4 : 4 + length].decode(), UUID(bytes=topic_id), partition
+    )
 
 
 def _check_version(version: int) -> None:
@@ -213,7 +225,11 @@ def _check_version(version: int) -> None:
 
 def _encode_key(record_type: int, key: SharePartitionKey) -> bytes:
     group_id = key.group_id.encode()
-    return struct.pack(">hh", record_type, len(group_id)) + group_id + _KEY_TAIL.pack(key.topic_id.bytes, key.partition)
+    return (
+        struct.pack(">hh", record_type, len(group_id))
+        + group_id
+        + _KEY_TAIL.pack(key.topic_id.bytes, key.partition)
+    )
 
 
 def _encode_tail(record: ShareSnapshot | ShareUpdate) -> bytes:

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """The group's limits. They are handed to each command, so a changed config holds from the next one on.
+    """The group's limits. They are handed to each command, so a changed config holds from the next
+    one on.
 
     :param delivery_count_limit: so many deliveries, then a record given back is archived
-    :param max_record_locks: no new records are acquired while so many lie between start and end offset
+    :param max_record_locks: no new records are acquired while so many lie between start and end
+        offset
     :param renew_enabled: whether members may renew what they hold
-    :param read_committed: whether only the records of committed transactions, and of none, are delivered
-    :param release_backoff_ms: how long a record that is given back after its first delivery can not be acquired; twice
-        as long after each further one, up to ``release_backoff_max_ms``
+    :param read_committed: whether only the records of committed transactions, and of none, are
+        delivered
+    :param release_backoff_ms: how long a record that is given back after its first delivery can not
+        be acquired; twice as long after each further one, up to ``release_backoff_max_ms``
     """
 
     delivery_count_limit: int = 5

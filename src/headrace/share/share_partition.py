@@ -1,4 +1,5 @@
-"""A share-partition: which records of a topic-partition a share group has still to process, and who has them now.
+"""A share-partition: which records of a topic-partition a share group has still to process, and who
+has them now.
 
 Read this first::
 
@@ -6,12 +7,15 @@ Read this first::
         |                                                              |
      …  | finished … locked … available … finished … locked … locked   |  not fetched yet …
 
-Every offset from ``start_offset`` (the "share-partition start offset") up to ``end_offset`` is exactly one of
+Every offset from ``start_offset`` (the "share-partition start offset") up to ``end_offset`` is
+exactly one of
 
-* *available*: delivered and given back (or read past, with a delivery count of 0), may be acquired again, at once or
-  after a backoff, see :mod:`headrace.share.available_records`;
-* *locked* (ACQUIRED): held by a member until a deadline, see :mod:`headrace.share.acquisition_locks`;
-* *finished*: ACKNOWLEDGED or ARCHIVED, never delivered again. The start offset moves over finished records.
+* *available*: delivered and given back (or read past, with a delivery count of 0), may be acquired
+  again, at once or after a backoff, see :mod:`headrace.share.available_records`;
+* *locked* (ACQUIRED): held by a member until a deadline, see
+  :mod:`headrace.share.acquisition_locks`;
+* *finished*: ACKNOWLEDGED or ARCHIVED, never delivered again. The start offset moves over finished
+  records.
 
 ======================  ==============================  ===========================================
 from                    event                           to
@@ -25,10 +29,11 @@ ACQUIRED                renew                           ACQUIRED with a new dead
 AVAILABLE               found to be gone from the log   ARCHIVED
 ======================  ==============================  ===========================================
 
-Commands that finish or give back records decide only: their outcome holds the :class:`StateUpdate` to persist (made in
-:mod:`headrace.share.changes`), and :meth:`SharePartition.replay` applies it, live and on loading alike. What a restart
-may forget is not written and happens at once: taking locks, renewing them, archiving aborted data, ending backoffs.
-Source: KIP-932; ``docs/behaviour/share-groups.md``.
+Commands that finish or give back records decide only: their outcome holds the :class:`StateUpdate`
+to persist (made in :mod:`headrace.share.changes`), and :meth:`SharePartition.replay` applies it,
+live and on loading alike. What a restart may forget is not written and happens at once: taking
+locks, renewing them, archiving aborted data, ending backoffs. Source: KIP-932;
+``docs/behaviour/share-groups.md``.
 """
 
 from __future__ import annotations
@@ -76,11 +81,19 @@ from headrace.share.spans import Run, Spans, subtract
 class SharePartition:
     """One group's state on one topic-partition.
 
-    :param start_offset: where it begins: the persisted start offset, or the resolved ``share.auto.offset.reset``
+    :param start_offset: where it begins: the persisted start offset, or the resolved
+        ``share.auto.offset.reset``
     :param state_batches: the persisted state of the records from there on
     """
 
-    __slots__ = ("_available", "_batches", "_finished", "delivery_complete_count", "locks", "start_offset")
+    __slots__ = (
+        "_available",
+        "_batches",
+        "_finished",
+        "delivery_complete_count",
+        "locks",
+        "start_offset",
+    )
 
     def __init__(self, start_offset: int, state_batches: Sequence[StateBatch] = ()) -> None:
         self.start_offset = start_offset
@@ -101,7 +114,9 @@ class SharePartition:
 
     @property
     def in_flight(self) -> int:
-        """Records between start and end offset, finished ones among them; what ``max_record_locks`` limits."""
+        """Records between start and end offset, finished ones among them; what ``max_record_locks``
+        limits.
+        """
         return self.end_offset - self.start_offset
 
     @property
@@ -122,9 +137,14 @@ class SharePartition:
         return not self.locks.spans and not self._available.backoffs.spans
 
     def states(self) -> list[StateBatch]:
-        """All records between start and end offset with their state now, for inspection. Finished: ARCHIVED."""
+        """All records between start and end offset with their state now, for inspection. Finished:
+        ARCHIVED.
+        """
         states = self._available.states()
-        states += [StateBatch(first, last, ACQUIRED, lock.delivery_count) for first, last, lock in self.locks.spans]
+        states += [
+            StateBatch(first, last, ACQUIRED, lock.delivery_count)
+            for first, last, lock in self.locks.spans
+        ]
         states += [StateBatch(first, last, ARCHIVED, 0) for first, last, _ in self._finished]
         return sorted(states)
 
@@ -144,18 +164,23 @@ class SharePartition:
     ) -> list[AcquiredRecords]:
         """Lock records for a member: first what is available again, then new ones.
 
-        :param log_batches: (base offset, last offset) of the log batches read from :meth:`fetch_offset` on, ascending
-        :param max_records: acquire up to so many, then to the end of the log batch or in-flight batch; exactly so many
-            at most with ``record_limit``
-        :param batch_size: new records are split into elements of about this size, at the starts of log batches
-        :param aborted: (first, last) of what aborted transactions wrote, without their markers; ascending, disjoint. It
-            is archived instead of delivered, for groups with ``share.isolation.level=read_committed``
+        :param log_batches: (base offset, last offset) of the log batches read from
+            :meth:`fetch_offset` on, ascending
+        :param max_records: acquire up to so many, then to the end of the log batch or in-flight
+            batch; exactly so many at most with ``record_limit``
+        :param batch_size: new records are split into elements of about this size, at the starts of
+            log batches
+        :param aborted: (first, last) of what aborted transactions wrote, without their markers;
+            ascending, disjoint. It is archived instead of delivered, for groups with
+            ``share.isolation.level=read_committed``
         :returns: what was acquired, ascending
         """
         if not log_batches or max_records <= 0:
             return []
         last = log_batches[-1][1]
-        taken, alone = self._available.take(last, max_records, self._batches, settings, record_limit=record_limit)
+        taken, alone = self._available.take(
+            last, max_records, self._batches, settings, record_limit=record_limit
+        )
         left = max_records - sum(run[1] - run[0] + 1 for run in taken)
         if not alone and left > 0 and last >= self.end_offset:
             left = min(left, settings.max_record_locks - self.in_flight)
@@ -168,16 +193,24 @@ class SharePartition:
         return taken
 
     def _take_new(
-        self, log_batches: Sequence[tuple[int, int]], max_records: int, batch_size: int, record_limit: bool
+        self,
+        log_batches: Sequence[tuple[int, int]],
+        max_records: int,
+        batch_size: int,
+        record_limit: bool,
     ) -> list[AcquiredRecords]:
-        """Take records that were never fetched, to the end of the log batch that holds the last of ``max_records``."""
+        """Take records that were never fetched, to the end of the log batch that holds the last of
+        ``max_records``.
+        """
         first = self.end_offset
         holding = bisect_left(log_batches, first + max_records - 1, key=itemgetter(1))
         holding = min(holding, len(log_batches) - 1)
         last = log_batches[holding][1]
         if record_limit:
             self._batches.add((first,), last + 1)
-            if last - first >= max_records:  # the rest of the log batch waits with a delivery count of 0
+            if (
+                last - first >= max_records
+            ):  # the rest of the log batch waits with a delivery count of 0
                 self._available.add([(first + max_records, last, 0)])
                 last = first + max_records - 1
             return [AcquiredRecords(first, last, 1)]
@@ -194,7 +227,8 @@ class SharePartition:
     def _archive_aborted(
         self, taken: Sequence[AcquiredRecords], aborted: Sequence[tuple[int, int]]
     ) -> list[AcquiredRecords]:
-        """Archive the aborted ones among records just taken. Nothing is written: the next update carries the count.
+        """Archive the aborted ones among records just taken. Nothing is written: the next update
+        carries the count.
 
         :returns: the others
         """
@@ -216,7 +250,8 @@ class SharePartition:
         *,
         renew: bool = False,
     ) -> Outcome[StateUpdate, Refusal | None]:
-        """Finish, give back or renew what ``member_id`` holds: all of the batches or, with a refusal, none.
+        """Finish, give back or renew what ``member_id`` holds: all of the batches or, with a
+        refusal, none.
 
         :param renew: whether the request says that RENEW may be among the types
         """
@@ -232,9 +267,15 @@ class SharePartition:
             if not self._batches:
                 return Outcome(NOT_IN_CACHE)
             if last >= self.end_offset:
-                return Outcome(FIRST_PAST_ACQUIRED if first >= self.end_offset else LAST_PAST_ACQUIRED)
-            for run_first, run_last, acknowledge_type in runs(first, last, types, self.start_offset):
-                refusal = self._collect(member_id, run_first, run_last, acknowledge_type, settings, changes, renewed)
+                return Outcome(
+                    FIRST_PAST_ACQUIRED if first >= self.end_offset else LAST_PAST_ACQUIRED
+                )
+            for run_first, run_last, acknowledge_type in runs(
+                first, last, types, self.start_offset
+            ):
+                refusal = self._collect(
+                    member_id, run_first, run_last, acknowledge_type, settings, changes, renewed
+                )
                 if refusal:
                     return Outcome(refusal)
         if renewed:
@@ -269,7 +310,9 @@ class SharePartition:
             if acknowledge_type == RENEW:
                 renewed.append((position, end, lock))
             else:
-                changes.append(acknowledged(position, end, acknowledge_type, lock.delivery_count, settings))
+                changes.append(
+                    acknowledged(position, end, acknowledge_type, lock.delivery_count, settings)
+                )
             position = end + 1
             if position > last:
                 return None
@@ -290,24 +333,34 @@ class SharePartition:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def expire(self, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, bool]:
-        """Give back what was not acknowledged in time, and end backoffs; the reply: whether there were any to end."""
+        """Give back what was not acknowledged in time, and end backoffs; the reply: whether there
+        were any to end.
+        """
         ended = self._available.end_backoffs(now_ms)
         return Outcome(ended, self._give_back(self.locks.expired(now_ms), now_ms, settings))
 
-    def release(self, member_id: str, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, None]:
-        """Give back all that a member holds: its session has ended. Delivery counts stay as they are."""
+    def release(
+        self, member_id: str, now_ms: int, settings: ShareSettings
+    ) -> Outcome[StateUpdate, None]:
+        """Give back all that a member holds: its session has ended. Delivery counts stay as they
+        are.
+        """
         return Outcome(None, self._give_back(self.locks.held_by(member_id), now_ms, settings))
 
     def _give_back(
         self, locks: Sequence[Run[AcquisitionLock]], now_ms: int, settings: ShareSettings
     ) -> tuple[StateUpdate, ...]:
-        changes = [given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks]
+        changes = [
+            given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks
+        ]
         return self._change(changes, backoffs(changes, now_ms, settings))
 
     # --- what the log does ---
 
     def move_start(self, log_start_offset: int) -> Outcome[StateUpdate, None]:
-        """The log now starts at ``log_start_offset``: what lies before it is over, whatever its state."""
+        """The log now starts at ``log_start_offset``: what lies before it is over, whatever its
+        state.
+        """
         if log_start_offset <= self.start_offset:
             return Outcome(None)
         start = log_start_offset
@@ -319,7 +372,9 @@ class SharePartition:
         return Outcome(None, (StateUpdate(start, left, ()),))
 
     def skip_missing(self, base_offset: int) -> Outcome[StateUpdate, None]:
-        """The log has nothing from the fetch offset to ``base_offset`` (exclusive): archive what is available there."""
+        """The log has nothing from the fetch offset to ``base_offset`` (exclusive): archive what is
+        available there.
+        """
         changes: list[Change] = [
             (first, last, ARCHIVED, count, ArchiveReason.GONE)
             for first, last, count in self._available.spans.within(0, base_offset - 1)
@@ -336,7 +391,15 @@ class SharePartition:
         """The update that ``changes`` make, none when there are none."""
         if not changes:
             return ()
-        return (update_of(changes, self.start_offset, self.delivery_complete_count, self._finished, not_before_ms),)
+        return (
+            update_of(
+                changes,
+                self.start_offset,
+                self.delivery_complete_count,
+                self._finished,
+                not_before_ms,
+            ),
+        )
 
     def replay(self, update: StateUpdate) -> None:
         """Apply a persisted update: the way in which records finish, come back or are passed."""
@@ -346,18 +409,25 @@ class SharePartition:
                 self._reach(batch)
             self.locks.spans.erase(batches)
             self._available.erase(batches)
-            available = [(first, last, count) for first, last, state, count in batches if state == AVAILABLE]
+            available = [
+                (first, last, count) for first, last, state, count in batches if state == AVAILABLE
+            ]
             self._available.add(available, update.not_before_ms)
-            self._finished.paint([(first, last, True) for first, last, state, _ in batches if state != AVAILABLE])
+            self._finished.paint(
+                [(first, last, True) for first, last, state, _ in batches if state != AVAILABLE]
+            )
         if update.start_offset > self.start_offset:
             self._move_to(update.start_offset)
         complete = update.delivery_complete_count
-        self.delivery_complete_count = self._finished.count_below(self.end_offset) if complete == UNKNOWN else complete
+        self.delivery_complete_count = (
+            self._finished.count_below(self.end_offset) if complete == UNKNOWN else complete
+        )
 
     def _reach(self, batch: StateBatch) -> None:
         """Extend to ``batch``, which lies past the end: on loading, or over a hole in the log.
 
-        What lies between was acquired but not persisted before a restart: it is available with its count forgotten.
+        What lies between was acquired but not persisted before a restart: it is available with its
+        count forgotten.
         """
         end = self.end_offset
         if batch.first_offset > end:

@@ -1,7 +1,8 @@
 """Share sessions: what a member is fetching on this broker, told once and then only by its changes.
 
-A session is opened by a ShareFetch with epoch 0 and lives on the connection that opened it. Every ShareFetch and
-ShareAcknowledge names the next epoch; epoch -1 ends the session. Source: KIP-932, "Share sessions".
+A session is opened by a ShareFetch with epoch 0 and lives on the connection that opened it. Every
+ShareFetch and ShareAcknowledge names the next epoch; epoch -1 ends the session. Source: KIP-932,
+"Share sessions".
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class ShareSession:
             self.partitions.pop(partition, None)
 
     def rotated(self) -> list[tuple[UUID, int]]:
-        """The partitions, beginning at another one with each request, so that each comes first in turn."""
+        """The partitions, beginning at another one with each request, so that each comes first in
+        turn.
+        """
         partitions = list(self.partitions)
         if len(partitions) < 2:
             return partitions
@@ -69,9 +72,17 @@ class ShareSessions:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def fetch(
-        self, group_id: str, member_id: str, epoch: int, connection_id: int, *, acknowledges: bool, limit: int
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        connection_id: int,
+        *,
+        acknowledges: bool,
+        limit: int,
     ) -> ShareSession | Refusal:
-        """The session that a ShareFetch belongs to: opened with epoch 0, else the known one, its epoch moved on.
+        """The session that a ShareFetch belongs to: opened with epoch 0, else the known one, its
+        epoch moved on.
 
         :param acknowledges: whether the request carries acknowledgements
         :param limit: ``group.share.max.share.sessions``

@@ -1,9 +1,10 @@
-"""The share coordinator: the durable state of every share-partition, kept in ``__share_group_state``.
+"""The share coordinator: the durable state of every share-partition, kept in
+``__share_group_state``.
 
-A share-partition's leader (:mod:`headrace.share.share_partition`) writes what changed; the coordinator merges it, so
-that a restarted leader reads one consistent state: the start offset, and the records after it that are finished or
-wait for redelivery. Acquired records are never stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for
-the delivery-complete count.
+A share-partition's leader (:mod:`headrace.share.share_partition`) writes what changed; the
+coordinator merges it, so that a restarted leader reads one consistent state: the start offset, and
+the records after it that are finished or wait for redelivery. Acquired records are never stored.
+Source: KIP-932, "Share group state persistence"; KIP-1226 for the delivery-complete count.
 """
 
 from __future__ import annotations
@@ -28,14 +29,21 @@ from headrace.share.snapshots import Snapshots
 
 from . import records
 
-NOT_HOSTED = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-NEGATIVE_PARTITION = Refusal(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
-READ_UNINITIALIZED = Refusal(ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed.")
+NOT_HOSTED = Refusal(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
+NEGATIVE_PARTITION = Refusal(
+    ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number."
+)
+READ_UNINITIALIZED = Refusal(
+    ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."
+)
 WRITE_UNINITIALIZED = Refusal(
     ErrorCode.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
 )
 FENCED_LEADER_EPOCH = Refusal(
-    ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch in the request is older than the epoch on the broker."
+    ErrorCode.FENCED_LEADER_EPOCH,
+    "The leader epoch in the request is older than the epoch on the broker.",
 )
 FENCED_STATE_EPOCH = Refusal(
     ErrorCode.FENCED_STATE_EPOCH,
@@ -46,13 +54,15 @@ COLD_SNAPSHOTS_AT_ONCE = 200
 """So many are written before others have their turn."""
 
 SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 20_000, 20
-"""After so many records in all, and so many for each share-partition, the log is shortened without waiting for time to
-pass: what a restart has to read stays bounded."""
+"""After so many records in all, and so many for each share-partition, the log is shortened without
+waiting for time to pass: what a restart has to read stays bounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """What a share-partition's leader loads. A start offset of -1 asks it to resolve ``share.auto.offset.reset``."""
+    """What a share-partition's leader loads. A start offset of -1 asks it to resolve
+    ``share.auto.offset.reset``.
+    """
 
     state_epoch: int
     start_offset: int
@@ -77,18 +87,22 @@ class ShareCoordinator:
 
     :param snapshot_update_records: after so many updates the next write is a snapshot
         (``share.coordinator.snapshot.update.records.per.snapshot``)
-    :param cold_interval_ms: how old the last snapshot of a share-partition becomes before it is written again
-        (``share.coordinator.cold.partition.snapshot.interval.ms``)
+    :param cold_interval_ms: how old the last snapshot of a share-partition becomes before it is
+        written again (``share.coordinator.cold.partition.snapshot.interval.ms``)
     :param prune_interval_ms: how often the records that no longer matter are deleted
         (``share.coordinator.state.topic.prune.interval.ms``)
 
-    The ``partitions`` argument of the commands is the number of partitions of the topic, None for an unknown topic.
+    The ``partitions`` argument of the commands is the number of partitions of the topic, None for
+    an unknown topic.
     """
 
     topic = "__share_group_state"
 
     def __init__(
-        self, snapshot_update_records: int = 500, cold_interval_ms: int = 300_000, prune_interval_ms: int = 300_000
+        self,
+        snapshot_update_records: int = 500,
+        cold_interval_ms: int = 300_000,
+        prune_interval_ms: int = 300_000,
     ) -> None:
         self.snapshot_update_records = snapshot_update_records
         self.cold_interval_ms = cold_interval_ms
@@ -117,9 +131,16 @@ class ShareCoordinator:
     # --- commands ---
 
     def initialize(
-        self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int, partitions: int | None
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        start_offset: int,
+        now_ms: int,
+        partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Begin a share-partition, or begin it anew, at ``start_offset`` (-1: by ``share.auto.offset.reset``)."""
+        """Begin a share-partition, or begin it anew, at ``start_offset`` (-1: by
+        ``share.auto.offset.reset``).
+        """
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
         state = self._states.get(key)
@@ -140,7 +161,9 @@ class ShareCoordinator:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, now_ms: int, partitions: int | None
     ) -> Outcome[ShareRecord, ReadState | Refusal]:
-        """The state for a leader of ``leader_epoch``. A higher epoch than the known one is stored; -1 only reads."""
+        """The state for a leader of ``leader_epoch``. A higher epoch than the known one is stored;
+        -1 only reads.
+        """
         state = self._states.get(key)
         if key.partition < 0:
             return Outcome(NEGATIVE_PARTITION)
@@ -155,7 +178,17 @@ class ShareCoordinator:
             return Outcome(reply)
         return Outcome(
             reply,
-            (self._record(key, state, leader_epoch, state.start_offset, state.delivery_complete_count, (), now_ms),),
+            (
+                self._record(
+                    key,
+                    state,
+                    leader_epoch,
+                    state.start_offset,
+                    state.delivery_complete_count,
+                    (),
+                    now_ms,
+                ),
+            ),
         )
 
     def write(
@@ -169,7 +202,8 @@ class ShareCoordinator:
         now_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Store what changed. Epochs of -1 are not checked; a start offset of -1 leaves it as it was.
+        """Store what changed. Epochs of -1 are not checked; a start offset of -1 leaves it as it
+        was.
 
         :param state_batches: ascending and disjoint, as :func:`combined` makes them
         """
@@ -185,27 +219,40 @@ class ShareCoordinator:
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
         record = self._record(
-            key, state, state.leader_epoch, start_offset, delivery_complete_count, tuple(state_batches), now_ms
+            key,
+            state,
+            state.leader_epoch,
+            start_offset,
+            delivery_complete_count,
+            tuple(state_batches),
+            now_ms,
         )
         return Outcome(None, (record,))
 
-    def delete(self, key: SharePartitionKey, partitions: int | None) -> Outcome[ShareRecord, Refusal | None]:
+    def delete(
+        self, key: SharePartitionKey, partitions: int | None
+    ) -> Outcome[ShareRecord, Refusal | None]:
         """Forget a share-partition. One that is not known is no error."""
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
         return Outcome(None, (ShareTombstone(key),) if key in self._states else ())
 
     def summary(self, key: SharePartitionKey, partitions: int | None) -> StateSummary | Refusal:
-        """Epochs, start offset and delivery-complete count. One that is not known has neither (-1)."""
+        """Epochs, start offset and delivery-complete count. One that is not known has neither
+        (-1)."""
         if refusal := _not_hosted(key, partitions):
             return refusal
         state = self._states.get(key)
         if state is None:
             return StateSummary()
-        return StateSummary(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count)
+        return StateSummary(
+            state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
+        )
 
     def topic_deleted(self, topic_id: UUID) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Tombstones for all share-partitions of a deleted topic, as (coordinator key, outcome) pairs."""
+        """Tombstones for all share-partitions of a deleted topic, as (coordinator key, outcome)
+        pairs.
+        """
         keys = sorted(self._by_topic.get(topic_id, ()))
         return [(str(key), Outcome(None, (ShareTombstone(key),))) for key in keys]
 
@@ -222,7 +269,12 @@ class ShareCoordinator:
         """An update; or, after enough of them, a snapshot with the update merged in."""
         if state.updates < self.snapshot_update_records:
             return ShareUpdate(
-                key, state.snapshot_epoch, leader_epoch, start_offset, state_batches, delivery_complete_count
+                key,
+                state.snapshot_epoch,
+                leader_epoch,
+                start_offset,
+                state_batches,
+                delivery_complete_count,
             )
         merged = ShareState(
             snapshot_epoch=state.snapshot_epoch + 1,
@@ -264,7 +316,9 @@ class ShareCoordinator:
         if isinstance(record, ShareUpdate):
             self._snapshots.updated(at)
             state = self._states.get(key)
-            if state is None:  # its snapshot was deleted from the log's head: a later snapshot or tombstone follows
+            if state is None:
+                # its snapshot was deleted from the log's head: a later snapshot or tombstone
+                # follows
                 return
             state.leader_epoch = record.leader_epoch
             state.delivery_complete_count = record.delivery_complete_count
@@ -305,13 +359,20 @@ class ShareCoordinator:
     # --- time ---
 
     def next_deadline_ms(self) -> int | None:
-        """When :meth:`expire` is to be called: to delete what no longer matters, or for cold share-partitions."""
+        """When :meth:`expire` is to be called: to delete what no longer matters, or for cold
+        share-partitions.
+        """
         if self._is_long():
             return 0
-        return min((due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None), default=None)
+        return min(
+            (due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None),
+            default=None,
+        )
 
     def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """What is to be deleted from the internal topic, and new snapshots of share-partitions that are cold."""
+        """What is to be deleted from the internal topic, and new snapshots of share-partitions that
+        are cold.
+        """
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
             yield "", Outcome(None, redundant=self._snapshots.redundant())
             self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
@@ -321,10 +382,15 @@ class ShareCoordinator:
             yield from self._sweep(now_ms, now_ms - self.cold_interval_ms)
 
     def _is_long(self) -> bool:
-        return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(self._states)
+        return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(
+            self._states
+        )
 
-    def _sweep(self, now_ms: int, cold_before_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Some snapshots of cold share-partitions; when there are more, the deadline stays where it was.
+    def _sweep(
+        self, now_ms: int, cold_before_ms: int
+    ) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
+        """Some snapshots of cold share-partitions; when there are more, the deadline stays where it
+        was.
 
         After the last of them what stands before them is deleted.
         """
@@ -333,7 +399,10 @@ class ShareCoordinator:
             self._snapshots.begin_sweep(cold_before_ms)
             keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
         for of_partition in keys:
-            yield str(of_partition[0]), Outcome(None, tuple(self._cold_snapshot(key, now_ms) for key in of_partition))
+            yield (
+                str(of_partition[0]),
+                Outcome(None, tuple(self._cold_snapshot(key, now_ms) for key in of_partition)),
+            )
         if not self._snapshots.sweep(1):
             yield "", Outcome(None, redundant=self._snapshots.redundant())
             self._sweep_due_ms = now_ms + self.cold_interval_ms if self._states else None

@@ -1,8 +1,9 @@
 """Where in the internal topic the latest snapshot of each share-partition stands.
 
-What stands before all of them no longer matters and can be deleted: an update without its snapshot says nothing, and a
-later snapshot or tombstone follows it. A share-partition that is idle would keep the log from being pruned, so its
-snapshot is written again, further on, once it has become cold.
+What stands before all of them no longer matters and can be deleted: an update without its snapshot
+says nothing, and a later snapshot or tombstone follows it. A share-partition that is idle would
+keep the log from being pruned, so its snapshot is written again, further on, once it has become
+cold.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class _Shard:
         return next(iter(self.latest.values()))[0] if self.latest else self.end_offset
 
     def gains_from(self, cold_before_ms: int) -> bool:
-        """Whether to write the cold snapshots again: if at least as many other records can go then as are written."""
+        """Whether to write the cold snapshots again: if at least as many other records can go then
+        as are written.
+        """
         cold, kept_from = 0, self.end_offset
         for offset, written_ms in self.latest.values():
             if written_ms > cold_before_ms:
@@ -49,7 +52,9 @@ class _Shard:
 
 
 class Snapshots:
-    """The latest snapshots of all share-partitions. Costs one dictionary entry for each, whatever is written."""
+    """The latest snapshots of all share-partitions. Costs one dictionary entry for each, whatever
+    is written.
+    """
 
     def __init__(self) -> None:
         self._shards: dict[int, _Shard] = {}
@@ -81,10 +86,14 @@ class Snapshots:
 
     def redundant(self) -> tuple[Position, ...]:
         """For each partition of the internal topic, where the records begin that still matter."""
-        return tuple(Position(partition, shard.redundant_offset) for partition, shard in self._shards.items())
+        return tuple(
+            Position(partition, shard.redundant_offset) for partition, shard in self._shards.items()
+        )
 
     def begin_sweep(self, cold_before_ms: int) -> None:
-        """Have :meth:`sweep` name the share-partitions with no snapshot since then, wherever that lets enough go."""
+        """Have :meth:`sweep` name the share-partitions with no snapshot since then, wherever that
+        lets enough go.
+        """
         for shard in self._shards.values():
             if shard.gains_from(cold_before_ms):
                 shard.cold_before_ms = cold_before_ms

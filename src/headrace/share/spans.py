@@ -1,7 +1,8 @@
-"""Sorted, disjoint ranges of offsets, each with a value: what share groups keep instead of an object per record.
+"""Sorted, disjoint ranges of offsets, each with a value: what share groups keep instead of an
+object per record.
 
-Three parallel lists and :mod:`bisect`. Every operation costs by the number of spans it touches (and one move of list
-memory), never by the number of offsets they cover.
+Three parallel lists and :mod:`bisect`. Every operation costs by the number of spans it touches (and
+one move of list memory), never by the number of offsets they cover.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Range: TypeAlias = "tuple[int, int, *tuple[object, ...]]"
 
 
 def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
-    """What ``ranges`` (ascending, disjoint) leave of ``runs`` (likewise). Runs that touch stay apart."""
+    """What ``ranges`` (ascending, disjoint) leave of ``runs`` (likewise). Runs that touch stay
+    apart.
+    """
     left: list[Run[V]] = []
     n = len(ranges)
     r = 0
@@ -39,7 +42,8 @@ def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
 
 
 class Spans(Generic[V]):
-    """Non-overlapping inclusive ranges in ascending order; neighbours that touch and are equal are one span.
+    """Non-overlapping inclusive ranges in ascending order; neighbours that touch and are equal are
+    one span.
 
     The lists are public for the code that walks them; only the methods change them.
 
@@ -90,7 +94,12 @@ class Spans(Generic[V]):
     def count_below(self, offset: int) -> int:
         """How many offsets below ``offset`` are in a span. Costs by the spans below it."""
         i = bisect_left(self.firsts, offset)
-        return sum(self.lasts[:i]) - sum(self.firsts[:i]) + i - (max(self.lasts[i - 1] - offset + 1, 0) if i else 0)
+        return (
+            sum(self.lasts[:i])
+            - sum(self.firsts[:i])
+            + i
+            - (max(self.lasts[i - 1] - offset + 1, 0) if i else 0)
+        )
 
     def drop_below(self, offset: int) -> None:
         """Forget everything before ``offset``."""
@@ -106,7 +115,8 @@ class Spans(Generic[V]):
         """Lay ``runs`` over what is there.
 
         :param runs: ascending and disjoint
-        :param merge: the value where an old and a new span overlap, from (old, new); the new one when not given
+        :param merge: the value where an old and a new span overlap, from (old, new); the new one
+            when not given
         """
         if not runs:
             return
@@ -130,7 +140,10 @@ class Spans(Generic[V]):
         if i == j:
             return
         old = firsts[i:j], lasts[i:j]
-        if len(runs) == j - i and old == ([run[0] for run in runs], [run[1] for run in runs]):  # often: whole spans
+        if len(runs) == j - i and old == (
+            [run[0] for run in runs],
+            [run[1] for run in runs],
+        ):  # often: whole spans
             del firsts[i:j], lasts[i:j], values[i:j]
         else:
             left = subtract(zip(*old, values[i:j], strict=True), runs)
@@ -139,7 +152,12 @@ class Spans(Generic[V]):
             values[i:j] = [run[2] for run in left]
 
     def _overlay(
-        self, i: int, j: int, runs: Sequence[Run[V]], merge: Callable[[V, V], V] | None, new: _Builder[V]
+        self,
+        i: int,
+        j: int,
+        runs: Sequence[Run[V]],
+        merge: Callable[[V, V], V] | None,
+        new: _Builder[V],
     ) -> None:
         """Put the spans ``i`` to ``j`` (exclusive) with ``runs`` laid over them."""
         firsts, lasts, values = self.firsts, self.lasts, self.values

@@ -34,7 +34,9 @@ class TimedSpans(Generic[T]):
         self._timers: list[tuple[int, int, int]] = []  # (deadline, first, last), ascending
 
     def grant(self, runs: Sequence[Run[T]], deadline_ms: int) -> None:
-        """Add ``runs`` (ascending, disjoint), all of which end at ``deadline_ms``. What was there is replaced."""
+        """Add ``runs`` (ascending, disjoint), all of which end at ``deadline_ms``. What was there
+        is replaced.
+        """
         self.spans.paint(runs)
         insort(self._timers, (deadline_ms, runs[0][0], runs[-1][1]))
 
@@ -57,7 +59,10 @@ class TimedSpans(Generic[T]):
         """Those whose deadline has come. They stay until they are erased."""
         firsts, lasts, values = self.spans.firsts, self.spans.lasts, self.spans.values
         due = bisect_right(self._timers, now_ms, key=itemgetter(0))
-        reach = sorted((bisect_left(lasts, first), bisect_right(firsts, last)) for _, first, last in self._timers[:due])
+        reach = sorted(
+            (bisect_left(lasts, first), bisect_right(firsts, last))
+            for _, first, last in self._timers[:due]
+        )
         expired: list[Run[T]] = []
         seen = 0
         for begin, end in reach:

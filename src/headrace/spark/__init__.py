@@ -1,8 +1,8 @@
 """PySpark data sources over Kafka's groups.
 
-``kafka-share`` drains topics as a queue, through a share group; ``kafka-ordered`` reads several topics as one, in the
-order of their records' timestamps; ``kafka-lag`` tells how far groups are, and ``kafka-group-history`` what
-happened in them.
+``kafka-share`` drains topics as a queue, through a share group; ``kafka-ordered`` reads several
+topics as one, in the order of their records' timestamps; ``kafka-lag`` tells how far groups are,
+and ``kafka-group-history`` what happened in them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``kafka-share``, ``kafka-ordered``, ``kafka-lag`` and ``kafka-group-history`` known to ``spark`` as formats.
+    """Make ``kafka-share``, ``kafka-ordered``, ``kafka-lag`` and ``kafka-group-history`` known to
+    ``spark`` as formats.
 
-    Needed only where Spark does not find it by itself: it looks for packages named ``pyspark_*`` where its driver's
-    Python workers run.
+    Needed only where Spark does not find it by itself: it looks for packages named ``pyspark_*``
+    where its driver's Python workers run.
     """
     for source in (ShareDataSource, OrderedDataSource, LagDataSource, GroupHistorySource):
         spark.dataSource.register(source)

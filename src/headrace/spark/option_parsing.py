@@ -1,7 +1,9 @@
-"""What the options of all sources have in common: names, kinds of values, and how to reach the cluster.
+"""What the options of all sources have in common: names, kinds of values, and how to reach the
+cluster.
 
-``kafka.*`` options are librdkafka's settings with a prefix, as with Spark's own Kafka source. They serve both ends: the
-executors' librdkafka consumers get them all, our own connections in the driver what concerns addresses, TLS and SASL.
+``kafka.*`` options are librdkafka's settings with a prefix, as with Spark's own Kafka source. They
+serve both ends: the executors' librdkafka consumers get them all, our own connections in the driver
+what concerns addresses, TLS and SASL.
 """
 
 from __future__ import annotations
@@ -22,7 +24,12 @@ from headrace.client.settings import from_java, settings
 
 # What Spark itself hands to every source and sink.
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "outputmode"}
-_JAVA_STORES = ("ssl.truststore.location", "ssl.keystore.location", "ssl.truststore.password", "ssl.keystore.password")
+_JAVA_STORES = (
+    "ssl.truststore.location",
+    "ssl.keystore.location",
+    "ssl.truststore.password",
+    "ssl.keystore.password",
+)
 
 
 class SourceError(Exception):
@@ -30,7 +37,9 @@ class SourceError(Exception):
 
 
 def one_line(error: Exception) -> SourceError:
-    """The error to raise in a Spark worker process, so that the user sees its text without the worker's stack."""
+    """The error to raise in a Spark worker process, so that the user sees its text without the
+    worker's stack.
+    """
     sys.tracebacklimit = 0  # the process ends with this error: Spark reports traceback.format_exc()
     return SourceError(str(error))
 
@@ -52,9 +61,13 @@ class KafkaOptions:
         """
         _ = self.security  # first, because it says more clearly what is wrong with files
         try:
-            Consumer({**self.librdkafka, "group.id": "check", "log_level": "0"}, logger=None).close()
+            Consumer(
+                {**self.librdkafka, "group.id": "check", "log_level": "0"}, logger=None
+            ).close()
         except KafkaException as refusal:
-            raise SourceError(f"librdkafka does not take an option kafka.*: {refusal.args[0].str()}") from None
+            raise SourceError(
+                f"librdkafka does not take an option kafka.*: {refusal.args[0].str()}"
+            ) from None
 
     @property
     def security(self) -> Security:
@@ -63,7 +76,9 @@ class KafkaOptions:
         :raises SourceError: they cannot do what the settings ask for
         """
         try:
-            return settings({**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}).security
+            return settings(
+                {**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}
+            ).security
         except ValueError as error:
             raise SourceError(f"option kafka.{error}") from None
 
@@ -72,22 +87,35 @@ class KafkaOptions:
 
         :raises SourceError: the security settings cannot be used
         """
-        return Cluster(self.bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=self.security)
+        return Cluster(
+            self.bootstrap_servers,
+            client_id=client_id,
+            timeout_ms=timeout_ms,
+            security=self.security,
+        )
 
-    def consumer_config(self, defaults: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, Any]:
-        """A librdkafka configuration: ``defaults``, over them what the user says, over that what is ``fixed``."""
+    def consumer_config(
+        self, defaults: Mapping[str, str], fixed: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """A librdkafka configuration: ``defaults``, over them what the user says, over that what is
+        ``fixed``.
+        """
         return {**defaults, **self.librdkafka, "bootstrap.servers": self.bootstrap_servers, **fixed}
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Topics by name (``subscribe``), or those whose whole name matches a pattern (``subscribePattern``)."""
+    """Topics by name (``subscribe``), or those whose whole name matches a pattern
+    (``subscribePattern``).
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
 
     def matching(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of all topics' ``names`` that the pattern means, in order; ``topics`` when there is no pattern."""
+        """Those of all topics' ``names`` that the pattern means, in order; ``topics`` when there is
+        no pattern.
+        """
         if self.pattern is None:
             return self.topics
         return tuple(sorted(name for name in names if re.fullmatch(self.pattern, name)))
@@ -97,7 +125,8 @@ class GivenOptions:
     """What a user gave to one source, whatever the case of the names.
 
     :param source: the name of the source, for errors
-    :param known: the names that it takes, spelled as in the documentation; ``kafka.*`` is always taken
+    :param known: the names that it takes, spelled as in the documentation; ``kafka.*`` is always
+        taken
     :raises SourceError: a name is unknown
     """
 
@@ -109,7 +138,11 @@ class GivenOptions:
             if name in spelled or name in _SPARKS_OWN or name.startswith("kafka."):
                 continue
             near = get_close_matches(name, spelled, n=1)
-            hint = f"did you mean {spelled[near[0]]}?" if near else f"known are {', '.join(sorted(spelled.values()))}"
+            hint = (
+                f"did you mean {spelled[near[0]]}?"
+                if near
+                else f"known are {', '.join(sorted(spelled.values()))}"
+            )
             raise SourceError(f"unknown option '{name}': {hint}")
 
     def text(self, name: str) -> str | None:
@@ -156,11 +189,15 @@ class GivenOptions:
         if topics and pattern:
             raise SourceError("set one of the options subscribe and subscribePattern, not both")
         if required and not topics and not pattern:
-            raise SourceError("set the option subscribe: topics, separated by commas; or subscribePattern")
+            raise SourceError(
+                "set the option subscribe: topics, separated by commas; or subscribePattern"
+            )
         try:
             re.compile(pattern or "")
         except re.error as error:
-            raise SourceError(f"option subscribePattern is not a regular expression: {error}") from None
+            raise SourceError(
+                f"option subscribePattern is not a regular expression: {error}"
+            ) from None
         return Subscription(tuple(dict.fromkeys(topics)), pattern)
 
     def kafka(self, refused: Mapping[str, str] | None = None) -> KafkaOptions:
@@ -173,7 +210,9 @@ class GivenOptions:
             parse_bootstrap(bootstrap_servers)
         except ValueError as error:
             raise SourceError(f"option kafka.bootstrap.servers: {error}") from None
-        passed = {k.removeprefix("kafka."): v for k, v in self._given.items() if k.startswith("kafka.")}
+        passed = {
+            k.removeprefix("kafka."): v for k, v in self._given.items() if k.startswith("kafka.")
+        }
         for name in ("bootstrap.servers", "group.id"):
             passed.pop(name, None)
         passed = from_java(passed)
@@ -183,6 +222,7 @@ class GivenOptions:
             if name in _JAVA_STORES:
                 raise SourceError(
                     f"option kafka.{name} is for Java: give PEM files with kafka.ssl.ca.location, "
-                    "kafka.ssl.certificate.location and kafka.ssl.key.location; or set its type to PEM, if it is that"
+                    "kafka.ssl.certificate.location and kafka.ssl.key.location; or set its "
+                    "type to PEM, if it is that"
                 )
         return KafkaOptions(bootstrap_servers, passed)

@@ -10,8 +10,11 @@ from headrace.client.errors import UnknownTopic
 from .option_parsing import SourceError, Subscription
 
 
-async def subscribed_topics(cluster: Cluster, subscription: Subscription) -> dict[str, TopicMetadata]:
-    """The topics that a subscription means now, by name. A pattern never means Kafka's internal topics.
+async def subscribed_topics(
+    cluster: Cluster, subscription: Subscription
+) -> dict[str, TopicMetadata]:
+    """The topics that a subscription means now, by name. A pattern never means Kafka's internal
+    topics.
 
     :raises ClientError: a topic does not exist
     :raises SourceError: no topic matches the pattern
@@ -43,4 +46,7 @@ def check_complete(found: Collection[str], subscription: Subscription) -> None:
     if missing is not None:
         raise UnknownTopic(missing)
     if not found:
-        raise SourceError(f"no topic matches the pattern '{subscription.pattern}': create one first, or correct it")
+        raise SourceError(
+            f"no topic matches the pattern '{subscription.pattern}': create one first, or "
+            f"correct it"
+        )

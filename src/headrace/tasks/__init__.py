@@ -1,6 +1,7 @@
 """Several inputs in timestamp order: when to wait for which of them, and what comes next (KIP-695).
 
-Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` puts it on real topics, ``kafka-ordered`` on Spark.
+Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` puts it on real topics,
+``kafka-ordered`` on Spark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The records of several partitions as one sequence in the order of their timestamps (KIP-695).
 
-The next record is always the one with the smallest timestamp among the heads of the partitions' queues; of equal ones,
-the one of the partition named first. Within a partition the order of offsets is kept, so a late record stays late.
+The next record is always the one with the smallest timestamp among the heads of the partitions'
+queues; of equal ones, the one of the partition named first. Within a partition the order of offsets
+is kept, so a late record stays late.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ P = TypeVar("P", bound=Hashable)
 R = TypeVar("R")
 
 NO_TIMESTAMP = -1
-"""The stream time of a task that has not taken a record yet; also what a record without a timestamp counts as."""
+"""The stream time of a task that has not taken a record yet; also what a record without a timestamp
+counts as.
+"""
 
 
 class OrderedMerge(Generic[P, R]):
@@ -25,16 +28,25 @@ class OrderedMerge(Generic[P, R]):
     """
 
     __slots__ = (
-        "_heads", "_lateness_total_ms", "_order", "_queues", "late_records", "lateness_max_ms", "partitions",
-        "records", "stream_time_ms",
-    )  # fmt: skip
+        "_heads",
+        "_lateness_total_ms",
+        "_order",
+        "_queues",
+        "late_records",
+        "lateness_max_ms",
+        "partitions",
+        "records",
+        "stream_time_ms",
+    )
 
     def __init__(self, partitions: Sequence[P]) -> None:
         self.partitions = tuple(partitions)
         self._order = {partition: index for index, partition in enumerate(self.partitions)}
         self._queues: list[deque[tuple[int, R]]] = [deque() for _ in self.partitions]
         self._heads: list[tuple[int, int]] = []
-        """A heap of (timestamp of the head, index of the partition), of the queues that are not empty."""
+        """A heap of (timestamp of the head, index of the partition), of the queues that are not
+        empty.
+        """
         self.stream_time_ms = NO_TIMESTAMP
         self.records = 0
         self.late_records = 0
@@ -84,7 +96,10 @@ class OrderedMerge(Generic[P, R]):
     @property
     def buffered(self) -> Mapping[P, int]:
         """How many records of each partition are at hand."""
-        return {partition: len(queue) for partition, queue in zip(self.partitions, self._queues, strict=True)}
+        return {
+            partition: len(queue)
+            for partition, queue in zip(self.partitions, self._queues, strict=True)
+        }
 
     def count(self, partition: P) -> int:
         """How many records of ``partition`` are at hand."""

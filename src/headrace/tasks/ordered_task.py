@@ -1,4 +1,6 @@
-"""One task with several inputs: its queues, the rule that says when to take from them, and its metrics (KIP-695)."""
+"""One task with several inputs: its queues, the rule that says when to take from them, and its
+metrics (KIP-695).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ IDLE_LOG_INTERVAL_MS = 120_000
 class TaskMetrics:
     """What a task has done so far, in the terms of Kafka Streams' metrics of a task.
 
-    :param enforced_processing_total: how often a record was taken although a partition without records might still
-        have had an earlier one
+    :param enforced_processing_total: how often a record was taken although a partition without
+        records might still have had an earlier one
     :param late_records_total: records whose timestamp was behind the stream time
-    :param record_lateness_avg_ms: by how much they were; over all records, the punctual ones counting 0
+    :param record_lateness_avg_ms: by how much they were; over all records, the punctual ones
+        counting 0
     :param stream_time_ms: the largest timestamp seen; -1 before the first record
     :param time_current_idling_started_ms: since when the task has not been ready; None when it is
     """
@@ -38,7 +41,8 @@ class TaskMetrics:
 
 
 class OrderedTask(Generic[P, R]):
-    """Takes records in the order of their timestamps, when the rule of :class:`Readiness` allows it.
+    """Takes records in the order of their timestamps, when the rule of :class:`Readiness` allows
+    it.
 
     :param partitions: the inputs; their order breaks ties
     :param max_task_idle_ms: see :class:`Readiness`
@@ -72,7 +76,9 @@ class OrderedTask(Generic[P, R]):
         self.decision = None
 
     def update_lags(self, lags: Mapping[P, int | None]) -> None:
-        """What the broker has of each partition beyond what is buffered, as known now; missing or None is unknown."""
+        """What the broker has of each partition beyond what is buffered, as known now; missing or
+        None is unknown.
+        """
         if lags != self._lags:
             self._lags = dict(lags)
             self.decision = None
@@ -80,21 +86,32 @@ class OrderedTask(Generic[P, R]):
     def take(self, now_ms: int) -> tuple[P, R] | None:
         """The next record and its partition, or None when the task is not ready, or has nothing.
 
-        Costs the same however many partitions there are, as long as none has become empty and no lag has changed.
+        Costs the same however many partitions there are, as long as none has become empty and no
+        lag has changed.
         """
         return self.merge.take() if self.is_ready(now_ms) else None
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether the task may take a record now. Each time this is so by force counts as enforced processing."""
+        """Whether the task may take a record now. Each time this is so by force counts as enforced
+        processing.
+        """
         empty = self.merge.empty_queues
         if not empty:
             self.readiness.all_buffered()
             self.decision = self.idle_since_ms = None
             return True
         decision = self.decision
-        # Ready by force is ready until a queue or a lag changes: its deadlines have passed and stay so.
-        if decision is None or not decision.ready or empty != self._empty_when_decided or now_ms < decision.now_ms:
-            decision = self.decision = self.readiness.decide(self.merge.buffered, self._lags, now_ms)
+        # Ready by force is ready until a queue or a lag changes: its deadlines have passed and stay
+        # so.
+        if (
+            decision is None
+            or not decision.ready
+            or empty != self._empty_when_decided
+            or now_ms < decision.now_ms
+        ):
+            decision = self.decision = self.readiness.decide(
+                self.merge.buffered, self._lags, now_ms
+            )
             self._empty_when_decided = empty
             if decision.ready:
                 self.idle_since_ms = None
@@ -105,14 +122,18 @@ class OrderedTask(Generic[P, R]):
         return decision.ready
 
     def to_log(self, now_ms: int) -> str | None:
-        """What is worth a line in the log: that, and why, the task has waited for two minutes (again)."""
+        """What is worth a line in the log: that, and why, the task has waited for two minutes
+        (again).
+        """
         if self.idle_since_ms is None or self._next_log_ms is None or now_ms < self._next_log_ms:
             return None
         self._next_log_ms = now_ms + IDLE_LOG_INTERVAL_MS
         return str(self.decision)
 
     def next_deadline_ms(self) -> int | None:
-        """When the task may become ready without new data; None when only data or a lag can make it so."""
+        """When the task may become ready without new data; None when only data or a lag can make it
+        so.
+        """
         if self.idle_since_ms is None or self.readiness.max_task_idle_ms == IDLING_DISABLED:
             return None
         return self.decision.deadline_ms if self.decision else None
@@ -121,6 +142,11 @@ class OrderedTask(Generic[P, R]):
         """What it has done so far."""
         merge = self.merge
         return TaskMetrics(
-            merge.records, self.enforced_processing, merge.late_records, merge.lateness_avg_ms,
-            merge.lateness_max_ms, merge.stream_time_ms, self.idle_since_ms,
-        )  # fmt: skip
+            merge.records,
+            self.enforced_processing,
+            merge.late_records,
+            merge.lateness_avg_ms,
+            merge.lateness_max_ms,
+            merge.stream_time_ms,
+            self.idle_since_ms,
+        )

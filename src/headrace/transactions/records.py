@@ -1,4 +1,6 @@
-"""The records of ``__transaction_state``, exactly as Apache Kafka writes them: one value per transactional id."""
+"""The records of ``__transaction_state``, exactly as Apache Kafka writes them: one value per
+transactional id.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,10 @@ class Transaction:
     """What is known of one transactional id, and of its latest transaction.
 
     :param producer_epoch: -1 as long as no producer has asked for one
-    :param previous_producer_id: whose epochs were used up, so that a retry under it is known; -1 for none
-    :param next_producer_id: to go on with when the transaction is complete, its own epochs being used up; -1 for none
+    :param previous_producer_id: whose epochs were used up, so that a retry under it is known; -1
+        for none
+    :param next_producer_id: to go on with when the transaction is complete, its own epochs being
+        used up; -1 for none
     :param partitions: which take part; those of ``__consumer_offsets`` stand for groups
     :param start_ms: of the latest transaction, -1 when the producer has begun none
     :param client_version: 2 when each transaction has an epoch of its own (KIP-890), below that 0
@@ -84,8 +88,9 @@ class Transaction:
 class TransactionRecord:
     """What becomes of a transactional id; a ``value`` of None forgets it.
 
-    :param epoch_before: with which the producer may ask again for the epoch that this record gives it, as the answer
-        may be lost; -1 when all earlier epochs are fenced. It is not written: a restart fences them.
+    :param epoch_before: with which the producer may ask again for the epoch that this record gives
+        it, as the answer may be lost; -1 when all earlier epochs are fenced. It is not written: a
+        restart fences them.
     """
 
     transactional_id: str
@@ -115,7 +120,9 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
 def _write(value: Transaction) -> bytes:
     topics = [
-        compact_string(topic) + compact_array(i32(partition) for _, partition in partitions) + NO_TAGS
+        compact_string(topic)
+        + compact_array(i32(partition) for _, partition in partitions)
+        + NO_TAGS
         for topic, partitions in groupby(sorted(value.partitions), key=itemgetter(0))
     ]
     tags = [
@@ -129,11 +136,18 @@ def _write(value: Transaction) -> bytes:
     ]
     return b"".join(
         (
-            i16(_VALUE_VERSION), i64(value.producer_id), i16(value.producer_epoch), i32(value.timeout_ms),
-            i8(value.state), compact_array(topics) if value.partitions or value.state != State.EMPTY else b"\0",
-            i64(value.last_update_ms), i64(value.start_ms), varint.encode(len(tags)), *tags,
+            i16(_VALUE_VERSION),
+            i64(value.producer_id),
+            i16(value.producer_epoch),
+            i32(value.timeout_ms),
+            i8(value.state),
+            compact_array(topics) if value.partitions or value.state != State.EMPTY else b"\0",
+            i64(value.last_update_ms),
+            i64(value.start_ms),
+            varint.encode(len(tags)),
+            *tags,
         )
-    )  # fmt: skip
+    )
 
 
 def _unless(value: int, default: int, pack: Callable[[int], bytes]) -> bytes:
@@ -152,7 +166,12 @@ def _read(reader: Reader) -> Transaction:
         reader.tags()
         return [(topic, partition) for partition in partitions]
 
-    producer_id, producer_epoch, timeout_ms, state = reader.i64(), reader.i16(), reader.i32(), State(reader.i8())
+    producer_id, producer_epoch, timeout_ms, state = (
+        reader.i64(),
+        reader.i16(),
+        reader.i32(),
+        State(reader.i8()),
+    )
     partitions = frozenset(one for topic in reader.array(partitions_of_topic) for one in topic)
     last_update_ms, start_ms = reader.i64(), reader.i64()
     tags = reader.tags()

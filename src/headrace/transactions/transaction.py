@@ -1,19 +1,21 @@
-"""The transaction coordinator: which producer may write under a transactional id, and how its transaction ends.
+"""The transaction coordinator: which producer may write under a transactional id, and how its
+transaction ends.
 
 ::
 
     EMPTY ──> ONGOING ──> PREPARE_COMMIT ──> COMPLETE_COMMIT ──> ONGOING …
                  └──────> PREPARE_ABORT ───> COMPLETE_ABORT  ──> ONGOING …
 
-A transaction is decided with its PREPARE record. From then on it is a matter of writing markers into its partitions,
-which whoever owns this machine does for all of :attr:`TransactionCoordinator.prepared`, also after a crash, before it
-calls :meth:`TransactionCoordinator.complete`.
+A transaction is decided with its PREPARE record. From then on it is a matter of writing markers
+into its partitions, which whoever owns this machine does for all of
+:attr:`TransactionCoordinator.prepared`, also after a crash, before it calls
+:meth:`TransactionCoordinator.complete`.
 
-A producer is told apart from its zombies by its epoch. It gets a new one when it comes anew, when its transaction
-times out, and with clients that know KIP-890 after each transaction.
+A producer is told apart from its zombies by its epoch. It gets a new one when it comes anew, when
+its transaction times out, and with clients that know KIP-890 after each transaction.
 
-Commands decide only, :meth:`TransactionCoordinator.replay` mutates. Source: KIP-98, KIP-360, KIP-890;
-``docs/behaviour/transactions.md``.
+Commands decide only, :meth:`TransactionCoordinator.replay` mutates. Source: KIP-98, KIP-360,
+KIP-890; ``docs/behaviour/transactions.md``.
 """
 
 from __future__ import annotations
@@ -65,9 +67,10 @@ class TransactionSettings:
     """The broker's limits.
 
     :param max_timeout_ms: ``transaction.max.timeout.ms``
-    :param expiration_ms: ``transactional.id.expiration.ms``: an id that is not used for so long is forgotten
-    :param expiration_check_ms: ``transaction.remove.expired.transaction.cleanup.interval.ms``: how often they are
-        looked for, so that those that expire one after the other go together
+    :param expiration_ms: ``transactional.id.expiration.ms``: an id that is not used for so long is
+        forgotten
+    :param expiration_check_ms: ``transaction.remove.expired.transaction.cleanup.interval.ms``: how
+        often they are looked for, so that those that expire one after the other go together
     """
 
     max_timeout_ms: int = 900_000
@@ -85,7 +88,9 @@ class TransactionCoordinator:
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, Transaction] = {}
         """Those that are decided and not complete: their markers have to be written."""
-        self._last_epochs: dict[str, int] = {}  # see TransactionRecord.epoch_before; forgotten by a restart
+        self._last_epochs: dict[
+            str, int
+        ] = {}  # see TransactionRecord.epoch_before; forgotten by a restart
         self._deadlines: Deadlines[str] = Deadlines()
 
     # --- who may write ---
@@ -98,12 +103,15 @@ class TransactionCoordinator:
         now_ms: int,
         allocate_producer_id: Callable[[], int],
     ) -> Reply:
-        """A producer comes (anew): give it an epoch that fences all others with its transactional id.
+        """A producer comes (anew): give it an epoch that fences all others with its transactional
+        id.
 
         An open transaction must be ended by :meth:`abort_for_new_producer` first.
 
-        :param expected: what the producer was given before, :data:`NO_PRODUCER` when it does not say (KIP-360)
-        :returns: the producer; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
+        :param expected: what the producer was given before, :data:`NO_PRODUCER` when it does not
+            say (KIP-360)
+        :returns: the producer; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
+            CONCURRENT_TRANSACTIONS
         """
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             return Outcome(INVALID_TIMEOUT)
@@ -121,21 +129,35 @@ class TransactionCoordinator:
         )
         if not is_latest and not is_retry:
             return Outcome(PRODUCER_FENCED)
-        idle = replace(known, timeout_ms=timeout_ms, state=State.EMPTY, last_update_ms=now_ms, start_ms=NO_TIMESTAMP)
+        idle = replace(
+            known,
+            timeout_ms=timeout_ms,
+            state=State.EMPTY,
+            last_update_ms=now_ms,
+            start_ms=NO_TIMESTAMP,
+        )
         if not is_latest and known.producer_epoch < MAX_EPOCH:
-            return self._to(transactional_id, idle, expected.producer_epoch)  # the answer to the first try was lost
+            return self._to(
+                transactional_id, idle, expected.producer_epoch
+            )  # the answer to the first try was lost
         if _exhausted(known.producer_epoch):
             rotated = replace(
                 idle,
                 producer_id=allocate_producer_id(),
                 producer_epoch=0,
-                previous_producer_id=known.producer_id if expected != NO_PRODUCER else NO_PRODUCER_ID,
+                previous_producer_id=known.producer_id
+                if expected != NO_PRODUCER
+                else NO_PRODUCER_ID,
             )
             return self._to(transactional_id, rotated)
         return self._to(transactional_id, _with_new_epoch(idle), expected.producer_epoch)
 
-    def abort_for_new_producer(self, transactional_id: str, timeout_ms: int, expected: Producer, now_ms: int) -> Reply:
-        """End the transaction that the producer before left open, if there is one, and take its epoch from it."""
+    def abort_for_new_producer(
+        self, transactional_id: str, timeout_ms: int, expected: Producer, now_ms: int
+    ) -> Reply:
+        """End the transaction that the producer before left open, if there is one, and take its
+        epoch from it.
+        """
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             return Outcome(INVALID_TIMEOUT)
         known = self.transactions.get(transactional_id)
@@ -157,7 +179,8 @@ class TransactionCoordinator:
     ) -> Reply:
         """Let partitions take part in the transaction, which begins with the first.
 
-        :returns: the producer; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
+        :returns: the producer; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+            CONCURRENT_TRANSACTIONS
         """
         known = self.transactions.get(transactional_id)
         refusal = _check(known, producer)
@@ -180,7 +203,9 @@ class TransactionCoordinator:
         )
         return self._to(transactional_id, begun)
 
-    def takes_part(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> Refusal | None:
+    def takes_part(
+        self, transactional_id: str, producer: Producer, partition: TopicPartition
+    ) -> Refusal | None:
         """Why ``producer`` may not write to ``partition`` now; None when it may (KIP-890)."""
         known = self.transactions.get(transactional_id)
         refusal = _check(known, producer)
@@ -188,7 +213,11 @@ class TransactionCoordinator:
             return refusal
         if known.state in PREPARED:
             return CONCURRENT_TRANSACTIONS
-        return None if known.state == State.ONGOING and partition in known.partitions else INVALID_TXN_STATE
+        return (
+            None
+            if known.state == State.ONGOING and partition in known.partitions
+            else INVALID_TXN_STATE
+        )
 
     # --- how it ends ---
 
@@ -204,8 +233,8 @@ class TransactionCoordinator:
         """Decide the transaction: its markers may be written from now on.
 
         :param client_version: with 2 the producer goes on with the producer that is answered
-        :returns: the producer to go on with; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
-            CONCURRENT_TRANSACTIONS
+        :returns: the producer to go on with; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+            INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS
         """
         known = self.transactions.get(transactional_id)
         if known is None:
@@ -236,14 +265,18 @@ class TransactionCoordinator:
         return self._to(transactional_id, _with_new_epoch(decided), known.producer_epoch)
 
     def _is_retry(self, transactional_id: str, known: Transaction, producer: Producer) -> bool:
-        """Whether the transaction that ``producer`` wants to end has ended already, and the answer was lost."""
+        """Whether the transaction that ``producer`` wants to end has ended already, and the answer
+        was lost.
+        """
         if producer.producer_id == known.previous_producer_id:
             return _exhausted(producer.producer_epoch) and known.state != State.ONGOING
         is_before = producer == (known.producer_id, known.producer_epoch - 1)
         return is_before and known.state not in (State.ONGOING, State.EMPTY)
 
     def _ended(self, known: Transaction, commit: bool) -> Producer | Refusal:
-        """What to say of a transaction that cannot be ended: that it has ended that very way, or that this is wrong."""
+        """What to say of a transaction that cannot be ended: that it has ended that very way, or
+        that this is wrong.
+        """
         if known.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
             return Producer(known.producer_id, known.producer_epoch)
         if known.state == (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
@@ -269,14 +302,19 @@ class TransactionCoordinator:
             )
         return Outcome(None, (TransactionRecord(transactional_id, ended),))
 
-    def forget_partitions(self, topic: str) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
+    def forget_partitions(
+        self, topic: str
+    ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
         """A topic was deleted: open transactions go on without it."""
         for transactional_id, known in list(self.transactions.items()):
             left = frozenset(one for one in known.partitions if one[0] != topic)
             if left != known.partitions:
                 yield (
                     transactional_id,
-                    Outcome(None, (TransactionRecord(transactional_id, replace(known, partitions=left)),)),
+                    Outcome(
+                        None,
+                        (TransactionRecord(transactional_id, replace(known, partitions=left)),),
+                    ),
                 )
 
     # --- time ---
@@ -288,11 +326,15 @@ class TransactionCoordinator:
     def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
         """Decide to abort what takes too long, and forget ids that nobody uses."""
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
-            self._deadlines.set(transactional_id, now_ms + RETRY_MS)  # replaying the record puts it right
+            self._deadlines.set(
+                transactional_id, now_ms + RETRY_MS
+            )  # replaying the record puts it right
             known = self.transactions[transactional_id]
             record = TransactionRecord(transactional_id, None)
             if known.state == State.ONGOING:
-                record = TransactionRecord(transactional_id, _fenced(known, now_ms), known.producer_epoch)
+                record = TransactionRecord(
+                    transactional_id, _fenced(known, now_ms), known.producer_epoch
+                )
             yield transactional_id, Outcome(None, (record,))
 
     def _deadline_ms(self, known: Transaction) -> int | None:
@@ -300,7 +342,10 @@ class TransactionCoordinator:
             return known.start_ms + known.timeout_ms
         if known.state not in _IDLE:
             return None
-        expires_ms, check_ms = known.last_update_ms + self.settings.expiration_ms, self.settings.expiration_check_ms
+        expires_ms, check_ms = (
+            known.last_update_ms + self.settings.expiration_ms,
+            self.settings.expiration_check_ms,
+        )
         return -(-expires_ms // check_ms) * check_ms
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
@@ -336,7 +381,9 @@ class TransactionCoordinator:
         else:
             self._deadlines.set(transactional_id, deadline_ms)
 
-    def _to(self, transactional_id: str, value: Transaction, epoch_before: int = NO_PRODUCER_EPOCH) -> Reply:
+    def _to(
+        self, transactional_id: str, value: Transaction, epoch_before: int = NO_PRODUCER_EPOCH
+    ) -> Reply:
         reply = Producer(value.producer_id, value.producer_epoch)
         return Outcome(reply, (TransactionRecord(transactional_id, value, epoch_before),))
 

@@ -1,8 +1,9 @@
 """The broker's configuration under Kafka's names, and what it means for a topic or a group.
 
-A broker config has up to three values, the first of which counts: the one set at run time for this broker, the one set
-at run time for all brokers, and the one it was started with. A topic config that a topic does not set has the value of
-its broker synonym (``retention.ms``: ``log.retention.ms``), a group config that of ``group.`` and its name.
+A broker config has up to three values, the first of which counts: the one set at run time for this
+broker, the one set at run time for all brokers, and the one it was started with. A topic config
+that a topic does not set has the value of its broker synonym (``retention.ms``:
+``log.retention.ms``), a group config that of ``group.`` and its name.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
-"""For each topic config, the broker configs that it takes its default from, and their unit in its own."""
+"""For each topic config, the broker configs that it takes its default from, and their unit in its
+own.
+"""
 
 
 class ConfigError(ValueError):
@@ -67,7 +70,9 @@ class ConfigError(ValueError):
 
 
 class Topic(Protocol):
-    """What is asked of a topic here: its own configs, by name, and whether it holds the state of coordinators."""
+    """What is asked of a topic here: its own configs, by name, and whether it holds the state of
+    coordinators.
+    """
 
     @property
     def internal(self) -> bool: ...
@@ -122,10 +127,11 @@ class Config:
         if refusal is not None:
             raise ConfigError(refusal)
 
-    # Values of the broker --------------------------------------------------------------------------------------------
+    # Values of the broker -------------------------------------------------------------------------
 
     def attach(self, store: ConfigStore) -> None:
-        """Take the configs that are set at run time, for the broker and for groups, from ``store``."""
+        """Take the configs that are set at run time, for the broker and for groups, from
+        ``store``."""
         self._store = store
         self.refresh()
 
@@ -135,7 +141,9 @@ class Config:
         self._log_config = None
 
     def layers(self, name: str) -> Iterator[tuple[int, str]]:
-        """The values of a broker config as text with where each comes from; the first is the one that counts."""
+        """The values of a broker config as text with where each comes from; the first is the one
+        that counts.
+        """
         for source, values in (
             (DYNAMIC_BROKER, self._store.configs("broker", str(NODE_ID))),
             (DYNAMIC_DEFAULT_BROKER, self._store.configs("broker", "")),
@@ -189,7 +197,7 @@ class Config:
         value = self.value(name)
         return None if value is None else render(value)
 
-    # Topics ----------------------------------------------------------------------------------------------------------
+    # Topics ---------------------------------------------------------------------------------------
 
     def _topic_value(self, configs: Mapping[str, str], name: str) -> Value | None:
         key = config_keys("topic")[name]
@@ -202,7 +210,8 @@ class Config:
         return None if key.default is None else key.parse(key.default)
 
     def topic_value(self, topic: Topic, name: str) -> str | None:
-        """The value of a topic config for ``topic``, its own or the broker's, as Kafka prints it."""
+        """The value of a topic config for ``topic``, its own or the broker's, as Kafka prints
+        it."""
         value = self._topic_value(topic.configs, name)
         return None if value is None else render(value)
 
@@ -230,7 +239,9 @@ class Config:
         ratio = self._topic_value(configs, "min.cleanable.dirty.ratio")
         assert isinstance(ratio, float)
         return LogConfig(
-            segment_bytes=integer("internal.segment.bytes" if "internal.segment.bytes" in configs else "segment.bytes"),
+            segment_bytes=integer(
+                "internal.segment.bytes" if "internal.segment.bytes" in configs else "segment.bytes"
+            ),
             segment_ms=integer("segment.ms"),
             segment_index_bytes=integer("segment.index.bytes"),
             index_interval_bytes=integer("index.interval.bytes"),
@@ -262,18 +273,26 @@ class Config:
             )
         else:
             assert name == "__share_group_state", name
-            prefix, configs = "share.coordinator.state.topic", {"cleanup.policy": "delete", "retention.ms": "-1"}
+            prefix, configs = (
+                "share.coordinator.state.topic",
+                {"cleanup.policy": "delete", "retention.ms": "-1"},
+            )
         segment_bytes = self.get_int(f"{prefix}.segment.bytes")
-        # The broker-level config has no lower bound, the topic config has one: the internal one serves small values.
+        # The broker-level config has no lower bound, the topic config has one: the internal one
+        # serves small values.
         smallest = 1_048_576
-        configs["segment.bytes" if segment_bytes >= smallest else "internal.segment.bytes"] = str(segment_bytes)
+        configs["segment.bytes" if segment_bytes >= smallest else "internal.segment.bytes"] = str(
+            segment_bytes
+        )
         configs["compression.type"] = "producer"
         return self.get_int(f"{prefix}.num.partitions"), configs
 
-    # Groups ----------------------------------------------------------------------------------------------------------
+    # Groups ---------------------------------------------------------------------------------------
 
     def group_value(self, group_id: str, name: str) -> str:
-        """The value of a group config for a group, its own within the broker's bounds or the broker's, as text."""
+        """The value of a group config for a group, its own within the broker's bounds or the
+        broker's, as text.
+        """
         return render(self._group_value(group_id, name))
 
     def group_int(self, group_id: str, name: str) -> int:
@@ -297,16 +316,22 @@ class Config:
         return key.parse(key.default)
 
     def capped_group_configs(self, group_id: str) -> Iterator[str]:
-        """Of a group's configs those that the broker's bounds, having changed, do not let count, each in a sentence."""
+        """Of a group's configs those that the broker's bounds, having changed, do not let count,
+        each in a sentence.
+        """
         for name, text in self._store.configs("group", group_id).items():
             counting = self._group_value(group_id, name)
             if type(counting) is int and int(text) != counting:
-                yield f"{name} of group {group_id} is {text}, out of the broker's bounds: {counting} counts"
+                yield (
+                    f"{name} of group {group_id} is {text}, out of the broker's bounds: "
+                    f"{counting} counts"
+                )
 
-    # Changes at run time ---------------------------------------------------------------------------------------------
+    # Changes at run time --------------------------------------------------------------------------
 
     def refusal(self, kind: str, configs: Mapping[str, str]) -> Refusal | None:
-        """What is wrong with giving a resource of ``kind`` these configs, all of its own that it will then have.
+        """What is wrong with giving a resource of ``kind`` these configs, all of its own that it
+        will then have.
 
         For a broker, whose configs may be many, only those that are about to be set.
         """

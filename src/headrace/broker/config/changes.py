@@ -1,4 +1,6 @@
-"""Changing configs while the broker runs: what AlterConfigs and IncrementalAlterConfigs have in common."""
+"""Changing configs while the broker runs: what AlterConfigs and IncrementalAlterConfigs have in
+common.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What has configs: a topic, the broker or a group, by Kafka's number for its kind and its name."""
+    """What has configs: a topic, the broker or a group, by Kafka's number for its kind and its
+    name.
+    """
 
     type: int
     name: str
@@ -49,11 +53,15 @@ class Resource(NamedTuple):
 
 Changes = Mapping[str, str | None] | Refusal
 Plan = Callable[[str, str, Mapping[str, str]], Changes]
-"""From a resource's kind, name and present configs to the configs to set, or with None to remove."""
+"""From a resource's kind, name and present configs to the configs to set, or with None to remove.
+"""
 
 
-def alter(broker: Broker, resources: Sequence[tuple[Resource, Plan]], *, validate_only: bool) -> Iterator[Refusal]:
-    """Change the configs of resources, each as its plan says, or only check that they could be changed.
+def alter(
+    broker: Broker, resources: Sequence[tuple[Resource, Plan]], *, validate_only: bool
+) -> Iterator[Refusal]:
+    """Change the configs of resources, each as its plan says, or only check that they could be
+    changed.
 
     :returns: for each resource what was wrong; code NONE when nothing was
     """
@@ -97,7 +105,9 @@ def _resource_refusal(broker: Broker, resource: Resource) -> Refusal | None:
             return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         refusal = name_refusal(name)
         if refusal is None and name not in broker.catalog.topics:
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            return Refusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
         return refusal
     message = None
     if resource.type == GROUP:
@@ -112,13 +122,19 @@ def _resource_refusal(broker: Broker, resource: Resource) -> Refusal | None:
 
 
 def _changes_refusal(
-    broker: Broker, kind: str, name: str, present: Mapping[str, str], changes: Mapping[str, str | None]
+    broker: Broker,
+    kind: str,
+    name: str,
+    present: Mapping[str, str],
+    changes: Mapping[str, str | None],
 ) -> Refusal | None:
     if kind == "broker":
         settings = {key: value for key, value in changes.items() if value is not None}
         return config_rules.broker_change_refusal(settings, broker.config.value, default=name == "")
     after = {**present, **changes}
-    return broker.config.refusal(kind, {key: value for key, value in after.items() if value is not None})
+    return broker.config.refusal(
+        kind, {key: value for key, value in after.items() if value is not None}
+    )
 
 
 def replacement(changes: Sequence[Change]) -> Plan:
@@ -159,8 +175,12 @@ def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
 
 def _malformed(changes: Sequence[Change]) -> Refusal | None:
     message = None
-    unknown = next((change.operation for change in changes if change.operation not in list(Operation)), None)
-    without_value = [one.name for one in changes if one.value is None and one.operation != Operation.DELETE]
+    unknown = next(
+        (change.operation for change in changes if change.operation not in list(Operation)), None
+    )
+    without_value = [
+        one.name for one in changes if one.value is None and one.operation != Operation.DELETE
+    ]
     if len({change.name for change in changes}) < len(changes):
         message = "Error due to duplicate config keys"
     elif unknown is not None:
@@ -178,7 +198,10 @@ def _edited(broker: Broker, kind: str, name: str, change: Change) -> str | Refus
         return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {change.name}")
     if key.type != "LIST":
         if kind == "broker":
-            message = f"Config value {operation.name.lower()} is not allowed for config key: {change.name}"
+            message = (
+                f"Config value {operation.name.lower()} is not allowed for config key: "
+                f"{change.name}"
+            )
         else:
             message = f"Can't {operation.name} to key {change.name} because its type is not LIST."
         return Refusal(ErrorCode.INVALID_CONFIG, message)

@@ -16,7 +16,9 @@ from .broker_config import (
 from .keys import ConfigKey, config_keys, render
 
 DYNAMIC_TOPIC, GROUP = 1, 8
-"""Where a value comes from, in the numbers of DescribeConfigs; the others are in :mod:`headrace.broker.config.broker_config`."""
+"""Where a value comes from, in the numbers of DescribeConfigs; the others are in
+:mod:`headrace.broker.config.broker_config`.
+"""
 
 TYPES: Mapping[str, int] = {
     "BOOLEAN": 1,
@@ -34,7 +36,9 @@ TYPES: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that counts unless one before it in the list does. ``value`` is None when it must not be shown."""
+    """A value that counts unless one before it in the list does. ``value`` is None when it must not
+    be shown.
+    """
 
     name: str
     value: str | None
@@ -46,7 +50,8 @@ class DescribedConfig:
     """A config with its value.
 
     :param value: None when it has none, or when it must not be shown
-    :param synonyms: where the value could come from, in the order of precedence; the first one counts
+    :param synonyms: where the value could come from, in the order of precedence; the first one
+        counts
     """
 
     key: ConfigKey
@@ -91,13 +96,16 @@ def describe_topic(config: Config, topic: Topic) -> list[DescribedConfig]:
 def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedConfig]:
     """All configs of this broker.
 
-    :param facts: configs that are as they are whatever was configured, such as where the broker listens
+    :param facts: configs that are as they are whatever was configured, such as where the broker
+        listens
     """
 
     def described(key: ConfigKey) -> DescribedConfig:
         if key.name in facts:
             fact = facts[key.name]
-            return DescribedConfig(key, fact, STATIC_BROKER, (Synonym(key.name, fact, STATIC_BROKER),))
+            return DescribedConfig(
+                key, fact, STATIC_BROKER, (Synonym(key.name, fact, STATIC_BROKER),)
+            )
         return _described(key, config.get_str(key.name), _broker_synonyms(config, key.name))
 
     return [described(key) for key in config_keys("broker").values() if not key.internal]
@@ -124,6 +132,8 @@ def describe_group(config: Config, configs: Mapping[str, str]) -> list[Described
             yield Synonym(key.name, key.default, DEFAULT)
 
     return [
-        _described(key, next(synonyms(key)).value, synonyms(key))  # as it was set: what counts of it may be less
+        _described(
+            key, next(synonyms(key)).value, synonyms(key)
+        )  # as it was set: what counts of it may be less
         for key in config_keys("group").values()
     ]

@@ -1,7 +1,9 @@
-"""The configuration that Apache Kafka 4.3 knows: names, types, defaults, ranges, and its words for a bad value.
+"""The configuration that Apache Kafka 4.3 knows: names, types, defaults, ranges, and its words for
+a bad value.
 
-``data/configs.tsv`` has one line for each broker, topic and group config. A config with a documentation has an effect
-here, and the documentation says which; the others are accepted for the sake of existing configuration.
+``data/configs.tsv`` has one line for each broker, topic and group config. A config with a
+documentation has an effect here, and the documentation says which; the others are accepted for the
+sake of existing configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ Value = bool | int | float | str | tuple[str, ...]
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_DURATION = re.compile(r"P(?=.)([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+([.,][0-9]{0,9})?S)?)?", re.I | re.ASCII)
+_DURATION = re.compile(
+    r"P(?=.)([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+([.,][0-9]{0,9})?S)?)?", re.I | re.ASCII
+)
 _THROTTLED_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 
 
@@ -33,7 +37,8 @@ class ConfigKey:
     :param kind: ``broker``, ``topic`` or ``group``
     :param type: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS or PASSWORD
     :param default: as text; None when there is none
-    :param range: what values are allowed, in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``, ``[a, b]``
+    :param range: what values are allowed, in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``,
+        ``[a, b]``
     :param dynamic: whether it may be changed while the broker runs
     :param internal: whether it is left out when configs are described
     :param documentation: what it does here; None for a config without effect
@@ -118,10 +123,13 @@ class ConfigKey:
 
     def _check_offset_reset(self, value: str) -> None:
         kind, _, duration = value.partition(":")
-        if value in ("earliest", "latest") or (kind == "by_duration" and _DURATION.fullmatch(duration)):
+        if value in ("earliest", "latest") or (
+            kind == "by_duration" and _DURATION.fullmatch(duration)
+        ):
             return
         message = (
-            f"Invalid value `{value}` for configuration {self.name}. The value must be either 'earliest', 'latest' or "
+            f"Invalid value `{value}` for configuration {self.name}. The value must be "
+            f"either 'earliest', 'latest' or "
             "of the format 'by_duration:<PnDTnHnMn.nS>'."
         )
         raise self._invalid(value, message)
@@ -130,7 +138,10 @@ class ConfigKey:
         assert isinstance(value, tuple)
         if value != ("*",) and not all(re.fullmatch("[0-9]+:[0-9]+", one) for one in value):
             shown = f"[{', '.join(value)}]"
-            message = f"{self.name} must be the literal '*' or a list of replicas in the following format: {self.range}"
+            message = (
+                f"{self.name} must be the literal '*' or a list of replicas in the following "
+                f"format: {self.range}"
+            )
             raise self._invalid(shown, message)
 
     def _invalid(self, value: object, why: str) -> InvalidValue:

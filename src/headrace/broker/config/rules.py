@@ -1,4 +1,5 @@
-"""What configs may not be, beyond the range of each: unknown names, bounds that other configs set, read-only ones.
+"""What configs may not be, beyond the range of each: unknown names, bounds that other configs set,
+read-only ones.
 
 Messages are Kafka's.
 """
@@ -63,9 +64,15 @@ def _out_of_bounds(one: _Bounded, name: str, value: int, broker: BrokerValue) ->
 
 
 def capped(name: str, value: int, broker: BrokerValue) -> int:
-    """What a group config of this value amounts to, now that the broker's bounds may not be those it was set under."""
+    """What a group config of this value amounts to, now that the broker's bounds may not be those
+    it was set under.
+    """
     one = _BOUNDED_BY_NAME.get(name)
-    return value if one is None else max(_number(broker, one.minimum), min(value, _number(broker, one.maximum)))
+    return (
+        value
+        if one is None
+        else max(_number(broker, one.minimum), min(value, _number(broker, one.maximum)))
+    )
 
 
 def _number(broker: BrokerValue, name: str) -> int:
@@ -83,15 +90,22 @@ def broker_refusal(broker: BrokerValue) -> str | None:
         if message is not None:
             return message
     for prefix in _PREFIXES:
-        heartbeat, session = f"group.{prefix}.heartbeat.interval.ms", f"group.{prefix}.session.timeout.ms"
+        heartbeat, session = (
+            f"group.{prefix}.heartbeat.interval.ms",
+            f"group.{prefix}.session.timeout.ms",
+        )
         if _number(broker, heartbeat) >= _number(broker, session):
             return f"{heartbeat} must be less than {session}"
     if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
-        return "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
+        return (
+            "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
+        )
     return None
 
 
-def broker_change_refusal(changes: Mapping[str, str], broker: BrokerValue, *, default: bool = False) -> Refusal | None:
+def broker_change_refusal(
+    changes: Mapping[str, str], broker: BrokerValue, *, default: bool = False
+) -> Refusal | None:
     """What is wrong with setting broker configs at run time.
 
     :param default: whether they are meant for all brokers rather than for this one
@@ -101,10 +115,16 @@ def broker_change_refusal(changes: Mapping[str, str], broker: BrokerValue, *, de
         if name not in keys:
             return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
     for listing, message in (
-        ([name for name in changes if not keys[name].dynamic], "Cannot update these configs dynamically"),
+        (
+            [name for name in changes if not keys[name].dynamic],
+            "Cannot update these configs dynamically",
+        ),
         (
             [name for name in changes if name.startswith(_PER_LISTENER_PREFIXES)],
-            "These security configs can be dynamically updated only per-listener using the listener prefix",
+            (
+                "These security configs can be dynamically updated only per-listener using the "
+                "listener prefix"
+            ),
         ),
         (
             [name for name in changes if default and name in _PER_BROKER_ONLY],
@@ -147,7 +167,8 @@ def topic_refusal(configs: Mapping[str, str]) -> Refusal | None:
     message = None
     if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
         message = (
-            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > "
+            f"max.compaction.lag.ms ({longest})"
         )
     elif values.get("remote.storage.enable"):
         message = (
@@ -180,7 +201,9 @@ def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterat
     for prefix in _PREFIXES:
         heartbeat, session = f"{prefix}.heartbeat.interval.ms", f"{prefix}.session.timeout.ms"
         if heartbeat in values or session in values:
-            longest, interval = (values.get(name, _number(broker, f"group.{name}")) for name in (session, heartbeat))
+            longest, interval = (
+                values.get(name, _number(broker, f"group.{name}")) for name in (session, heartbeat)
+            )
             assert isinstance(longest, int)
             assert isinstance(interval, int)
             if longest <= interval:

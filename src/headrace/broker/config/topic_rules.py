@@ -1,4 +1,5 @@
-"""What a topic may be: its name, how many partitions, where its replicas are. Messages are Kafka's."""
+"""What a topic may be: its name, how many partitions, where its replicas are. Messages are
+Kafka's."""
 
 from __future__ import annotations
 
@@ -23,9 +24,14 @@ def name_refusal(name: str) -> Refusal | None:
     elif name in (".", ".."):
         why = f"'{name}' is not allowed"
     elif len(name) > MAX_TOPIC_NAME_LENGTH:
-        why = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+        why = (
+            f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+        )
     elif not _LEGAL.fullmatch(name):
-        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        why = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            f"and '-'"
+        )
     else:
         return None
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
@@ -34,22 +40,31 @@ def name_refusal(name: str) -> Refusal | None:
 def new_name_refusal(name: str, twin: str | None) -> Refusal | None:
     """What is wrong with creating a topic of this name.
 
-    :param twin: the topic, if there is one, that has this name when '.' is not told from '_', as in metric names
+    :param twin: the topic, if there is one, that has this name when '.' is not told from '_', as in
+        metric names
     """
     if name == "__cluster_metadata":
-        return Refusal(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+        )
     refusal = name_refusal(name)
     if refusal is not None:
         return refusal
     if name == twin:
         return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if twin is not None:
-        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}")
+        return Refusal(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {twin}",
+        )
     return None
 
 
 def partition_count(
-    partitions: int, replication_factor: int, assignments: Sequence[tuple[int, Sequence[int]]], default: int
+    partitions: int,
+    replication_factor: int,
+    assignments: Sequence[tuple[int, Sequence[int]]],
+    default: int,
 ) -> int | Refusal:
     """How many partitions a new topic gets.
 
@@ -68,8 +83,10 @@ def partition_count(
         return Refusal(ErrorCode.INVALID_PARTITIONS, message)
     if replication_factor > 1:
         message = (
-            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only 1 broker(s) are registered or some brokers have all "
+            f"Unable to replicate the partition {replication_factor} time(s): The target "
+            f"replication factor of "
+            f"{replication_factor} cannot be reached because only 1 broker(s) are "
+            f"registered or some brokers have all "
             "their log directories cordoned."
         )
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
@@ -109,7 +126,9 @@ def assignment_refusal(brokers: Sequence[int]) -> Refusal | None:
         why = f"the broker {NODE_ID} more than once."
     else:
         return None
-    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {why}")
+    return Refusal(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {why}"
+    )
 
 
 def growth_refusal(
@@ -117,18 +136,25 @@ def growth_refusal(
 ) -> Refusal | None:
     """What is wrong with letting a topic of ``partitions`` partitions have ``total``.
 
-    :param assignments: for each new partition the brokers that shall have it; None to leave that to the broker
+    :param assignments: for each new partition the brokers that shall have it; None to leave that to
+        the broker
     """
     if total == partitions:
-        return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {partitions} partition(s).")
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS, f"Topic already has {partitions} partition(s)."
+        )
     if total < partitions:
-        message = f"The topic {name} currently has {partitions} partition(s); {total} would not be an increase."
+        message = (
+            f"The topic {name} currently has {partitions} partition(s); {total} would not be an "
+            f"increase."
+        )
         return Refusal(ErrorCode.INVALID_PARTITIONS, message)
     if assignments is None:
         return None
     if len(assignments) != total - partitions:
         message = (
-            f"Attempted to add {total - partitions} additional partition(s), but only {len(assignments)} assignment(s) "
+            f"Attempted to add {total - partitions} additional partition(s), but only "
+            f"{len(assignments)} assignment(s) "
             "were specified."
         )
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,7 +1,9 @@
-"""What a broker counts while it works. Here is nothing but whole numbers that go up; see ``docs/metrics.md``.
+"""What a broker counts while it works. Here is nothing but whole numbers that go up; see
+``docs/metrics.md``.
 
 What can be found by looking (how far groups are, how large logs are) is not counted here:
-:mod:`headrace.broker.metrics.page` looks when it is asked. What is counted costs a few additions, asked for or not.
+:mod:`headrace.broker.metrics.page` looks when it is asked. What is counted costs a few additions,
+asked for or not.
 """
 
 from __future__ import annotations
@@ -19,7 +21,23 @@ if TYPE_CHECKING:
 
     from .share import ShareMetrics
 
-DURATION_BOUNDS_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 10_000.0)
+DURATION_BOUNDS_MS = (
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1000.0,
+    2500.0,
+    10_000.0,
+)
 
 
 class Histogram:
@@ -76,7 +94,9 @@ class RequestMetrics:
 
 
 class CoordinatorMetrics:
-    """Of one coordinator's writes: the records, those of each kind without tombstones, and each batch's append."""
+    """Of one coordinator's writes: the records, those of each kind without tombstones, and each
+    batch's append.
+    """
 
     def __init__(self) -> None:
         self.records = 0
@@ -86,7 +106,9 @@ class CoordinatorMetrics:
     def wrote(self, records: Sequence[object], started: float) -> None:
         """A batch of records was appended and replayed."""
         self.records += len(records)
-        self.kinds.update([type(record) for record in records if getattr(record, "value", 0) is not None])
+        self.kinds.update(
+            [type(record) for record in records if getattr(record, "value", 0) is not None]
+        )
         self.append_ms.observe((perf_counter() - started) * 1000)
 
 

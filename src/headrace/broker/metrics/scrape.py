@@ -129,7 +129,9 @@ class Walk:
                     if await self._loaded(partition_log):
                         assert partition_log is not None
                         lag = max(partition_log.end_offset - one.offset, 0)
-                    rows.append((labels(group=group_id, topic=name, partition=partition), one.offset, lag))
+                    rows.append(
+                        (labels(group=group_id, topic=name, partition=partition), one.offset, lag)
+                    )
                     await self._tick()
         made = self.page
         made.one(
@@ -138,11 +140,17 @@ class Walk:
             "Committed offsets.",
             len(rows) + self.left_out["consumer_group_partitions"],
         )
-        made.family("headrace_consumer_group_offset", "gauge", "Committed offset of a consumer group.")
+        made.family(
+            "headrace_consumer_group_offset", "gauge", "Committed offset of a consumer group."
+        )
         for label, offset, _ in rows:
             made.sample(offset, label)
             await made.breathe()
-        made.family("headrace_consumer_group_lag", "gauge", "Records from the committed offset to the log's end.")
+        made.family(
+            "headrace_consumer_group_lag",
+            "gauge",
+            "Records from the committed offset to the log's end.",
+        )
         for label, _, lag in rows:
             if lag is not None:
                 made.sample(lag, label)
@@ -153,12 +161,37 @@ class Walk:
         rows = [row async for row in self._share_partitions()]
         prefix = "kafka_server_sharepartitionmetrics_"
         for i, name, kind, meaning in (
-            (1, "headrace_share_group_start_offset", "gauge", "First record that is not finished (SPSO)."),
-            (2, "headrace_share_group_end_offset", "gauge", "End of the log that the share group reads."),
-            (3, "headrace_share_group_lag", "gauge", "Records that the share group has still to finish (KIP-1226)."),
-            (4, f"{prefix}inflightmessagecount", "gauge", "Records between start and end of a share-partition."),
+            (
+                1,
+                "headrace_share_group_start_offset",
+                "gauge",
+                "First record that is not finished (SPSO).",
+            ),
+            (
+                2,
+                "headrace_share_group_end_offset",
+                "gauge",
+                "End of the log that the share group reads.",
+            ),
+            (
+                3,
+                "headrace_share_group_lag",
+                "gauge",
+                "Records that the share group has still to finish (KIP-1226).",
+            ),
+            (
+                4,
+                f"{prefix}inflightmessagecount",
+                "gauge",
+                "Records between start and end of a share-partition.",
+            ),
             (5, f"{prefix}inflightbatchcount", "gauge", "In how many batches those were acquired."),
-            (6, f"{prefix}acquisitionlocktimeout_total", "counter", "Records whose acquisition lock ran out."),
+            (
+                6,
+                f"{prefix}acquisitionlocktimeout_total",
+                "counter",
+                "Records whose acquisition lock ran out.",
+            ),
         ):
             self.page.family(name, kind, meaning)
             for row in rows:
@@ -168,8 +201,12 @@ class Walk:
                 await self.page.breathe()
 
     async def _share_partitions(self) -> AsyncIterator[SharePartitionRow]:
-        groups = [group for group in self.broker.groups.groups.values() if isinstance(group, ShareGroup)]
-        self.broker.metrics.share.forget((group.group_id for group in groups), self.broker.catalog.topics_by_id)
+        groups = [
+            group for group in self.broker.groups.groups.values() if isinstance(group, ShareGroup)
+        ]
+        self.broker.metrics.share.forget(
+            (group.group_id for group in groups), self.broker.catalog.topics_by_id
+        )
         count = 0
         for group in groups:
             for topic_id, partition in _share_partitions(group):
@@ -181,15 +218,22 @@ class Walk:
                 partition_log = None if topic is None else self.broker.log(topic, partition)
                 if topic is not None and await self._loaded(partition_log):
                     assert partition_log is not None
-                    yield self._share_partition(group.group_id, topic, partition, partition_log.end_offset)
+                    yield self._share_partition(
+                        group.group_id, topic, partition, partition_log.end_offset
+                    )
                 await self._tick()
 
-    def _share_partition(self, group_id: str, topic: Topic, partition: int, end_offset: int) -> SharePartitionRow:
+    def _share_partition(
+        self, group_id: str, topic: Topic, partition: int, end_offset: int
+    ) -> SharePartitionRow:
         key = SharePartitionKey(group_id, topic.topic_id, partition)
         summary = self.broker.share_state.summary(key, topic.partitions)
         loaded = self.broker.share.loaded(*key)
         start, lag = UNKNOWN, None
-        if not isinstance(summary, Refusal) and UNKNOWN not in (summary.start_offset, summary.delivery_complete_count):
+        if not isinstance(summary, Refusal) and UNKNOWN not in (
+            summary.start_offset,
+            summary.delivery_complete_count,
+        ):
             start = summary.start_offset
             lag = end_offset - start - summary.delivery_complete_count
         return SharePartitionRow(
@@ -207,7 +251,11 @@ class Walk:
         made, share = self.page, self.broker.metrics.share
         prefix = "kafka_server_sharegroupmetrics_"
         for attribute, name, meaning in (
-            ("acquire_ms", f"{prefix}topicpartitionsacquiretimems", "Until a ShareFetch had records, in milliseconds."),
+            (
+                "acquire_ms",
+                f"{prefix}topicpartitionsacquiretimems",
+                "Until a ShareFetch had records, in milliseconds.",
+            ),
             (
                 "fetch_percent",
                 f"{prefix}requesttopicpartitionsfetchratio",
@@ -226,7 +274,11 @@ class Walk:
         for attribute, name, meaning in (
             ("records", "recordcount_total", "Records written to the dead-letter queue."),
             ("writes", "totalproducerequests_total", "Batches for the dead-letter queue."),
-            ("failed_writes", "failedproducerequests_total", "Writes to the dead-letter queue that failed."),
+            (
+                "failed_writes",
+                "failedproducerequests_total",
+                "Writes to the dead-letter queue that failed.",
+            ),
         ):
             made.family(f"{prefix}deadletterqueue{name}", "counter", meaning)
             for group_id, counts in list(self.broker.share.dead_letters.counts.items()):
@@ -246,7 +298,9 @@ def _share_partitions(group: ShareGroup) -> Iterator[tuple[UUID, int]]:
             yield topic_id, partition
 
 
-def _group_counts(made: Page, kinds: Mapping[str, int], states: Mapping[tuple[str, str], int]) -> None:
+def _group_counts(
+    made: Page, kinds: Mapping[str, int], states: Mapping[tuple[str, str], int]
+) -> None:
     prefix = "kafka_server_group_coordinator_metrics_"
     made.family(f"{prefix}group_count", "gauge", "Groups by protocol.")
     for kind, count in kinds.items():

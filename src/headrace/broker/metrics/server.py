@@ -41,7 +41,9 @@ class MetricsServer:
 
         :raises OSError: when the address is in use or cannot be bound
         """
-        self._server = await asyncio.start_server(self._connected, host, port, limit=MAX_SCRAPE_REQUEST_BYTES)
+        self._server = await asyncio.start_server(
+            self._connected, host, port, limit=MAX_SCRAPE_REQUEST_BYTES
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -59,7 +61,11 @@ class MetricsServer:
         try:
             async with asyncio.timeout(SCRAPE_TIMEOUT_S):
                 if len(self._connections) > MAX_SCRAPE_CONNECTIONS:
-                    writer.write(_answer("503 Service Unavailable", b"Too many connections to the metrics port\n"))
+                    writer.write(
+                        _answer(
+                            "503 Service Unavailable", b"Too many connections to the metrics port\n"
+                        )
+                    )
                 else:
                     writer.write(await self._respond(reader))
                 await writer.drain()
@@ -93,5 +99,8 @@ class MetricsServer:
 
 
 def _answer(status: str, body: bytes, more: str = "", content_type: str = _PLAIN) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{more}"
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: "
+        f"{len(body)}\r\n{more}"
+    )
     return f"{head}Connection: close\r\n\r\n".encode() + body

@@ -90,7 +90,8 @@ class ShareMetrics:
 
         :param started: when it began, by ``time.perf_counter``
         :param asked: how many partitions its session has
-        :param results: of each partition with an error or records: topic, error and what was acquired
+        :param results: of each partition with an error or records: topic, error and what was
+            acquired
         """
         sizes: list[int] = []
         successful = 0
@@ -116,7 +117,9 @@ class ShareMetrics:
         for topic_id in topic_ids:
             self._topic(topic_id).acknowledges += 1
 
-    def acknowledge(self, topic_id: UUID, batches: Iterable[AcknowledgementBatch], refusal: Refusal | None) -> None:
+    def acknowledge(
+        self, topic_id: UUID, batches: Iterable[AcknowledgementBatch], refusal: Refusal | None
+    ) -> None:
         """The acknowledgements of one partition were applied or refused."""
         if refusal is not None:
             self._topic(topic_id).failed_acknowledges += 1
@@ -147,5 +150,9 @@ class ShareMetrics:
             del self.groups[group_id]
         for topic_id in self.topics.keys() - topic_ids:
             del self.topics[topic_id]
-        for key in [key for key in self.lock_timeouts if key.group_id not in known or key.topic_id not in topic_ids]:
+        for key in [
+            key
+            for key in self.lock_timeouts
+            if key.group_id not in known or key.topic_id not in topic_ids
+        ]:
             del self.lock_timeouts[key]

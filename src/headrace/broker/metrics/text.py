@@ -18,7 +18,11 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 def labels(**values: object) -> str:
     """``{name="value",…}``."""
-    return "{" + ",".join(f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in values.items()) + "}"
+    return (
+        "{"
+        + ",".join(f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in values.items())
+        + "}"
+    )
 
 
 class Page:

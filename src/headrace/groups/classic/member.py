@@ -10,7 +10,9 @@ from headrace.errors import ErrorCode
 from headrace.groups.records import ClassicMember
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""A member's protocols, the one it likes best first, each with its metadata (for consumers: its subscription)."""
+"""A member's protocols, the one it likes best first, each with its metadata (for consumers: its
+subscription).
+"""
 
 
 class State(Enum):
@@ -28,8 +30,8 @@ class JoinRequest:
 
     :param member_id: "" for a new one
     :param new_member_id: the id that a new member gets; unique, made by the caller
-    :param known_member_id_required: a new dynamic member has to come back with its id first (JoinGroup 4 and later), so
-        that a client which never saw its answer leaves nothing behind
+    :param known_member_id_required: a new dynamic member has to come back with its id first
+        (JoinGroup 4 and later), so that a client which never saw its answer leaves nothing behind
     :param skips_assignment: the client understands that it leads without assigning (JoinGroup 9)
     """
 
@@ -114,7 +116,8 @@ class Member:
 
     :ivar join_ticket: its JoinGroup that waits for the others; None when there is none
     :ivar sync_ticket: its SyncGroup that waits for the leader
-    :ivar is_new: its first JoinGroup is not yet answered: it does not know its id and cannot send heartbeats
+    :ivar is_new: its first JoinGroup is not yet answered: it does not know its id and cannot send
+        heartbeats
     """
 
     member_id: str

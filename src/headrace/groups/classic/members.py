@@ -1,4 +1,6 @@
-"""Who is in a classic group: the members of the generation that is, or is being formed, and their leader."""
+"""Who is in a classic group: the members of the generation that is, or is being formed, and their
+leader.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from .member import JoinedMember, JoinRequest, Member
 
 
 class Roster:
-    """The members by id, in the order in which they came, and the rules that need all of them at once.
+    """The members by id, in the order in which they came, and the rules that need all of them at
+    once.
 
     :ivar protocol_type: of the first member; all others must have the same
     :ivar leader: the id of the member that assigns; None without members
@@ -34,7 +37,9 @@ class Roster:
         return list(self.members.values())
 
     def has_room(self, member_id: str, max_size: int, *, preparing: bool) -> bool:
-        """Whether one more can be taken in; while a rebalance is prepared, those who are back count."""
+        """Whether one more can be taken in; while a rebalance is prepared, those who are back
+        count.
+        """
         if not preparing:
             return member_id in self.members or len(self.members) < max_size
         waiting = [member for member in self.members.values() if member.join_ticket is not None]
@@ -52,7 +57,9 @@ class Roster:
         )
 
     def select_protocol(self) -> str | None:
-        """The protocol that all members speak and most of them like best; of equals the one that was named first."""
+        """The protocol that all members speak and most of them like best; of equals the one that
+        was named first.
+        """
         spoken = [{name for name, _ in member.protocols} for member in self.members.values()]
         common = set.intersection(*spoken) if spoken else set()
         votes: dict[str, int] = {}
@@ -66,7 +73,9 @@ class Roster:
         """The id under which a static member is known; None when there is none."""
         if instance_id is None:
             return None
-        return next((m.member_id for m in self.members.values() if m.group_instance_id == instance_id), None)
+        return next(
+            (m.member_id for m in self.members.values() if m.group_instance_id == instance_id), None
+        )
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether the member exists and, if static, is the one that now owns the instance id."""
@@ -116,7 +125,9 @@ class Roster:
     def elect(self) -> bool:
         """Have a leader that is here; False when nobody is."""
         if self.leader is None or self.members[self.leader].join_ticket is None:
-            here = next((m.member_id for m in self.members.values() if m.join_ticket is not None), None)
+            here = next(
+                (m.member_id for m in self.members.values() if m.join_ticket is not None), None
+            )
             if here is None:
                 return False
             self.leader = here
@@ -124,16 +135,23 @@ class Roster:
 
     def all_joined(self) -> bool:
         """Whether a rebalance need not wait for anybody."""
-        return not self.pending and all(member.join_ticket is not None for member in self.members.values())
+        return not self.pending and all(
+            member.join_ticket is not None for member in self.members.values()
+        )
 
     def rebalance_timeout_ms(self) -> int:
         """How long a rebalance may wait: what the most patient member asked for."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def record(self, protocol: str | None, assignments: Mapping[str, bytes] | None) -> tuple[ClassicMember, ...]:
+    def record(
+        self, protocol: str | None, assignments: Mapping[str, bytes] | None
+    ) -> tuple[ClassicMember, ...]:
         """The members for a record: with these assignments, or with what they have."""
         return tuple(
-            member.record(protocol, member.assignment if assignments is None else assignments.get(member_id, b""))
+            member.record(
+                protocol,
+                member.assignment if assignments is None else assignments.get(member_id, b""),
+            )
             for member_id, member in self.members.items()
         )
 
@@ -142,7 +160,9 @@ class Roster:
         self.protocol_type, self.leader = generation.protocol_type, generation.leader
         members = {}
         for recorded in generation.members:
-            member = self.members.get(recorded.member_id) or Member.recorded(recorded, generation.protocol)
+            member = self.members.get(recorded.member_id) or Member.recorded(
+                recorded, generation.protocol
+            )
             member.assignment = recorded.assignment
             member.sync_ticket = None
             members[member.member_id] = member
@@ -151,5 +171,6 @@ class Roster:
     def introduce(self, protocol: str | None) -> tuple[JoinedMember, ...]:
         """What the leader is told of all members."""
         return tuple(
-            JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol)) for m in self.members.values()
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol))
+            for m in self.members.values()
         )

@@ -1,8 +1,9 @@
-"""Which topics the members of a classic consumer group are subscribed to, as far as the coordinator can know (KIP-496).
+"""Which topics the members of a classic consumer group are subscribed to, as far as the coordinator
+can know (KIP-496).
 
-A member's metadata for a protocol is its own business; that of the consumer protocol (Kafka's ConsumerProtocol) begins
-in every version like version 0: the version, an int16, then the names of the topics, then bytes of the user. What
-follows is not looked at.
+A member's metadata for a protocol is its own business; that of the consumer protocol (Kafka's
+ConsumerProtocol) begins in every version like version 0: the version, an int16, then the names of
+the topics, then bytes of the user. What follows is not looked at.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _I16, _I32 = Struct(">h"), Struct(">i")
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics that members name in their consumer protocol metadata; None when one of them cannot be read."""
+    """The topics that members name in their consumer protocol metadata; None when one of them
+    cannot be read.
+    """
     try:
         return frozenset(topic for one in metadata for topic in _topics(one))
     except (StructError, ValueError):

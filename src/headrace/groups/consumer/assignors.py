@@ -1,14 +1,15 @@
-"""Who gets which partitions of a consumer group: the server-side assignors ``uniform`` and ``range`` of KIP-848.
+"""Who gets which partitions of a consumer group: the server-side assignors ``uniform`` and
+``range`` of KIP-848.
 
-Each partition goes to exactly one of the members that are subscribed to its topic, if there is any. The result depends
-on the arguments alone.
+Each partition goes to exactly one of the members that are subscribed to its topic, if there is any.
+The result depends on the arguments alone.
 
 ``uniform``
-    No member can be given a partition of another one that has two or more partitions more than itself. Of what members
-    have they keep as much as that allows.
+    No member can be given a partition of another one that has two or more partitions more than
+    itself. Of what members have they keep as much as that allows.
 ``range``
-    Each topic by itself, in ascending runs whose lengths differ by at most one: topics with equally many partitions and
-    the same subscribers are assigned alike, so that they can be joined.
+    Each topic by itself, in ascending runs whose lengths differ by at most one: topics with equally
+    many partitions and the same subscribers are assigned alike, so that they can be joined.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Subscriber(NamedTuple):
 Subscribers: TypeAlias = Mapping[str, Subscriber]
 """All members by id."""
 
-Assignor: TypeAlias = Callable[[Subscribers, Mapping[UUID, int], Mapping[str, Assignment]], dict[str, Assignment]]
+Assignor: TypeAlias = Callable[
+    [Subscribers, Mapping[UUID, int], Mapping[str, Assignment]], dict[str, Assignment]
+]
 """From members, partition counts by topic id and what members have, to what they shall have."""
 
 
@@ -102,7 +105,12 @@ def _keep(
                         own[topic_id, number] = None
                         taken.add((topic_id, number))
     wanted = set().union(*(member.topic_ids for member in members.values()))
-    everything = ((topic_id, n) for topic_id, count in partitions.items() if topic_id in wanted for n in range(count))
+    everything = (
+        (topic_id, n)
+        for topic_id, count in partitions.items()
+        if topic_id in wanted
+        for n in range(count)
+    )
     return held, [one for one in everything if one not in taken]
 
 
@@ -133,7 +141,10 @@ def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
     at = 0
     while at < len(free):
         topic_id = free[at][0]
-        row = [(len(held[member_id]), place, member_id) for place, member_id in enumerate(takers[topic_id])]
+        row = [
+            (len(held[member_id]), place, member_id)
+            for place, member_id in enumerate(takers[topic_id])
+        ]
         heapify(row)
         while at < len(free) and free[at][0] == topic_id:
             load, place, member_id = heappop(row)
@@ -143,7 +154,9 @@ def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
 
 
 def _balance(members: Subscribers, held: _Held) -> None:
-    """Move single partitions from who has at least two more than another subscriber, while there are such."""
+    """Move single partitions from who has at least two more than another subscriber, while there
+    are such.
+    """
     by_topic: dict[UUID, list[str]] = {}
     for member_id, member in members.items():
         for topic_id in member.topic_ids:
@@ -156,8 +169,14 @@ def _balance(members: Subscribers, held: _Held) -> None:
 
 
 def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
-    own = {member_id: [one for one in held[member_id] if one[0] == topic_id] for member_id in takers}
-    most = [(-len(held[member_id]), place, member_id) for place, member_id in enumerate(takers) if own[member_id]]
+    own = {
+        member_id: [one for one in held[member_id] if one[0] == topic_id] for member_id in takers
+    }
+    most = [
+        (-len(held[member_id]), place, member_id)
+        for place, member_id in enumerate(takers)
+        if own[member_id]
+    ]
     least = [(len(held[member_id]), place, member_id) for place, member_id in enumerate(takers)]
     heapify(most)
     heapify(least)

@@ -1,8 +1,9 @@
 """Members of the classic protocol in a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat.
 
-To such a member the group looks as if somebody else led it: its JoinGroup is answered at once, with the member epoch as
-the generation, and its SyncGroup has the partitions that it may read. A heartbeat tells it to join again when there is
-something new for it: a target assignment, partitions to give up, or partitions that have come free.
+To such a member the group looks as if somebody else led it: its JoinGroup is answered at once, with
+the member epoch as the generation, and its SyncGroup has the partitions that it may read. A
+heartbeat tells it to join again when there is something new for it: a target assignment, partitions
+to give up, or partitions that have come free.
 """
 
 from __future__ import annotations
@@ -84,7 +85,12 @@ def join(
     group.timers.cancel(REJOIN, member_id)
     group.timers.set(RESYNC, member_id, now_ms + request.rebalance_timeout_ms)
     reply = JoinReply(
-        ErrorCode.NONE, member_id, step.now.member_epoch, PROTOCOL_TYPE, request.protocols[0][0], leader=""
+        ErrorCode.NONE,
+        member_id,
+        step.now.member_epoch,
+        PROTOCOL_TYPE,
+        request.protocols[0][0],
+        leader="",
     )
     return Outcome(reply, (*replacement, *step.records))
 
@@ -105,7 +111,9 @@ def _check_join(
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
 
 
-def _joined(known: ConsumerMember, request: JoinRequest, subscription: Subscription) -> ConsumerMember:
+def _joined(
+    known: ConsumerMember, request: JoinRequest, subscription: Subscription
+) -> ConsumerMember:
     return replace(
         known,
         group_instance_id=request.group_instance_id,
@@ -121,10 +129,16 @@ def _joined(known: ConsumerMember, request: JoinRequest, subscription: Subscript
 
 def _owned(subscription: Subscription, catalog: TopicCatalog) -> dict[UUID, frozenset[int]]:
     topics = catalog.topics
-    return {topics[name].topic_id: frozenset(own) for name, own in subscription.owned.items() if name in topics}
+    return {
+        topics[name].topic_id: frozenset(own)
+        for name, own in subscription.owned.items()
+        if name in topics
+    }
 
 
-def sync(group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_ms: int) -> SyncReply:
+def sync(
+    group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_ms: int
+) -> SyncReply:
     """The partitions of a classic member that has joined."""
     member = _member(group, MemberIdentity(request.member_id, request.group_instance_id))
     if isinstance(member, ErrorCode):
@@ -137,16 +151,23 @@ def sync(group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_
     agreed = (PROTOCOL_TYPE, protocol)
     if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol) != agreed:
         return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if group.state.target_epoch.epoch > current.member_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
+    if (
+        group.state.target_epoch.epoch > current.member_epoch
+        and current.state is not MemberState.UNREVOKED_PARTITIONS
+    ):
         _expect_back(group, request.member_id, member, now_ms)
         return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
     group.timers.cancel(RESYNC, request.member_id)
     group.timers.set(SESSION, request.member_id, now_ms + member.classic.session_timeout_ms)
-    assignment = write_assignment(read_subscription(metadata).version, named(current.assigned, catalog))
+    assignment = write_assignment(
+        read_subscription(metadata).version, named(current.assigned, catalog)
+    )
     return SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
 
 
-def heartbeat(group: ConsumerGroup, identity: MemberIdentity, generation_id: int, now_ms: int) -> ErrorCode:
+def heartbeat(
+    group: ConsumerGroup, identity: MemberIdentity, generation_id: int, now_ms: int
+) -> ErrorCode:
     """A classic member is alive; REBALANCE_IN_PROGRESS asks it to join again."""
     member = _member(group, identity)
     if isinstance(member, ErrorCode):
@@ -157,7 +178,9 @@ def heartbeat(group: ConsumerGroup, identity: MemberIdentity, generation_id: int
     if generation_id != current.member_epoch:
         return ErrorCode.ILLEGAL_GENERATION
     group.timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
-    if current.member_epoch < group.state.target_epoch.epoch or _has_news(group, member_id, current):
+    if current.member_epoch < group.state.target_epoch.epoch or _has_news(
+        group, member_id, current
+    ):
         _expect_back(group, member_id, member, now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
@@ -167,7 +190,8 @@ def _has_news(group: ConsumerGroup, member_id: str, current: ConsumerAssignment)
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return current.state is MemberState.UNREVOKED_PARTITIONS
     return not any(
-        number not in current.assigned.get(topic_id, {}) and not group.state.is_free(topic_id, number)
+        number not in current.assigned.get(topic_id, {})
+        and not group.state.is_free(topic_id, number)
         for topic_id, numbers in group.state.target.get(member_id, {}).items()
         for number in numbers
     )

@@ -1,9 +1,11 @@
-"""A consumer group: members, epochs, and how partitions change hands (KIP-848, docs/behaviour/groups.md).
+"""A consumer group: members, epochs, and how partitions change hands (KIP-848,
+docs/behaviour/groups.md).
 
-There is one request, the heartbeat. With it a member says what it is subscribed to and what it holds, and is told what
-it may read. What the group is stands in :class:`~headrace.groups.consumer.state.ConsumerState`; how a member is brought
-up to date in :class:`~headrace.groups.consumer.transition.MemberStep`. Members of the classic protocol may be in it too:
-:mod:`headrace.groups.consumer.classic_members`.
+There is one request, the heartbeat. With it a member says what it is subscribed to and what it
+holds, and is told what it may read. What the group is stands in
+:class:`~headrace.groups.consumer.state.ConsumerState`; how a member is brought up to date in
+:class:`~headrace.groups.consumer.transition.MemberStep`. Members of the classic protocol may be in
+it too: :mod:`headrace.groups.consumer.classic_members`.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class ConsumerGroup:
     type_name = "consumer"
     protocol_type = "consumer"
 
-    def __init__(self, group_id: str, timers: Deadlines[TimerKey], state: ConsumerState | None = None) -> None:
+    def __init__(
+        self, group_id: str, timers: Deadlines[TimerKey], state: ConsumerState | None = None
+    ) -> None:
         self.group_id = group_id
         self.state = state or ConsumerState(group_id)
         self.timers = GroupDeadlines(timers, group_id)
@@ -66,25 +70,39 @@ class ConsumerGroup:
     def is_empty(self) -> bool:
         return self.state.is_empty
 
-    # Heartbeat -------------------------------------------------------------------------------------------------------
+    # Heartbeat ------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: ConsumerHeartbeat, catalog: TopicCatalog, settings: ConsumerSettings, now_ms: int
+        self,
+        request: ConsumerHeartbeat,
+        catalog: TopicCatalog,
+        settings: ConsumerSettings,
+        now_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
         """A member joins or stays, and learns what it may read. For leaving see :meth:`leaver`."""
         refusal = self._check(request, settings.max_size)
         if refusal is not None:
             return Outcome(refusal)
-        replaced = self._replaced(request.group_instance_id) if request.member_epoch == JOIN_EPOCH else None
+        replaced = (
+            self._replaced(request.group_instance_id)
+            if request.member_epoch == JOIN_EPOCH
+            else None
+        )
         replacement = () if replaced is None else self.replacement(replaced, request.member_id)
         state = self.state.after(replacement) if replacement else self.state
         member = request.member(state.members.get(request.member_id) or ConsumerMember())
-        step = MemberStep(state, request.member_id, member, request.owned, catalog, settings, now_ms)
+        step = MemberStep(
+            state, request.member_id, member, request.owned, catalog, settings, now_ms
+        )
         refusal = step.run()
         if refusal is not None:
             return Outcome(refusal)
         self.note_step(step, settings.session_timeout_ms)
-        tell = request.member_epoch == JOIN_EPOCH or request.is_full or step.was.assigned != step.now.assigned
+        tell = (
+            request.member_epoch == JOIN_EPOCH
+            or request.is_full
+            or step.was.assigned != step.now.assigned
+        )
         assigned = step.now.assigned if tell else None
         reply = ConsumerHeartbeatReply(
             request.member_id, step.now.member_epoch, settings.heartbeat_interval_ms, assigned
@@ -92,7 +110,9 @@ class ConsumerGroup:
         return Outcome(reply, (*replacement, *step.records))
 
     def note_step(self, step: MemberStep, session_timeout_ms: int) -> None:
-        """A member was heard of: its session begins anew, and its time to give partitions up, if it must, begins."""
+        """A member was heard of: its session begins anew, and its time to give partitions up, if it
+        must, begins.
+        """
         self.timers.set(SESSION, step.member_id, step.now_ms + session_timeout_ms)
         if step.now.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.cancel(REVOKE, step.member_id)
@@ -112,7 +132,9 @@ class ConsumerGroup:
 
     def _check(self, request: ConsumerHeartbeat, max_size: int) -> Refusal | None:
         return self.check_room(request.member_id, max_size) or (
-            self._check_dynamic(request) if request.group_instance_id is None else self._check_static(request)
+            self._check_dynamic(request)
+            if request.group_instance_id is None
+            else self._check_static(request)
         )
 
     def _check_dynamic(self, request: ConsumerHeartbeat) -> Refusal | None:
@@ -133,7 +155,8 @@ class ConsumerGroup:
             return None
         return Refusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {request.member_id} with instance id {instance_id} cannot join the group because the "
+            f"Static member {request.member_id} with instance id {instance_id} cannot join "
+            f"the group because the "
             f"instance id is owned by {owner} member.",
         )
 
@@ -145,18 +168,26 @@ class ConsumerGroup:
         if owner != member_id:
             return Refusal(
                 ErrorCode.FENCED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}.",
+                (
+                    f"Static member {member_id} with instance id {instance_id} was fenced by "
+                    f"member {owner}."
+                ),
             )
         return None
 
     def _unknown(self, member_id: str) -> Refusal:
-        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
+        return Refusal(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Member {member_id} is not a member of group {self.group_id}.",
+        )
 
     def _replaced(self, instance_id: str | None) -> str | None:
         return None if instance_id is None else self.state.static_members.get(instance_id)
 
     def replacement(self, old_id: str, new_id: str) -> tuple[ConsumerGroupRecord, ...]:
-        """A static member is back under another id: it takes the place of the old one, with its partitions."""
+        """A static member is back under another id: it takes the place of the old one, with its
+        partitions.
+        """
         state, group_id = self.state, self.group_id
         was = replace(state.current[old_id], member_epoch=0, previous_member_epoch=0)
         return (
@@ -166,7 +197,7 @@ class ConsumerGroup:
             ConsumerGroupCurrentMemberAssignment(group_id, new_id, was),
         )
 
-    # Leaving ---------------------------------------------------------------------------------------------------------
+    # Leaving --------------------------------------------------------------------------------------
 
     def leaver(self, request: ConsumerHeartbeat) -> Refusal | None:
         """Why a heartbeat that says good-bye is refused."""
@@ -175,7 +206,9 @@ class ConsumerGroup:
         return None if request.member_id in self.state.members else self._unknown(request.member_id)
 
     def pause(self, member_id: str) -> Records:
-        """A static member goes for a while and keeps its partitions: until its session is over nobody gets them."""
+        """A static member goes for a while and keeps its partitions: until its session is over
+        nobody gets them.
+        """
         self.timers.cancel(REVOKE, member_id)
         current = self.state.current[member_id]
         gone = replace(current, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation={})
@@ -191,7 +224,9 @@ class ConsumerGroup:
     def remove(self, member_ids: Collection[str], catalog: TopicCatalog) -> Records:
         """What takes members out. The others take over at their heartbeats."""
         state = self.state
-        records: list[GroupRecord] = [record for member_id in member_ids for record in self._removal(member_id)]
+        records: list[GroupRecord] = [
+            record for member_id in member_ids for record in self._removal(member_id)
+        ]
         leaving = [state.members[member_id].subscribed_topic_regex for member_id in member_ids]
         for regex in state.regexes:
             if leaving.count(regex) >= state.regex_users[regex]:
@@ -200,7 +235,7 @@ class ConsumerGroup:
         records.append(ConsumerGroupMetadata(self.group_id, GroupEpoch(state.epoch + 1, new_hash)))
         return tuple(records)
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     def expired(self, kind: str, member_id: str, now_ms: int) -> bool:
         """Whether a member is to be removed because one of its timers has run out.
@@ -209,29 +244,40 @@ class ConsumerGroup:
         """
         if member_id not in self.state.members or kind not in (SESSION, REVOKE, REJOIN, RESYNC):
             return False
-        self.timers.set(kind, member_id, now_ms + EXPIRE_RETRY_MS)  # without effect once it is removed
+        self.timers.set(
+            kind, member_id, now_ms + EXPIRE_RETRY_MS
+        )  # without effect once it is removed
         return True
 
     def start_sessions(self, settings: ConsumerSettings, now_ms: int) -> None:
-        """After a restart: the members' sessions begin anew, and their time to give partitions up."""
+        """After a restart: the members' sessions begin anew, and their time to give partitions
+        up."""
         for member_id, member in self.state.members.items():
             classic = member.classic
-            timeout_ms = settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+            timeout_ms = (
+                settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+            )
             self.timers.set(SESSION, member_id, now_ms + timeout_ms)
             current = self.state.current.get(member_id, ConsumerAssignment())
             if classic is None and current.state is MemberState.UNREVOKED_PARTITIONS:
                 self.timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
 
-    # Offsets ---------------------------------------------------------------------------------------------------------
+    # Offsets --------------------------------------------------------------------------------------
 
     def check_commit(
-        self, member_id: str, member_epoch: int, commits: Sequence[OffsetCommit], *, knows_epochs: bool
+        self,
+        member_id: str,
+        member_epoch: int,
+        commits: Sequence[OffsetCommit],
+        *,
+        knows_epochs: bool,
     ) -> ErrorCode:
         """Whether offsets may be committed: all of them or none.
 
         An earlier epoch of a member is good for partitions that it has had ever since (KIP-1251).
 
-        :param knows_epochs: the request may come from a member of the consumer protocol (OffsetCommit 9 and later)
+        :param knows_epochs: the request may come from a member of the consumer protocol
+            (OffsetCommit 9 and later)
         """
         state = self.state
         if member_epoch < 0 and state.is_empty:
@@ -243,28 +289,40 @@ class ConsumerGroup:
             return ErrorCode.UNSUPPORTED_VERSION
         if member_epoch == current.member_epoch:
             return ErrorCode.NONE
-        if member_epoch < current.member_epoch and all(_held_since(current, one, member_epoch) for one in commits):
+        if member_epoch < current.member_epoch and all(
+            _held_since(current, one, member_epoch) for one in commits
+        ):
             return ErrorCode.NONE
-        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        return (
+            ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        )
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether a member may ask for offsets; who does not say which member it is may."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
-        member, current = self.state.members.get(member_id or ""), self.state.current.get(member_id or "")
+        member, current = (
+            self.state.members.get(member_id or ""),
+            self.state.current.get(member_id or ""),
+        )
         if member is None or current is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member_epoch == current.member_epoch:
             return ErrorCode.NONE
-        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        return (
+            ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        )
 
     def check_offset_delete(self) -> ErrorCode:
-        """Whether offsets may be deleted, but for those in topics that :meth:`is_subscribed` has."""
+        """Whether offsets may be deleted, but for those in topics that :meth:`is_subscribed`
+        has."""
         return ErrorCode.NONE
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member is subscribed to a topic, by name or by regular expression."""
-        return topic in self.state.name_users or any(topic in one.topics for one in self.state.regexes.values())
+        return topic in self.state.name_users or any(
+            topic in one.topics for one in self.state.regexes.values()
+        )
 
     def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
         """Since when an offset is only kept for a time: its commit, whatever the group does."""
@@ -274,7 +332,7 @@ class ConsumerGroup:
         """What forgets the group, but for its offsets."""
         return tuple(self.state.tombstones())
 
-    # Replay ----------------------------------------------------------------------------------------------------------
+    # Replay ---------------------------------------------------------------------------------------
 
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Apply one durable record of this group."""
@@ -286,7 +344,10 @@ def _held_since(current: ConsumerAssignment, commit: OffsetCommit, epoch: int) -
     _, _, partition, value = commit
     if value is None or value.topic_id is None:
         return False
-    given = (held.get(value.topic_id, {}).get(partition) for held in (current.assigned, current.pending_revocation))
+    given = (
+        held.get(value.topic_id, {}).get(partition)
+        for held in (current.assigned, current.pending_revocation)
+    )
     return any(since is not None and since <= epoch for since in given)
 
 
@@ -294,10 +355,16 @@ def _check_epoch(request: ConsumerHeartbeat, known: ConsumerAssignment) -> Refus
     epoch, current = request.member_epoch, known.member_epoch
     if epoch == current:
         return None
-    if epoch < current and epoch == known.previous_member_epoch and holds_only(request.owned, known.assigned):
+    if (
+        epoch < current
+        and epoch == known.previous_member_epoch
+        and holds_only(request.owned, known.assigned)
+    ):
         return None  # its last answer was lost
     return Refusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {'greater' if epoch > current else 'smaller'} member epoch ({epoch}) than "
-        f"the one known by the group coordinator ({current}). The member must abandon all its partitions and rejoin.",
+        f"The consumer group member has a {'greater' if epoch > current else 'smaller'} "
+        f"member epoch ({epoch}) than "
+        f"the one known by the group coordinator ({current}). The member must abandon all "
+        f"its partitions and rejoin.",
     )

@@ -1,4 +1,6 @@
-"""What a consumer group's member says with a ConsumerGroupHeartbeat, and what it is answered (KIP-848)."""
+"""What a consumer group's member says with a ConsumerGroupHeartbeat, and what it is answered
+(KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ NO_TIMEOUT = -1
 class ConsumerHeartbeat:
     """A ConsumerGroupHeartbeat. What is None is as it was before.
 
-    :param member_epoch: 0 to join or join again, -1 to leave, -2 for a static member that will be back
-    :param rebalance_timeout_ms: how long the member may take to give partitions up; -1 for as before
+    :param member_epoch: 0 to join or join again, -1 to leave, -2 for a static member that will be
+        back
+    :param rebalance_timeout_ms: how long the member may take to give partitions up; -1 for as
+        before
     :param subscribed_topic_regex: "" for none
     :param owned: the partitions that the member holds
     """
@@ -43,7 +47,9 @@ class ConsumerHeartbeat:
     @property
     def is_full(self) -> bool:
         """The member says everything, so it shall be told everything."""
-        subscribes = self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
+        subscribes = (
+            self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
+        )
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
 
     def check(self, group_id: str, assignors: Collection[str]) -> Refusal | None:
@@ -54,7 +60,10 @@ class ConsumerHeartbeat:
         if self.server_assignor is not None and self.server_assignor not in assignors:
             return Refusal(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
-                f"ServerAssignor {self.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+                (
+                    f"ServerAssignor {self.server_assignor} is not supported. Supported "
+                    f"assignors: {', '.join(assignors)}."
+                ),
             )
         return None
 
@@ -74,22 +83,33 @@ class ConsumerHeartbeat:
             if self.owned is None or self.owned:
                 return "TopicPartitions must be empty when (re-)joining."
             if self.subscribed_topic_names is None and self.subscribed_topic_regex is None:
-                return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+                return (
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+                    "(re-)joining."
+                )
         elif self.member_epoch == STATIC_LEAVE_EPOCH:
             return "InstanceId can't be null." if self.group_instance_id is None else None
         return "MemberEpoch is invalid." if self.member_epoch < STATIC_LEAVE_EPOCH else None
 
     def member(self, known: ConsumerMember) -> ConsumerMember:
         """The member as this heartbeat makes it: of the consumer protocol from now on."""
-        names, regex, assignor = self.subscribed_topic_names, self.subscribed_topic_regex, self.server_assignor
+        names, regex, assignor = (
+            self.subscribed_topic_names,
+            self.subscribed_topic_regex,
+            self.server_assignor,
+        )
         told = self.rebalance_timeout_ms != NO_TIMEOUT
         return replace(
             known,
-            group_instance_id=known.group_instance_id if self.group_instance_id is None else self.group_instance_id,
+            group_instance_id=known.group_instance_id
+            if self.group_instance_id is None
+            else self.group_instance_id,
             rack_id=known.rack_id if self.rack_id is None else self.rack_id,
             client_id=self.client_id,
             client_host=self.client_host,
-            subscribed_topic_names=known.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+            subscribed_topic_names=known.subscribed_topic_names
+            if names is None
+            else tuple(sorted(set(names))),
             subscribed_topic_regex=known.subscribed_topic_regex if regex is None else regex,
             rebalance_timeout_ms=self.rebalance_timeout_ms if told else known.rebalance_timeout_ms,
             server_assignor=known.server_assignor if assignor is None else assignor,

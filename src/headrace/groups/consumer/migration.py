@@ -1,8 +1,9 @@
 """Groups that change their protocol while they are at work: classic ↔ consumer (KIP-848).
 
-A classic group becomes a consumer group when a member of the consumer protocol joins it, and becomes classic again when
-the last such member has gone. Either way the members keep their partitions, and the generation goes on as the epoch:
-the records of the one kind of group are replaced by those of the other, in one batch.
+A classic group becomes a consumer group when a member of the consumer protocol joins it, and
+becomes classic again when the last such member has gone. Either way the members keep their
+partitions, and the generation goes on as the epoch: the records of the one kind of group are
+replaced by those of the other, in one batch.
 """
 
 from __future__ import annotations
@@ -62,8 +63,12 @@ def _no_upgrade(group: ClassicGroup, reason: str) -> Refusal:
     )
 
 
-def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[ConsumerGroupRecord, ...] | Refusal:
-    """The records of the consumer group that a classic group becomes; to be written after its tombstone."""
+def upgraded(
+    group: ClassicGroup, catalog: TopicCatalog
+) -> tuple[ConsumerGroupRecord, ...] | Refusal:
+    """The records of the consumer group that a classic group becomes; to be written after its
+    tombstone.
+    """
     group_id, epoch = group.group_id, group.generation_id
     members, held = {}, {}
     try:
@@ -77,10 +82,15 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[ConsumerGroupR
             }
     except ValueError:
         return _no_upgrade(group, "the embedded consumer protocol is malformed")
-    introduced = [ConsumerGroupMemberMetadata(group_id, member_id, member) for member_id, member in members.items()]
+    introduced = [
+        ConsumerGroupMemberMetadata(group_id, member_id, member)
+        for member_id, member in members.items()
+    ]
     state = ConsumerState(group_id).after(introduced)
     targets = [
-        ConsumerGroupTargetAssignmentMember(group_id, member_id, {topic_id: tuple(own[topic_id]) for topic_id in own})
+        ConsumerGroupTargetAssignmentMember(
+            group_id, member_id, {topic_id: tuple(own[topic_id]) for topic_id in own}
+        )
         for member_id, own in held.items()
     ]
     return (
@@ -89,7 +99,9 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[ConsumerGroupR
         *targets,
         ConsumerGroupTargetAssignmentMetadata(group_id, AssignmentEpoch(epoch, 0)),
         *(
-            ConsumerGroupCurrentMemberAssignment(group_id, member_id, ConsumerAssignment(epoch, epoch, assigned=own))
+            ConsumerGroupCurrentMemberAssignment(
+                group_id, member_id, ConsumerAssignment(epoch, epoch, assigned=own)
+            )
             for member_id, own in held.items()
         ),
     )
@@ -113,7 +125,9 @@ def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
     """The answers to requests that wait in a classic group which becomes a consumer group."""
     for member in group.roster.all():
         if member.join_ticket is not None:
-            yield Completion(member.join_ticket, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            yield Completion(
+                member.join_ticket, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            )
         if member.sync_ticket is not None:
             yield Completion(member.sync_ticket, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
 
@@ -134,9 +148,15 @@ def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettin
 
 
 def downgraded(
-    state: ConsumerState, leaving: Collection[str], catalog: TopicCatalog, now_ms: int, generation_id: int
+    state: ConsumerState,
+    leaving: Collection[str],
+    catalog: TopicCatalog,
+    now_ms: int,
+    generation_id: int,
 ) -> tuple[GroupRecord, ...]:
-    """What makes a consumer group classic, without those that leave. Unless nothing changes, a rebalance follows."""
+    """What makes a consumer group classic, without those that leave. Unless nothing changes, a
+    rebalance follows.
+    """
     roster = Roster()
     for member_id, member in state.members.items():
         if member_id not in leaving:
@@ -154,7 +174,9 @@ def downgraded(
     assignments = {}
     for member_id, one in roster.members.items():
         partitions = named(state.target.get(member_id, {}), catalog)
-        assignments[member_id] = write_assignment(read_subscription(one.metadata(protocol)).version, partitions)
+        assignments[member_id] = write_assignment(
+            read_subscription(one.metadata(protocol)).version, partitions
+        )
     leader = next(iter(roster.members))
     generation = Generation(
         PROTOCOL_TYPE, generation_id, protocol, leader, now_ms, roster.record(protocol, assignments)
@@ -162,7 +184,13 @@ def downgraded(
     return (*state.tombstones(), GroupMetadata(state.group_id, generation))
 
 
-def named(partitions: Assignment | Mapping[UUID, Mapping[int, int]], catalog: TopicCatalog) -> dict[str, list[int]]:
+def named(
+    partitions: Assignment | Mapping[UUID, Mapping[int, int]], catalog: TopicCatalog
+) -> dict[str, list[int]]:
     """Partitions by the names of their topics; those of topics that are gone are left out."""
     topics = catalog.topics_by_id
-    return {topics[topic_id].name: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in topics}
+    return {
+        topics[topic_id].name: sorted(numbers)
+        for topic_id, numbers in partitions.items()
+        if topic_id in topics
+    }

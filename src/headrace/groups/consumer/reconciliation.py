@@ -1,7 +1,7 @@
 """How a consumer group's member gets from what it has to what it shall have (KIP-848).
 
-A partition is handed over in three steps, so that no two members ever read it: who has it is told to give it up, says
-with a heartbeat that it has, and only then is it given to who shall have it::
+A partition is handed over in three steps, so that no two members ever read it: who has it is told
+to give it up, says with a heartbeat that it has, and only then is it given to who shall have it::
 
     STABLE ──────────────── what it has is its target ──────────────────────────────────┐
       │ a newer target                                                                  │
@@ -40,7 +40,9 @@ class Goal:
     is_free: Callable[[UUID, int], bool]
 
 
-def reconcile(was: ConsumerAssignment, goal: Goal, owned: Owned | None, *, resubscribed: bool) -> ConsumerAssignment:
+def reconcile(
+    was: ConsumerAssignment, goal: Goal, owned: Owned | None, *, resubscribed: bool
+) -> ConsumerAssignment:
     """The member's next assignment; ``was`` itself when it has to wait.
 
     :param owned: what the member says that it holds; None when it does not say
@@ -57,14 +59,22 @@ def holds_only(owned: Owned | None, partitions: HeldPartitions) -> bool:
     """Whether a member says what it holds, and all of it is in ``partitions``."""
     if owned is None:
         return False
-    return all(number in partitions.get(topic_id, ()) for topic_id, numbers in owned.items() for number in numbers)
+    return all(
+        number in partitions.get(topic_id, ())
+        for topic_id, numbers in owned.items()
+        for number in numbers
+    )
 
 
 def _holds_any(owned: Owned | None, partitions: HeldPartitions) -> bool:
     """Whether a member may still hold some of the partitions: who does not say may."""
     if owned is None:
         return True
-    return any(number in partitions.get(topic_id, ()) for topic_id, numbers in owned.items() for number in numbers)
+    return any(
+        number in partitions.get(topic_id, ())
+        for topic_id, numbers in owned.items()
+        for number in numbers
+    )
 
 
 def _unsubscribed(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> ConsumerAssignment:
@@ -77,7 +87,9 @@ def _unsubscribed(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> C
             pending[topic_id] = {**pending.get(topic_id, {}), **held}
     at_its_epoch = replace(was, previous_member_epoch=was.member_epoch, assigned=kept)
     if _holds_any(owned, pending):
-        return replace(at_its_epoch, state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending)
+        return replace(
+            at_its_epoch, state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending
+        )
     return at_its_epoch
 
 
@@ -99,7 +111,11 @@ def _advance(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> Consum
                 waits = True
     if revoked and _holds_any(owned, revoked):
         return ConsumerAssignment(
-            was.member_epoch, was.member_epoch, MemberState.UNREVOKED_PARTITIONS, _ordered(kept), _ordered(revoked)
+            was.member_epoch,
+            was.member_epoch,
+            MemberState.UNREVOKED_PARTITIONS,
+            _ordered(kept),
+            _ordered(revoked),
         )
     for topic_id, numbers in gained.items():
         kept.setdefault(topic_id, {}).update(numbers)

@@ -1,15 +1,18 @@
-"""Regular expressions that members subscribe with, in the syntax of RE2 (KIP-848), matched in linear time.
+"""Regular expressions that members subscribe with, in the syntax of RE2 (KIP-848), matched in
+linear time.
 
-A client must not be able to keep the coordinator busy with an expression, which with backtracking a few characters can.
-So an expression becomes a small program whose threads advance together, one character of the topic name at a time:
-matching costs the product of the two lengths at most, and the program's length is limited.
+A client must not be able to keep the coordinator busy with an expression, which with backtracking a
+few characters can. So an expression becomes a small program whose threads advance together, one
+character of the topic name at a time: matching costs the product of the two lengths at most, and
+the program's length is limited.
 
 Grammar, each rule a method of :class:`_Parser`::
 
     alternation    sequence ("|" sequence)*
     sequence       repetition*
     repetition     atom ("*" | "+" | "?" | "{n}" | "{n,}" | "{n,m}")["?"]      lazy is the same here
-    atom           character | "." | class | escape | "^" | "$" | "(" alternation ")" | "(?:" | "(?P<name>" | "(?i)"
+    atom           character | "." | class | escape | "^" | "$" | "(" alternation ")"
+                   | "(?:" | "(?P<name>" | "(?i)"
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ Assertion: TypeAlias = Callable[[str, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A test to pass with one character, or None to go on at once, if ``holds`` does, to each of ``to``."""
+    """A test to pass with one character, or None to go on at once, if ``holds`` does, to each of
+    ``to``.
+    """
 
     test: Test | None
     to: tuple[int, ...]
@@ -72,7 +77,9 @@ class Regex:
             here = self._closure(passed, text, position + 1)
         return self._steps[self._end] in here
 
-    def _closure(self, starts: tuple[int, ...] | list[int], text: str, position: int) -> list[_Step]:
+    def _closure(
+        self, starts: tuple[int, ...] | list[int], text: str, position: int
+    ) -> list[_Step]:
         """The steps that can be reached without a character."""
         seen: set[int] = set()
         found, waiting = [], list(starts)
@@ -204,7 +211,9 @@ class _Parser:
     def parse(self) -> Emit:
         emit = self._alternation()
         if self._at < len(self._pattern):
-            raise InvalidRegex("regexp/syntax: internal error")  # a closing bracket that nothing opened
+            raise InvalidRegex(
+                "regexp/syntax: internal error"
+            )  # a closing bracket that nothing opened
         return emit
 
     def _looking_at(self, text: str) -> bool:
@@ -229,7 +238,11 @@ class _Parser:
 
     def _sequence(self) -> Emit:
         parts: list[Emit] = []
-        while self._at < len(self._pattern) and not self._looking_at("|") and not self._looking_at(")"):
+        while (
+            self._at < len(self._pattern)
+            and not self._looking_at("|")
+            and not self._looking_at(")")
+        ):
             parts.append(self._repetition())
         return _sequence(parts)
 
@@ -284,7 +297,9 @@ class _Parser:
     def _group(self) -> Emit:
         fold_case = self._fold_case
         if self._take("?"):
-            if self._take("P<") or (self._take("<") and not self._looking_at("=") and not self._looking_at("!")):
+            if self._take("P<") or (
+                self._take("<") and not self._looking_at("=") and not self._looking_at("!")
+            ):
                 self._name()
             elif not self._flags():
                 return _sequence([])  # from here on, to the end of the group that is around it

@@ -1,4 +1,5 @@
-"""The values of a consumer group's coordinator records in bytes; :mod:`headrace.groups.record_schemas` has their keys.
+"""The values of a consumer group's coordinator records in bytes;
+:mod:`headrace.groups.record_schemas` has their keys.
 
 All are of version 0, in the flexible encoding.
 """
@@ -35,7 +36,11 @@ _ABSENT, _PRESENT = b"\0", b"\1"
 
 def write_consumer_epoch(value: GroupEpoch) -> bytes:
     """Type 3."""
-    return i16(0) + i32(value.epoch) + (tagged(0, i64(value.metadata_hash)) if value.metadata_hash else NO_TAGS)
+    return (
+        i16(0)
+        + i32(value.epoch)
+        + (tagged(0, i64(value.metadata_hash)) if value.metadata_hash else NO_TAGS)
+    )
 
 
 def read_consumer_epoch(reader: Reader) -> GroupEpoch:
@@ -63,7 +68,9 @@ def write_consumer_member(value: ConsumerMember) -> bytes:
 def _classic_side(value: ClassicSide | None) -> bytes:
     if value is None:
         return _ABSENT
-    protocols = compact_array(compact_string(name) + compact_blob(data) + NO_TAGS for name, data in value.protocols)
+    protocols = compact_array(
+        compact_string(name) + compact_blob(data) + NO_TAGS for name, data in value.protocols
+    )
     return _PRESENT + i32(value.session_timeout_ms) + protocols + NO_TAGS
 
 
@@ -112,12 +119,18 @@ def read_consumer_assignment(reader: Reader) -> ConsumerAssignment:
 
     def topic(reader: Reader) -> tuple[UUID, dict[int, int]]:
         topic_id, partitions, tags = reader.uuid(), reader.array(Reader.i32), reader.tags()
-        epochs = Reader(tags[0], flexible=True).array(Reader.i32) if 0 in tags else (member_epoch,) * len(partitions)
+        epochs = (
+            Reader(tags[0], flexible=True).array(Reader.i32)
+            if 0 in tags
+            else (member_epoch,) * len(partitions)
+        )
         return topic_id, dict(zip(partitions, epochs, strict=True))
 
     member_epoch, previous = reader.begin_flexible().i32(), reader.i32()
     state = MemberState(reader.i8())
-    return ConsumerAssignment(member_epoch, previous, state, dict(reader.array(topic)), dict(reader.array(topic)))
+    return ConsumerAssignment(
+        member_epoch, previous, state, dict(reader.array(topic)), dict(reader.array(topic))
+    )
 
 
 def write_regex(value: ResolvedRegex) -> bytes:

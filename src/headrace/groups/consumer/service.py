@@ -1,4 +1,6 @@
-"""The part of the group coordinator that is about consumer groups (KIP-848), and groups that become or were such."""
+"""The part of the group coordinator that is about consumer groups (KIP-848), and groups that become
+or were such.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class ConsumerGroups:
         """As configured now for a group."""
         return ConsumerSettings.of(self._config, group_id)
 
-    # The consumer protocol -------------------------------------------------------------------------------------------
+    # The consumer protocol ------------------------------------------------------------------------
 
     def heartbeat(
         self, group_id: str, request: ConsumerHeartbeat, now_ms: int
@@ -74,16 +76,24 @@ class ConsumerGroups:
             return self._take_over(group, request, settings, now_ms)
         if group is None:
             if request.member_epoch != JOIN_EPOCH:
-                return Outcome(Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."))
+                return Outcome(
+                    Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+                )
             group = ConsumerGroup(group_id, self._timers)
         if not isinstance(group, ConsumerGroup):
             return Outcome(not_a_consumer_group(group_id))
         return group.heartbeat(request, self._catalog, settings, now_ms)
 
     def _take_over(
-        self, classic: ClassicGroup, request: ConsumerHeartbeat, settings: ConsumerSettings, now_ms: int
+        self,
+        classic: ClassicGroup,
+        request: ConsumerHeartbeat,
+        settings: ConsumerSettings,
+        now_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """A member of the consumer protocol joins a classic group, which becomes a consumer group with this."""
+        """A member of the consumer protocol joins a classic group, which becomes a consumer group
+        with this.
+        """
         group_id = classic.group_id
         converted: tuple[GroupRecord, ...] = (GroupMetadata(group_id, None),)
         completions: tuple[Completion, ...] = ()
@@ -95,7 +105,9 @@ class ConsumerGroups:
                 return Outcome(records)
             state, converted = state.after(records), (*converted, *records)
             completions = tuple(told_to_rejoin(classic))
-        outcome = ConsumerGroup(group_id, self._timers, state).heartbeat(request, self._catalog, settings, now_ms)
+        outcome = ConsumerGroup(group_id, self._timers, state).heartbeat(
+            request, self._catalog, settings, now_ms
+        )
         if isinstance(outcome.reply, Refusal):
             return outcome
         timers = GroupDeadlines(self._timers, group_id)
@@ -117,16 +129,24 @@ class ConsumerGroups:
         return Outcome(reply, self._without(group, (request.member_id,), settings, now_ms))
 
     def _without(
-        self, group: ConsumerGroup, member_ids: Collection[str], settings: ConsumerSettings, now_ms: int
+        self,
+        group: ConsumerGroup,
+        member_ids: Collection[str],
+        settings: ConsumerSettings,
+        now_ms: int,
     ) -> tuple[GroupRecord, ...]:
-        """Members go. A group of which only classic members are left becomes classic, and rebalances."""
+        """Members go. A group of which only classic members are left becomes classic, and
+        rebalances.
+        """
         if not downgrades(group.state, member_ids, settings):
             return group.remove(member_ids, self._catalog)
         self._rebalance_classic(group.group_id, now_ms)
         return downgraded(group.state, member_ids, self._catalog, now_ms, group.state.epoch)
 
     def _rebalance_classic(self, group_id: str, now_ms: int) -> None:
-        """Have a group that has become classic rebalance, as it does when its time for syncing is over."""
+        """Have a group that has become classic rebalance, as it does when its time for syncing is
+        over.
+        """
         GroupDeadlines(self._timers, group_id).set(SYNC, "", now_ms)
 
     def group(self, group_id: str) -> ConsumerGroup | Refusal:
@@ -136,14 +156,18 @@ class ConsumerGroups:
             return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group if isinstance(group, ConsumerGroup) else not_a_consumer_group(group_id)
 
-    # The classic protocol --------------------------------------------------------------------------------------------
+    # The classic protocol -------------------------------------------------------------------------
 
-    def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int) -> Outcome[GroupRecord, JoinReply | None]:
+    def join(
+        self, group: ConsumerGroup, request: JoinRequest, now_ms: int
+    ) -> Outcome[GroupRecord, JoinReply | None]:
         """JoinGroup to a consumer group that has members."""
         settings, state = self.settings(group.group_id), group.state
         replaced = state.static_members.get(request.group_instance_id or "")
         is_last = replaced is not None and replaces_last(state, replaced, settings)
-        outcome = consumer_classic.join(group, request, self._catalog, settings, now_ms, assigns=not is_last)
+        outcome = consumer_classic.join(
+            group, request, self._catalog, settings, now_ms, assigns=not is_last
+        )
         if not is_last or outcome.reply.code:
             return Outcome(outcome.reply, outcome.records)
         after = state.after(outcome.records)  # type: ignore[arg-type]
@@ -165,15 +189,21 @@ class ConsumerGroups:
         codes = tuple(one if isinstance(one, ErrorCode) else ErrorCode.NONE for one in found)
         if not member_ids:
             return Outcome(codes)
-        return Outcome(codes, self._without(group, tuple(member_ids), self.settings(group.group_id), now_ms))
+        return Outcome(
+            codes, self._without(group, tuple(member_ids), self.settings(group.group_id), now_ms)
+        )
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
-    def expire(self, group: ConsumerGroup, kind: str, member_id: str, now_ms: int) -> Outcome[GroupRecord, None]:
+    def expire(
+        self, group: ConsumerGroup, kind: str, member_id: str, now_ms: int
+    ) -> Outcome[GroupRecord, None]:
         """One of a group's timers has run out."""
         if not group.expired(kind, member_id, now_ms):
             return Outcome(None)
-        return Outcome(None, self._without(group, (member_id,), self.settings(group.group_id), now_ms))
+        return Outcome(
+            None, self._without(group, (member_id,), self.settings(group.group_id), now_ms)
+        )
 
 
 def not_a_consumer_group(group_id: str) -> Refusal:

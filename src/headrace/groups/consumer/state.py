@@ -1,4 +1,5 @@
-"""What a consumer group is: its members, epochs and assignments, as its records say, and what follows from them.
+"""What a consumer group is: its members, epochs and assignments, as its records say, and what
+follows from them.
 
 Three epochs say who has heard of what (KIP-848)::
 
@@ -48,7 +49,8 @@ class ConsumerState:
     :ivar current: what each member was last told
     :ivar regexes: the topics of each regular expression that members are subscribed to
     :ivar static_members: member ids by instance id
-    :ivar name_users: how many members name a topic; likewise ``regex_users`` and ``classic_protocols``
+    :ivar name_users: how many members name a topic; likewise ``regex_users`` and
+        ``classic_protocols``
     """
 
     def __init__(self, group_id: str) -> None:
@@ -66,9 +68,13 @@ class ConsumerState:
         self.regex_users: Counter[str] = Counter()
         self.classic_protocols: Counter[str] = Counter()
         self.classic_members: set[str] = set()
-        self.resolved_version: int | None = None  # of the catalog, with which the regexes were last matched
+        self.resolved_version: int | None = (
+            None  # of the catalog, with which the regexes were last matched
+        )
         self._holders: dict[tuple[UUID, int], str] = {}
-        self._hash: tuple[int, int] | None = None  # version of the catalog, hash of the subscribed topics
+        self._hash: tuple[int, int] | None = (
+            None  # version of the catalog, hash of the subscribed topics
+        )
 
     @property
     def state_name(self) -> str:
@@ -87,7 +93,11 @@ class ConsumerState:
     def is_settled(self, member_id: str) -> bool:
         """Whether a member has what it shall have."""
         now = self.current.get(member_id)
-        return now is not None and now.state is MemberState.STABLE and now.member_epoch == self.target_epoch.epoch
+        return (
+            now is not None
+            and now.state is MemberState.STABLE
+            and now.member_epoch == self.target_epoch.epoch
+        )
 
     def is_free(self, topic_id: UUID, partition: int) -> bool:
         """Whether no member holds a partition."""
@@ -109,7 +119,9 @@ class ConsumerState:
         return subscribed
 
     def topics_hash(self, catalog: TopicCatalog, without: Collection[str] = ()) -> int:
-        """The hash of the subscribed topics that exist. Costs something only when they may have changed."""
+        """The hash of the subscribed topics that exist. Costs something only when they may have
+        changed.
+        """
         if self._hash is not None and self._hash[0] == catalog.version and not without:
             return self._hash[1]
         names = sorted(self.subscribed_topics(without))
@@ -121,10 +133,18 @@ class ConsumerState:
     def tombstones(self) -> Iterator[ConsumerGroupRecord]:
         """What forgets the group."""
         group_id = self.group_id
-        yield from (ConsumerGroupCurrentMemberAssignment(group_id, member_id, None) for member_id in self.members)
-        yield from (ConsumerGroupTargetAssignmentMember(group_id, member_id, None) for member_id in self.members)
+        yield from (
+            ConsumerGroupCurrentMemberAssignment(group_id, member_id, None)
+            for member_id in self.members
+        )
+        yield from (
+            ConsumerGroupTargetAssignmentMember(group_id, member_id, None)
+            for member_id in self.members
+        )
         yield ConsumerGroupTargetAssignmentMetadata(group_id, None)
-        yield from (ConsumerGroupMemberMetadata(group_id, member_id, None) for member_id in self.members)
+        yield from (
+            ConsumerGroupMemberMetadata(group_id, member_id, None) for member_id in self.members
+        )
         yield from (ConsumerGroupRegularExpression(group_id, regex, None) for regex in self.regexes)
         yield ConsumerGroupMetadata(group_id, None)
 
@@ -137,7 +157,7 @@ class ConsumerState:
             other.replay(record)
         return other
 
-    # Replay ----------------------------------------------------------------------------------------------------------
+    # Replay ---------------------------------------------------------------------------------------
 
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Apply one durable record of this group."""
@@ -163,7 +183,11 @@ class ConsumerState:
             if one is None:
                 continue
             _count(self.name_users, one.subscribed_topic_names, count)
-            _count(self.regex_users, (one.subscribed_topic_regex,) if one.subscribed_topic_regex else (), count)
+            _count(
+                self.regex_users,
+                (one.subscribed_topic_regex,) if one.subscribed_topic_regex else (),
+                count,
+            )
             if one.classic is not None:
                 _count(self.classic_protocols, tuple(dict(one.classic.protocols)), count)
         self.classic_members.discard(member_id)

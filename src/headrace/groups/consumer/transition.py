@@ -1,7 +1,9 @@
-"""A consumer group's member being brought up to date: the group as it is, and what is to become of it.
+"""A consumer group's member being brought up to date: the group as it is, and what is to become of
+it.
 
-The same for a ConsumerGroupHeartbeat and for the JoinGroup of a classic member (KIP-848). In the order in which Kafka
-writes the records: the member, the group epoch, the target assignment, the member's current assignment.
+The same for a ConsumerGroupHeartbeat and for the JoinGroup of a classic member (KIP-848). In the
+order in which Kafka writes the records: the member, the group epoch, the target assignment, the
+member's current assignment.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class MemberStep:
     """One member, as it is from now on, in a group that lets it in.
 
     :param owned: what the member says that it holds; None when it does not say
-    :param assigns: whether a target assignment may be computed; else a member waits while that is out of date
+    :param assigns: whether a target assignment may be computed; else a member waits while that is
+        out of date
     """
 
     def __init__(
@@ -70,7 +73,9 @@ class MemberStep:
     def run(self) -> Refusal | None:
         """Decide; or why the member's regular expression cannot be used."""
         if self.member != self.group.members.get(self.member_id):
-            self._write(ConsumerGroupMemberMetadata(self.group.group_id, self.member_id, self.member))
+            self._write(
+                ConsumerGroupMemberMetadata(self.group.group_id, self.member_id, self.member)
+            )
         refusal = self._resolve()
         if refusal is not None:
             return refusal
@@ -83,7 +88,9 @@ class MemberStep:
 
     @property
     def state_is_resolved(self) -> bool:
-        """Whether the group's regular expressions are known to match what they match, without these records."""
+        """Whether the group's regular expressions are known to match what they match, without these
+        records.
+        """
         return self.regexes == self.group.regexes
 
     def _write(self, record: GroupRecord) -> None:
@@ -97,12 +104,14 @@ class MemberStep:
     def _subscription(member: ConsumerMember) -> tuple[tuple[str, ...], str]:
         return member.subscribed_topic_names, member.subscribed_topic_regex
 
-    # Regular expressions ---------------------------------------------------------------------------------------------
+    # Regular expressions --------------------------------------------------------------------------
 
     def _resolve(self) -> Refusal | None:
         """Have all regular expressions matched with the topics as they are."""
         old, new = self.known.subscribed_topic_regex, self.member.subscribed_topic_regex
-        if old == new and (not self.group.regex_users or self.group.resolved_version == self.catalog.version):
+        if old == new and (
+            not self.group.regex_users or self.group.resolved_version == self.catalog.version
+        ):
             return None
         users = Counter(self.group.regex_users)
         users.subtract((old,))
@@ -117,7 +126,10 @@ class MemberStep:
                 except InvalidRegex as error:
                     return Refusal(
                         ErrorCode.INVALID_REGULAR_EXPRESSION,
-                        f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+                        (
+                            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: "
+                            f"{error}."
+                        ),
                     )
             regexes[regex] = resolved
         for regex in self.group.regexes:
@@ -132,16 +144,22 @@ class MemberStep:
     def _resolved(self, regex: str, known: ResolvedRegex | None) -> ResolvedRegex:
         compiled = Regex(regex)
         topics = tuple(sorted(filter(compiled.matches, self.catalog.topics)))
-        return known if known is not None and known.topics == topics else ResolvedRegex(topics, 0, self.now_ms)
+        return (
+            known
+            if known is not None and known.topics == topics
+            else ResolvedRegex(topics, 0, self.now_ms)
+        )
 
-    # Epochs and assignments ------------------------------------------------------------------------------------------
+    # Epochs and assignments -----------------------------------------------------------------------
 
     def _bump_epoch(self) -> None:
         changed = self._resubscribed or self.regexes != self.group.regexes
         new_hash = self._topics_hash() if changed else self.group.topics_hash(self.catalog)
         if changed or new_hash != self.group.metadata_hash:
             self.epoch += 1
-            self._write(ConsumerGroupMetadata(self.group.group_id, GroupEpoch(self.epoch, new_hash)))
+            self._write(
+                ConsumerGroupMetadata(self.group.group_id, GroupEpoch(self.epoch, new_hash))
+            )
 
     def _topics_hash(self) -> int:
         names = Counter(self.group.name_users)
@@ -167,13 +185,23 @@ class MemberStep:
                 subscriptions[said] = frozenset(self._topic_ids(member))
             subscribers[member_id] = Subscriber(member.group_instance_id, subscriptions[said])
         wanted: set[UUID] = set().union(*subscriptions.values())
-        named = sorted((self.catalog.topics_by_id[topic_id] for topic_id in wanted), key=lambda topic: topic.name)
+        named = sorted(
+            (self.catalog.topics_by_id[topic_id] for topic_id in wanted),
+            key=lambda topic: topic.name,
+        )
         assign = ASSIGNORS[self._assignor(members.values())]
-        target = assign(subscribers, {topic.topic_id: topic.partitions for topic in named}, self.group.target)
+        target = assign(
+            subscribers, {topic.topic_id: topic.partitions for topic in named}, self.group.target
+        )
         for member_id, assignment in target.items():
             if assignment != self.group.target.get(member_id):
-                self._write(ConsumerGroupTargetAssignmentMember(self.group.group_id, member_id, assignment))
-        self.target, self.target_epoch = target[self.member_id], AssignmentEpoch(self.epoch, self.now_ms)
+                self._write(
+                    ConsumerGroupTargetAssignmentMember(self.group.group_id, member_id, assignment)
+                )
+        self.target, self.target_epoch = (
+            target[self.member_id],
+            AssignmentEpoch(self.epoch, self.now_ms),
+        )
         self._write(ConsumerGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
 
     def _assignor(self, members: Iterable[ConsumerMember]) -> str:
@@ -188,16 +216,24 @@ class MemberStep:
 
     def _reconcile(self) -> None:
         """Bring the member towards the target assignment."""
-        settled = self.was.state is MemberState.STABLE and self.was.member_epoch == self.target_epoch.epoch
+        settled = (
+            self.was.state is MemberState.STABLE
+            and self.was.member_epoch == self.target_epoch.epoch
+        )
         if settled and not self._resubscribed:
             return
-        goal = Goal(self.target_epoch.epoch, self.target, self._topic_ids(self.member), self.group.is_free)
+        goal = Goal(
+            self.target_epoch.epoch, self.target, self._topic_ids(self.member), self.group.is_free
+        )
         self.now = reconcile(self.was, goal, self.owned, resubscribed=self._resubscribed)
         if self.now != self.was:
-            self._write(ConsumerGroupCurrentMemberAssignment(self.group.group_id, self.member_id, self.now))
+            self._write(
+                ConsumerGroupCurrentMemberAssignment(self.group.group_id, self.member_id, self.now)
+            )
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: tuple[str, ...]) -> str:
-    """The assignor that most members ask for; of several, the first of those that may be asked for."""
+    """The assignor that most members ask for; of several, the first of those that may be asked
+    for."""
     votes = Counter(member.server_assignor for member in members)
     return max(assignors, key=votes.__getitem__)

@@ -1,7 +1,7 @@
 """Committed offsets: how far each group has come in each partition (KIP-88, KIP-211).
 
-Whether a group lets somebody commit, delete or forget is the group's to say; this is the store behind it. When offsets
-expire is in :mod:`headrace.groups.offsets.expiration`.
+Whether a group lets somebody commit, delete or forget is the group's to say; this is the store
+behind it. When offsets expire is in :mod:`headrace.groups.offsets.expiration`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def commit_record(
     :param retention_ms: how long to keep it (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
     expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
-    value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id)
+    value = CommittedOffset(
+        offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id
+    )
     return OffsetCommit(group_id, topic, partition, value)
 
 
@@ -72,10 +74,14 @@ class CommittedOffsets:
     def check(self, commits: Sequence[OffsetCommit]) -> list[ErrorCode]:
         """What is wrong with commits themselves: a code for each."""
         limit = self._config.get_int("offset.metadata.max.bytes")
-        too_large = [value is not None and len(value.metadata) > limit for _, _, _, value in commits]
+        too_large = [
+            value is not None and len(value.metadata) > limit for _, _, _, value in commits
+        ]
         return [ErrorCode.OFFSET_METADATA_TOO_LARGE if one else ErrorCode.NONE for one in too_large]
 
-    def deletions(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
+    def deletions(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> tuple[GroupRecord, ...]:
         """What forgets these (topic, partition), of those that are there or pending (KIP-496)."""
         topics, pending = self.of_group(group_id), self.pending
         return tuple(
@@ -91,7 +97,9 @@ class CommittedOffsets:
         return self.deletions(group_id, (*known, *self.pending.of_group(group_id)))
 
     def topic_tombstones(self, topic: str) -> Iterable[tuple[str, tuple[GroupRecord, ...]]]:
-        """What forgets a deleted topic: (group id, tombstones) of each group that has offsets in it."""
+        """What forgets a deleted topic: (group id, tombstones) of each group that has offsets in
+        it.
+        """
         partitions: dict[str, set[int]] = {}
         for group_id, topics in self._groups.items():
             if topic in topics:
@@ -99,7 +107,12 @@ class CommittedOffsets:
         for group_id, partition in self.pending.in_topic(topic):
             partitions.setdefault(group_id, set()).add(partition)
         for group_id, found in partitions.items():
-            yield group_id, tuple(OffsetCommit(group_id, topic, partition, None) for partition in sorted(found))
+            yield (
+                group_id,
+                tuple(
+                    OffsetCommit(group_id, topic, partition, None) for partition in sorted(found)
+                ),
+            )
 
     def replay(self, record: OffsetCommit, at: Position = NOWHERE) -> None:
         """Apply one durable record."""

@@ -1,9 +1,9 @@
 """When committed offsets are no longer kept (KIP-211, KIP-496; docs/behaviour/offsets.md).
 
-Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It goes on in portions, so that many
-groups do not keep the event loop from everything else. A group says since when an offset is only kept for a time, and
-which topics it still needs; an offset within an open transaction waits for its end. What is left without offsets and
-members vanishes.
+Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It goes on in
+portions, so that many groups do not keep the event loop from everything else. A group says since
+when an offset is only kept for a time, and which topics it still needs; an offset within an open
+transaction waits for its end. What is left without offsets and members vanishes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from headrace.outcome import Outcome
 from .committed import CommittedOffsets
 
 PORTION = 2_000
-"""How much one portion does: an offset that is looked at counts as one, a write as :data:`WRITE_COST`."""
+"""How much one portion does: an offset that is looked at counts as one, a write as
+:data:`WRITE_COST`.
+"""
 
 WRITE_COST = 50
 """How many looks take about as long as one append to the internal topic."""
@@ -69,9 +71,11 @@ class OffsetExpiration:
     ) -> Iterator[tuple[str, Outcome[GroupRecord, int]]]:
         """Some more groups: (group id, outcome), each to be applied before the next is asked for.
 
-        A group is done with when its outcome was applied: one that could not be written comes again.
+        A group is done with when its outcome was applied: one that could not be written comes
+        again.
 
-        :param owner_of: a group by its id; None when it is not there any more, or has no offsets by its kind
+        :param owner_of: a group by its id; None when it is not there any more, or has no offsets by
+            its kind
         :param retention_ms: ``offsets.retention.minutes``
         :returns: outcomes whose reply is how many offsets expire
         """
@@ -83,7 +87,11 @@ class OffsetExpiration:
                 looks, tombstones = self._expired(owner, now_ms, retention_ms)
                 left -= looks
                 records = tombstones
-                if len(tombstones) == looks and owner.is_empty and not self._offsets.pending.of_group(owner.group_id):
+                if (
+                    len(tombstones) == looks
+                    and owner.is_empty
+                    and not self._offsets.pending.of_group(owner.group_id)
+                ):
                     records += owner.tombstones()
                 if records:
                     left -= WRITE_COST
@@ -92,8 +100,12 @@ class OffsetExpiration:
             if len(tombstones) < MAX_TOMBSTONES:
                 self._left.pop()
 
-    def _expired(self, owner: OffsetOwner, now_ms: int, retention_ms: int) -> tuple[int, tuple[GroupRecord, ...]]:
-        """How many offsets a group has, and the tombstones of those whose time is over, up to the limit."""
+    def _expired(
+        self, owner: OffsetOwner, now_ms: int, retention_ms: int
+    ) -> tuple[int, tuple[GroupRecord, ...]]:
+        """How many offsets a group has, and the tombstones of those whose time is over, up to the
+        limit.
+        """
         topics = self._offsets.of_group(owner.group_id)
         over = (
             OffsetCommit(owner.group_id, topic, partition, None)
@@ -106,7 +118,9 @@ class OffsetExpiration:
         return sum(map(len, topics.values())), tuple(islice(over, MAX_TOMBSTONES))
 
 
-def _is_over(committed: CommittedOffset, starts_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+def _is_over(
+    committed: CommittedOffset, starts_ms: int | None, now_ms: int, retention_ms: int
+) -> bool:
     if starts_ms is None:
         return False
     if committed.expire_timestamp_ms != NO_TIMESTAMP:

@@ -1,8 +1,8 @@
 """Offsets that were committed within transactions that are still open (KIP-98, KIP-447).
 
-They count when the transaction is committed, unless something newer was committed in between, and never when it is
-aborted. Which is newer is told by the order of their records. Until the transaction ends, who asks for stable offsets
-only is sent away.
+They count when the transaction is committed, unless something newer was committed in between, and
+never when it is aborted. Which is newer is told by the order of their records. Until the
+transaction ends, who asks for stable offsets only is sent away.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ class _Key(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """What a transaction committed, None when something newer has replaced it; and where its record stands."""
+    """What a transaction committed, None when something newer has replaced it; and where its record
+    stands.
+    """
 
     value: CommittedOffset | None
     at: int
 
 
 class PendingOffsets:
-    """Of all open transactions, by producer and by the partition of ``__consumer_offsets`` that its marker ends."""
+    """Of all open transactions, by producer and by the partition of ``__consumer_offsets`` that its
+    marker ends.
+    """
 
     __slots__ = ("_groups", "_keys", "_transactions")
 
@@ -52,13 +56,18 @@ class PendingOffsets:
     def replay(self, record: OffsetCommit, at: Position) -> None:
         """Take in a record that counts when its producer's transaction is committed."""
         assert record.value is not None
-        key, transaction = _Key(record.group_id, record.topic, record.partition), (at.producer_id, at.partition)
+        key, transaction = (
+            _Key(record.group_id, record.topic, record.partition),
+            (at.producer_id, at.partition),
+        )
         self._transactions.setdefault(transaction, {})[key] = _Pending(record.value, at.offset)
         self._keys.setdefault(key, set()).add(transaction)
         self._groups.setdefault(key.group_id, set()).add(key)
 
     def replaced(self, group_id: str, topic: str, partition: int, at: int) -> None:
-        """What was committed by the record at the offset ``at`` counts now: what is pending from before it is over."""
+        """What was committed by the record at the offset ``at`` counts now: what is pending from
+        before it is over.
+        """
         if not self._keys:
             return
         key = _Key(group_id, topic, partition)

@@ -1,4 +1,5 @@
-"""The part of the group coordinator that is about committed offsets: who may commit, ask for and delete them.
+"""The part of the group coordinator that is about committed offsets: who may commit, ask for and
+delete them.
 
 What is committed is kept by :class:`~headrace.groups.offsets.committed.CommittedOffsets`.
 """
@@ -46,15 +47,20 @@ class GroupOffsets:
         says_group_unknown: bool = True,
         transactional: bool = False,
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """OffsetCommit and TxnOffsetCommit: a code for each of ``commits``, those of which that are let in are written.
+        """OffsetCommit and TxnOffsetCommit: a code for each of ``commits``, those of which that are
+        let in are written.
 
         Parameters as of :meth:`check_commit`.
         """
         unfit = self.offsets.check(commits)
         fit = [commit for commit, error in zip(commits, unfit, strict=True) if not error]
-        refused = self.check_commit(group_id, member, generation_id, fit, now_ms, says_group_unknown, transactional)
+        refused = self.check_commit(
+            group_id, member, generation_id, fit, now_ms, says_group_unknown, transactional
+        )
         codes = (refused,) * len(commits) if refused else tuple(unfit)
-        return Outcome(codes, tuple(commit for commit, code in zip(commits, codes, strict=True) if not code))
+        return Outcome(
+            codes, tuple(commit for commit, code in zip(commits, codes, strict=True) if not code)
+        )
 
     def check_commit(
         self,
@@ -70,38 +76,54 @@ class GroupOffsets:
 
         :param generation_id: -1 for an administrator, or a consumer that assigns itself
         :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
-        :param transactional: as part of a transaction, where a producer need not say which member it commits for
+        :param transactional: as part of a transaction, where a producer need not say which member
+            it commits for
         """
         group = self.groups.get(group_id)
         if isinstance(group, ShareGroup):
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group is None:
-            unknown = ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
+            unknown = (
+                ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
+            )
             return ErrorCode.NONE if generation_id < 0 else unknown
         if transactional and generation_id < 0 and member == NO_MEMBER:
             return ErrorCode.NONE
         if isinstance(group, ClassicGroup):
-            return group.check_commit(member.member_id, member.group_instance_id, generation_id, now_ms, transactional)
+            return group.check_commit(
+                member.member_id, member.group_instance_id, generation_id, now_ms, transactional
+            )
         knows_epochs = says_group_unknown or transactional
-        return group.check_commit(member.member_id, generation_id, commits, knows_epochs=knows_epochs)
+        return group.check_commit(
+            member.member_id, generation_id, commits, knows_epochs=knows_epochs
+        )
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether a member may ask for its group's offsets. Only consumer groups mind who asks."""
         group = self.groups.get(group_id)
-        return group.check_fetch(member_id, member_epoch) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
+        return (
+            group.check_fetch(member_id, member_epoch)
+            if isinstance(group, ConsumerGroup)
+            else ErrorCode.NONE
+        )
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """A transaction's marker stands in ``partition`` of the internal topic: its offsets count now, or never."""
+        """A transaction's marker stands in ``partition`` of the internal topic: its offsets count
+        now, or never.
+        """
         self.offsets.end_transaction(producer_id, partition, commit=commit)
 
     def committed(self, group_id: str) -> Mapping[str, TopicOffsets]:
-        """OffsetFetch: all offsets of a group by topic and partition; empty for a group that has none (KIP-88)."""
+        """OffsetFetch: all offsets of a group by topic and partition; empty for a group that has
+        none (KIP-88).
+        """
         return self.offsets.of_group(group_id)
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, int]]
     ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
-        """OffsetDelete (KIP-496): a code for each (topic, partition), or one that refuses them all."""
+        """OffsetDelete (KIP-496): a code for each (topic, partition), or one that refuses them
+        all."""
         group = self.groups.get(group_id)
         if not group_id:
             return Outcome(ErrorCode.INVALID_GROUP_ID)
@@ -112,6 +134,10 @@ class GroupOffsets:
             return Outcome(code)
         needed = {topic: group.is_subscribed(topic) for topic, _ in partitions}
         codes = tuple(
-            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if needed[topic] else ErrorCode.NONE for topic, _ in partitions
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if needed[topic] else ErrorCode.NONE
+            for topic, _ in partitions
         )
-        return Outcome(codes, self.offsets.deletions(group_id, (one for one in partitions if not needed[one[0]])))
+        return Outcome(
+            codes,
+            self.offsets.deletions(group_id, (one for one in partitions if not needed[one[0]])),
+        )

@@ -1,8 +1,8 @@
 """Who gets which partitions of a share group: the ``simple`` assignor of KIP-932.
 
-Every partition is shared by as many members as it takes to give each member one; the members' loads differ by at most
-one; and of what a member has it keeps as much as balance allows. The result depends on the arguments alone, not on the
-order of sets or on chance.
+Every partition is shared by as many members as it takes to give each member one; the members' loads
+differ by at most one; and of what a member has it keeps as much as balance allows. The result
+depends on the arguments alone, not on the order of sets or on chance.
 """
 
 from __future__ import annotations
@@ -24,34 +24,49 @@ def assign_simple(
 ) -> dict[M, dict[T, tuple[int, ...]]]:
     """The target assignment of a share group.
 
-    :param subscriptions: the topics of each member; topics that ``partitions`` does not have give nothing
+    :param subscriptions: the topics of each member; topics that ``partitions`` does not have give
+        nothing
     :param partitions: what can be assigned, by topic
     :param current: what members have, to be kept where possible; may be out of date
-    :returns: each member's partitions by topic, ascending, in the order of ``partitions``; an empty mapping for none
+    :returns: each member's partitions by topic, ascending, in the order of ``partitions``; an empty
+        mapping for none
     """
     if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
-        rounds = [(list(subscriptions), [topic for topic in partitions if _wanted(topic, subscriptions)])]
+        rounds = [
+            (list(subscriptions), [topic for topic in partitions if _wanted(topic, subscriptions)])
+        ]
     else:  # with different subscriptions every topic is balanced for itself
-        rounds = [([m for m, topics in subscriptions.items() if topic in topics], [topic]) for topic in partitions]
+        rounds = [
+            ([m for m, topics in subscriptions.items() if topic in topics], [topic])
+            for topic in partitions
+        ]
     target: dict[M, dict[T, list[int]]] = {member: {} for member in subscriptions}
     for members, topics in rounds:
         wanted = [(topic, number) for topic in topics for number in sorted(partitions[topic])]
-        held = {m: {(topic, n) for topic in topics for n in current.get(m, {}).get(topic, ())} for m in members}
+        held = {
+            m: {(topic, n) for topic in topics for n in current.get(m, {}).get(topic, ())}
+            for m in members
+        }
         for member, given in share_out(members, wanted, held).items():
             for topic, number in given:
                 target[member].setdefault(topic, []).append(number)
-    return {member: {topic: tuple(numbers) for topic, numbers in topics.items()} for member, topics in target.items()}
+    return {
+        member: {topic: tuple(numbers) for topic, numbers in topics.items()}
+        for member, topics in target.items()
+    }
 
 
 def _wanted(topic: T, subscriptions: Mapping[M, AbstractSet[T]]) -> bool:
     return any(topic in topics for topics in subscriptions.values())
 
 
-def share_out(members: Sequence[M], partitions: Sequence[P], held: Mapping[M, AbstractSet[P]]) -> dict[M, list[P]]:
+def share_out(
+    members: Sequence[M], partitions: Sequence[P], held: Mapping[M, AbstractSet[P]]
+) -> dict[M, list[P]]:
     """Share partitions out among members that all want them.
 
-    With M members and P partitions each partition goes to ``ceil(M / P)`` members, and each member has
-    ``ceil(M / P) * P / M`` partitions, rounded down or up.
+    With M members and P partitions each partition goes to ``ceil(M / P)`` members, and each member
+    has ``ceil(M / P) * P / M`` partitions, rounded down or up.
 
     :param held: what each member has; anything that is not in ``partitions`` is ignored
     :returns: each member's partitions, in the order of ``partitions``
@@ -62,7 +77,10 @@ def share_out(members: Sequence[M], partitions: Sequence[P], held: Mapping[M, Ab
     kept = {member: dict.fromkeys(p for p in partitions if p in held[member]) for member in members}
     counts = _desired_counts(kept, sharing * len(partitions))
     holders = Counter(p for own in kept.values() for p in own)
-    for least in (sharing, 0):  # those who have too much first give up what too many have, then the last of the rest
+    for least in (
+        sharing,
+        0,
+    ):  # those who have too much first give up what too many have, then the last of the rest
         for member, own in kept.items():
             _give_up(own, len(own) - counts[member], holders, least)
     for own in reversed(list(kept.values())):  # what still too many have
@@ -76,14 +94,18 @@ Own: TypeAlias = dict[P, None]  # a set that keeps its order
 
 
 def _desired_counts(kept: Mapping[M, Own[P]], total: int) -> dict[M, int]:
-    """How many partitions each member shall have. Who has most keeps the odd ones, so that fewest move."""
+    """How many partitions each member shall have. Who has most keeps the odd ones, so that fewest
+    move.
+    """
     least, odd = divmod(total, len(kept))
     by_load = sorted(kept, key=lambda member: -len(kept[member]))
     return {member: least + (i < odd) for i, member in enumerate(by_load)}
 
 
 def _give_up(own: Own[P], surplus: int, holders: Counter[P], least: int) -> None:
-    """Take up to ``surplus`` partitions from a member, the last first, that more than ``least`` members have."""
+    """Take up to ``surplus`` partitions from a member, the last first, that more than ``least``
+    members have.
+    """
     for p in reversed(list(own)):
         if surplus <= 0:
             return
@@ -94,14 +116,20 @@ def _give_up(own: Own[P], surplus: int, holders: Counter[P], least: int) -> None
 
 
 def _fill_up(
-    kept: Mapping[M, Own[P]], holders: Counter[P], counts: Mapping[M, int], partitions: Sequence[P], sharing: int
+    kept: Mapping[M, Own[P]],
+    holders: Counter[P],
+    counts: Mapping[M, int],
+    partitions: Sequence[P],
+    sharing: int,
 ) -> None:
     """Give what is missing to those who lack most, scarcest partitions first."""
     missing = sorted(
         (p for p in partitions for _ in range(sharing - holders[p])),
         key=lambda p: holders[p] - sharing,
     )
-    unfilled = sorted((m for m in kept if len(kept[m]) < counts[m]), key=lambda m: len(kept[m]) - counts[m])
+    unfilled = sorted(
+        (m for m in kept if len(kept[m]) < counts[m]), key=lambda m: len(kept[m]) - counts[m]
+    )
     left: list[P] = []
     for p in missing:
         for i, member in enumerate(unfilled):
@@ -119,7 +147,9 @@ def _fill_up(
 
 
 def _swap_in(p: P, kept: Mapping[M, Own[P]], unfilled: list[M], counts: Mapping[M, int]) -> None:
-    """All who lack a partition have ``p`` already: someone else takes it and gives one up for one of them."""
+    """All who lack a partition have ``p`` already: someone else takes it and gives one up for one
+    of them.
+    """
     if not unfilled:
         return
     taker = unfilled[0]

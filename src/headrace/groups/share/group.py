@@ -1,14 +1,16 @@
-"""A share group: membership, epochs and who gets which partitions (KIP-932, docs/behaviour/share-groups.md).
+"""A share group: membership, epochs and who gets which partitions (KIP-932,
+docs/behaviour/share-groups.md).
 
-There is one request, the heartbeat, and no hand-over of partitions between members, for they share them. Three epochs
-say who has heard of what::
+There is one request, the heartbeat, and no hand-over of partitions between members, for they share
+them. Three epochs say who has heard of what::
 
-    group epoch        grows when a subscription, a subscribed topic or the set of ready partitions changes
+    group epoch        grows when a subscription, a subscribed topic or the set of ready
+                       partitions changes
     assignment epoch   the group epoch for which the target assignment was computed
     member epoch       the assignment epoch that the member was last told
 
-A partition is ready, and can be handed out, when its share state is initialised. What a heartbeat needs of that
-(:meth:`ShareGroup.to_initialize`) is initialised before the heartbeat is decided.
+A partition is ready, and can be handed out, when its share state is initialised. What a heartbeat
+needs of that (:meth:`ShareGroup.to_initialize`) is initialised before the heartbeat is decided.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class ShareGroup:
         self.current: dict[str, CurrentAssignment] = {}
         self.state_partitions = StatePartitions()
         self._timers = GroupDeadlines(timers, group_id)
-        self._covered: dict[UUID, set[int]] | None = None  # by the target; derived, None when out of date
+        self._covered: dict[UUID, set[int]] | None = (
+            None  # by the target; derived, None when out of date
+        )
 
     @property
     def state_name(self) -> str:
@@ -90,14 +94,20 @@ class ShareGroup:
     def is_empty(self) -> bool:
         return not self.members
 
-    # Heartbeat -------------------------------------------------------------------------------------------------------
+    # Heartbeat ------------------------------------------------------------------------------------
 
     def heartbeat(
         self, request: ShareHeartbeat, topics: Topics, settings: ShareSettings, now_ms: int
     ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
-        """A member that :meth:`check_member` lets in joins, stays or leaves, and learns what it is to read."""
+        """A member that :meth:`check_member` lets in joins, stays or leaves, and learns what it is
+        to read.
+        """
         if request.member_epoch == LEAVE_EPOCH:
-            stay = (member for member_id, member in self.members.items() if member_id != request.member_id)
+            stay = (
+                member
+                for member_id, member in self.members.items()
+                if member_id != request.member_id
+            )
             records = self._remove(request.member_id, topics_hash(subscribed(stay, topics)))
             return Outcome(ShareHeartbeatReply(request.member_id, LEAVE_EPOCH), records)
         step = HeartbeatStep(self, request, topics, settings, now_ms)
@@ -123,16 +133,21 @@ class ShareGroup:
         if request.member_epoch > known.member_epoch:
             return Refusal(
                 ErrorCode.FENCED_MEMBER_EPOCH,
-                f"The share group member has a greater member epoch ({request.member_epoch}) than the one known by the "
-                f"group coordinator ({known.member_epoch}). The member must abandon all its partitions and rejoin.",
+                f"The share group member has a greater member epoch "
+                f"({request.member_epoch}) than the one known by the "
+                f"group coordinator ({known.member_epoch}). The member must abandon all its "
+                f"partitions and rejoin.",
             )
         accepted = (JOIN_EPOCH, LEAVE_EPOCH, known.member_epoch, known.previous_member_epoch)
         if request.member_epoch not in accepted:
             return Refusal(
                 ErrorCode.FENCED_MEMBER_EPOCH,
-                f"The share group member has a smaller member epoch ({request.member_epoch}) than the one known by the "
-                f"group coordinator ({known.member_epoch}), and it does not match the previous member epoch "
-                f"({known.previous_member_epoch}). The member must abandon all its partitions and rejoin.",
+                f"The share group member has a smaller member epoch "
+                f"({request.member_epoch}) than the one known by the "
+                f"group coordinator ({known.member_epoch}), and it does not match the "
+                f"previous member epoch "
+                f"({known.previous_member_epoch}). The member must abandon all its "
+                f"partitions and rejoin.",
             )
         return None
 
@@ -150,8 +165,12 @@ class ShareGroup:
         """A member's session is over."""
         if member_id not in self.members:  # the record of its joining could not be written
             return Outcome(None)
-        self._timers.set(SESSION, member_id, now_ms + EXPIRE_RETRY_MS)  # cancelled when its removal is replayed
-        return Outcome(None, self._remove(member_id, self.metadata_hash if len(self.members) > 1 else 0))
+        self._timers.set(
+            SESSION, member_id, now_ms + EXPIRE_RETRY_MS
+        )  # cancelled when its removal is replayed
+        return Outcome(
+            None, self._remove(member_id, self.metadata_hash if len(self.members) > 1 else 0)
+        )
 
     def start_sessions(self, settings: ShareSettings, now_ms: int) -> None:
         """After a restart: the members' sessions begin anew."""
@@ -167,38 +186,58 @@ class ShareGroup:
                     self._covered.setdefault(topic_id, set()).update(partitions)
         return self._covered
 
-    # Share state -----------------------------------------------------------------------------------------------------
+    # Share state ----------------------------------------------------------------------------------
     #
-    # Each change of share state is written here before the share coordinator hears of it, and again when it is done:
+    # Each change of share state is written here before the share coordinator hears of it, and
+    # again when it is done:
     # headrace.coordinators.share_state_recovery has the order.
 
     def to_initialize(self, request: ShareHeartbeat, topics: Topics) -> dict[UUID, SharedTopic]:
-        """The partitions that the group will be subscribed to with this heartbeat and that have no share state yet."""
+        """The partitions that the group will be subscribed to with this heartbeat and that have no
+        share state yet.
+        """
         wanted = {}
-        for topic in subscribed({**self.members, request.member_id: request.member(self.members)}.values(), topics):
+        for topic in subscribed(
+            {**self.members, request.member_id: request.member(self.members)}.values(), topics
+        ):
             ready = partitions_of(self.state_partitions.initialized, topic.topic_id)
             if len(ready) < topic.partitions:
-                missing = tuple(partition for partition in range(topic.partitions) if partition not in ready)
+                missing = tuple(
+                    partition for partition in range(topic.partitions) if partition not in ready
+                )
                 wanted[topic.topic_id] = SharedTopic(topic.name, missing)
         return wanted
 
     def initializing(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
         """The share state of these partitions is about to begin, perhaps anew."""
         known = self.state_partitions
-        deleting = {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in partitions}
-        return self._become(StatePartitions(union(known.initializing, partitions), known.initialized, deleting))
+        deleting = {
+            topic_id: name
+            for topic_id, name in known.deleting.items()
+            if topic_id not in partitions
+        }
+        return self._become(
+            StatePartitions(union(known.initializing, partitions), known.initialized, deleting)
+        )
 
     def initialized(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
         """The share state of these partitions has begun: they can be handed out from now on."""
         known = self.state_partitions
         done = intersection(partitions, known.initializing)  # a topic may be gone
-        initializing, initialized = without(known.initializing, done), union(known.initialized, done)
+        initializing, initialized = (
+            without(known.initializing, done),
+            union(known.initialized, done),
+        )
         return self._become(StatePartitions(initializing, initialized, known.deleting))
 
     def deleting(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
         """The share state of these topics is about to be deleted."""
         left = self._without(topic_ids)
-        names = {topic_id: topic.topic_name for topic_id, topic in self.stateful().items() if topic_id in topic_ids}
+        names = {
+            topic_id: topic.topic_name
+            for topic_id, topic in self.stateful().items()
+            if topic_id in topic_ids
+        }
         return self._become(replace(left, deleting={**self.state_partitions.deleting, **names}))
 
     def deleted(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
@@ -206,7 +245,8 @@ class ShareGroup:
         return self._become(self._without(topic_ids))
 
     def settled(self, stateful: Partitions) -> Outcome[GroupRecord, None]:
-        """After a restart nothing is under way: what has share state is ready, what has none is not.
+        """After a restart nothing is under way: what has share state is ready, what has none is
+        not.
 
         :param stateful: of :meth:`stateful` the partitions that the share coordinator knows
         """
@@ -215,9 +255,21 @@ class ShareGroup:
     def _without(self, topic_ids: Collection[UUID]) -> StatePartitions:
         known = self.state_partitions
         return StatePartitions(
-            {topic_id: topic for topic_id, topic in known.initializing.items() if topic_id not in topic_ids},
-            {topic_id: topic for topic_id, topic in known.initialized.items() if topic_id not in topic_ids},
-            {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topic_ids},
+            {
+                topic_id: topic
+                for topic_id, topic in known.initializing.items()
+                if topic_id not in topic_ids
+            },
+            {
+                topic_id: topic
+                for topic_id, topic in known.initialized.items()
+                if topic_id not in topic_ids
+            },
+            {
+                topic_id: name
+                for topic_id, name in known.deleting.items()
+                if topic_id not in topic_ids
+            },
         )
 
     def _become(self, new: StatePartitions) -> Outcome[GroupRecord, None]:
@@ -241,7 +293,7 @@ class ShareGroup:
             ShareGroupMetadata(self.group_id, None),
         )
 
-    # Replay ----------------------------------------------------------------------------------------------------------
+    # Replay ---------------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord) -> None:
         """Apply one durable record of this group."""

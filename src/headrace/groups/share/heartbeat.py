@@ -1,4 +1,6 @@
-"""One heartbeat of a share group's member: what it says, what it is answered, and how that is decided."""
+"""One heartbeat of a share group's member: what it says, what it is answered, and how that is
+decided.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class ShareHeartbeat:
         if self.rack_id == "":
             return Refusal(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
         if self.member_epoch == JOIN_EPOCH and not self.subscribed_topic_names:
-            return Refusal(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+            return Refusal(
+                ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request."
+            )
         if self.member_epoch < LEAVE_EPOCH:
             return Refusal(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
         return None
@@ -68,7 +72,11 @@ class ShareHeartbeat:
             self.rack_id if self.rack_id is not None or known is None else known.rack_id,
             self.client_id,
             self.client_host,
-            tuple(sorted(set(names))) if names is not None else known.subscribed_topic_names if known else (),
+            tuple(sorted(set(names)))
+            if names is not None
+            else known.subscribed_topic_names
+            if known
+            else (),
         )
 
 
@@ -89,13 +97,20 @@ class HeartbeatStep:
     """One accepted heartbeat being decided: the group as it is, and what is to become of it."""
 
     def __init__(
-        self, group: ShareGroup, request: ShareHeartbeat, topics: Topics, settings: ShareSettings, now_ms: int
+        self,
+        group: ShareGroup,
+        request: ShareHeartbeat,
+        topics: Topics,
+        settings: ShareSettings,
+        now_ms: int,
     ) -> None:
         self.group, self.request, self.settings, self.now_ms = group, request, settings, now_ms
         known = group.members.get(request.member_id)
         self.member = request.member(group.members)
         self.changed = self.member != known
-        self.resubscribed = known is None or known.subscribed_topic_names != self.member.subscribed_topic_names
+        self.resubscribed = (
+            known is None or known.subscribed_topic_names != self.member.subscribed_topic_names
+        )
         self.members = {**group.members, request.member_id: self.member}
         self.topics = subscribed(self.members.values(), topics)
         self.epoch = group.epoch
@@ -107,7 +122,9 @@ class HeartbeatStep:
     def run(self) -> None:
         """Decide, in the order in which Kafka writes the records."""
         if self.changed:
-            self._write(ShareGroupMemberMetadata(self.group.group_id, self.request.member_id, self.member))
+            self._write(
+                ShareGroupMemberMetadata(self.group.group_id, self.request.member_id, self.member)
+            )
         self._bump_epoch()
         if self.epoch > self.target_epoch.epoch and self._assignment_due():
             self._assign()
@@ -122,7 +139,11 @@ class HeartbeatStep:
     def _bump_epoch(self) -> None:
         new_hash = topics_hash(self.topics)
         if not (self.resubscribed or new_hash != self.group.metadata_hash):
-            assigned_all = self.epoch > self.target_epoch.epoch or not self._assignment_due() or self._covers_all()
+            assigned_all = (
+                self.epoch > self.target_epoch.epoch
+                or not self._assignment_due()
+                or self._covers_all()
+            )
             if assigned_all:
                 return
         self.epoch += 1
@@ -135,7 +156,9 @@ class HeartbeatStep:
 
     def _covers_all(self) -> bool:
         covered = self.group.covered()
-        return all(self._assignable(topic) == covered.get(topic.topic_id, set()) for topic in self.topics)
+        return all(
+            self._assignable(topic) == covered.get(topic.topic_id, set()) for topic in self.topics
+        )
 
     def _assign(self) -> None:
         """Compute the target assignment anew."""
@@ -148,7 +171,9 @@ class HeartbeatStep:
         target = assign_simple(subscriptions, assignable, self.group.target)
         for member_id, assignment in target.items():
             if assignment != self.group.target.get(member_id):
-                self._write(ShareGroupTargetAssignmentMember(self.group.group_id, member_id, assignment))
+                self._write(
+                    ShareGroupTargetAssignmentMember(self.group.group_id, member_id, assignment)
+                )
         self.target = target
         self.target_epoch = AssignmentEpoch(self.epoch, self.now_ms)
         self._write(ShareGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
@@ -162,11 +187,15 @@ class HeartbeatStep:
             assigned = self.target.get(self.request.member_id, {})
         names = set(self.member.subscribed_topic_names)
         wanted = {topic.topic_id for topic in self.topics if topic.name in names}
-        assigned = {topic_id: partitions for topic_id, partitions in assigned.items() if topic_id in wanted}
+        assigned = {
+            topic_id: partitions for topic_id, partitions in assigned.items() if topic_id in wanted
+        }
         self.now_current = CurrentAssignment(epoch, previous, assigned)
         if self.now_current != self.was_current:
             self._write(
-                ShareGroupCurrentMemberAssignment(self.group.group_id, self.request.member_id, self.now_current)
+                ShareGroupCurrentMemberAssignment(
+                    self.group.group_id, self.request.member_id, self.now_current
+                )
             )
 
     def reply(self) -> ShareHeartbeatReply:

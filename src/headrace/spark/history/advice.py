@@ -1,7 +1,8 @@
-"""The arithmetic of progress: rates, lag, time lag, stalls, when a group is done, and how many consumers it needs.
+"""The arithmetic of progress: rates, lag, time lag, stalls, when a group is done, and how many
+consumers it needs.
 
-Pure. Series are numpy arrays of floats with a row per partition and a column per point in time, NaN where unknown; the
-points are ``step_s`` apart.
+Pure. Series are numpy arrays of floats with a row per partition and a column per point in time, NaN
+where unknown; the points are ``step_s`` apart.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ Series = Any
 """A numpy array of float64: rows × points in time."""
 
 NO_PROGRESS = "commits without progress"
-"""Commits went on, or share state was updated, also in the second half of that time; but the position stood still
-although there was something to read."""
+"""Commits went on, or share state was updated, also in the second half of that time; but the
+position stood still although there was something to read."""
 SILENT = "nothing committed"
 """Nothing was committed although there was something to read, and the lag did not shrink."""
 GONE = "position gone"
@@ -43,12 +44,16 @@ class Stall(NamedTuple):
 
 
 def lag_of(position: Series, end: Series) -> Series:
-    """Records between the position and the end; never negative, since a position beyond the end is not a debt."""
+    """Records between the position and the end; never negative, since a position beyond the end is
+    not a debt.
+    """
     return np.maximum(end - position, 0.0)
 
 
 def rates(offsets: Series, step_s: float) -> Series:
-    """Records per second up to each point; NaN for the first, and where an offset is unknown or went back."""
+    """Records per second up to each point; NaN for the first, and where an offset is unknown or
+    went back.
+    """
     gone_on = np.diff(offsets, axis=-1) / step_s
     with np.errstate(invalid="ignore"):
         gone_on[gone_on < 0] = np.nan
@@ -56,9 +61,11 @@ def rates(offsets: Series, step_s: float) -> Series:
 
 
 def time_lags(position: Series, end: Series, step_s: float) -> Series:
-    """Seconds since the record at the position was written, from how the end moved; 0 where there is none.
+    """Seconds since the record at the position was written, from how the end moved; 0 where there
+    is none.
 
-    Within a step records are taken to have come evenly. What was written before the first point is as old as that.
+    Within a step records are taken to have come evenly. What was written before the first point is
+    as old as that.
     """
     out = np.full(position.shape, np.nan)
     places = np.arange(position.shape[-1])
@@ -70,25 +77,35 @@ def time_lags(position: Series, end: Series, step_s: float) -> Series:
         before = np.searchsorted(ends, position[row], side="right") - 1
         low, high = np.clip(before, 0, None), np.clip(before + 1, None, len(ends) - 1)
         width = np.where(ends[high] > ends[low], ends[high] - ends[low], 1.0)
-        written = at[low] + np.clip((position[row] - ends[low]) / width, 0.0, 1.0) * (at[high] - at[low])
+        written = at[low] + np.clip((position[row] - ends[low]) / width, 0.0, 1.0) * (
+            at[high] - at[low]
+        )
         lag_s = np.maximum(places - written, 0.0) * step_s
         out[row] = np.where(position[row] >= end[row], 0.0, lag_s)
         out[row][np.isnan(position[row]) | ~known] = np.nan
     return out
 
 
-def stalls(position: Series, end: Series, commits: Series, deleted: Any, least_steps: int) -> Iterator[Stall]:
-    """Where partitions did not get on for at least ``least_steps`` steps, or had lost their position.
+def stalls(
+    position: Series, end: Series, commits: Series, deleted: Any, least_steps: int
+) -> Iterator[Stall]:
+    """Where partitions did not get on for at least ``least_steps`` steps, or had lost their
+    position.
 
     :param commits: how many commits came in the step up to each point
-    :param deleted: whether the last that was heard of a position up to each point is that it was deleted
+    :param deleted: whether the last that was heard of a position up to each point is that it was
+        deleted
     """
     lag = lag_of(position, end)
     still = np.zeros(position.shape, bool)
     with np.errstate(invalid="ignore"):
-        still[:, 1:] = (position[:, 1:] == position[:, :-1]) & (lag[:, 1:] > 0) & (lag[:, 1:] >= lag[:, :-1])
+        still[:, 1:] = (
+            (position[:, 1:] == position[:, :-1]) & (lag[:, 1:] > 0) & (lag[:, 1:] >= lag[:, :-1])
+        )
     for row, first, last in _runs(still, least_steps):
-        late = commits[row, (first + last + 1) // 2 : last + 1]  # one last commit, and then silence, is silence
+        late = commits[
+            row, (first + last + 1) // 2 : last + 1
+        ]  # one last commit, and then silence, is silence
         yield Stall(row, NO_PROGRESS if late.any() else SILENT, first - 1, last)
     for row, first, last in _runs(deleted, 1):
         yield Stall(row, GONE, first, last)
@@ -106,12 +123,14 @@ def _runs(marked: Any, least: int) -> Iterator[tuple[int, int, int]]:
 
 
 def recent(rate: Series) -> float:
-    """The mean of one series of rates over the last quarter of the period; 0 when nothing is known."""
+    """The mean of one series of rates over the last quarter of the period; 0 when nothing is
+    known."""
     return _mean(rate[..., -max(1, math.ceil(rate.shape[-1] * RECENT_SHARE)) :])
 
 
 def busy(rate: Series, lag: Series) -> float:
-    """What a group consumes per second when it is not waiting for records: the rate that nine steps in ten stay under.
+    """What a group consumes per second when it is not waiting for records: the rate that nine steps
+    in ten stay under.
 
     :param rate: one series of what was consumed up to each point
     :param lag: the records left at each point; only steps that began with some count
@@ -149,7 +168,8 @@ class Advice:
 
     :param consumers: None when nothing tells how much one consumer does
     :param drain_s: how long they need until the lag is zero; None when they never will
-    :param limited_by: what kept it from what the target needs: ``"max"``, ``"partitions"``; or ``"min"``
+    :param limited_by: what kept it from what the target needs: ``"max"``, ``"partitions"``; or
+        ``"min"``
     :param wanted: what the target needs without limits
     """
 
@@ -170,7 +190,8 @@ def advise(
     bounds: Bounds,
     share: bool,
 ) -> Advice:
-    """How many consumers clear ``lag`` in ``target_drain_s`` while ``produced_per_s`` more records come.
+    """How many consumers clear ``lag`` in ``target_drain_s`` while ``produced_per_s`` more records
+    come.
 
     Each consumer is taken to do its part of ``busy_per_s``, which ``consumers`` of them did.
 

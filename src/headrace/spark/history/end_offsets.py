@@ -25,15 +25,22 @@ def ends_at(
 ) -> Iterator[pa.RecordBatch]:
     """For ``mapInArrow``: ``topic, partition`` in, :data:`SCHEMA` out.
 
-    The end at a time is the first offset with a later timestamp (ListOffsets), so that one request per point and leader
-    tells it of all partitions. Before the first record that retention left, it is that record's offset.
+    The end at a time is the first offset with a later timestamp (ListOffsets), so that one request
+    per point and leader tells it of all partitions. Before the first record that retention left, it
+    is that record's offset.
 
     :raises SourceError: the leaders do not answer
     """
     for batch in batches:
         for start in range(0, batch.num_rows, _PARTITIONS_AT_A_TIME):
             some = batch.slice(start, _PARTITIONS_AT_A_TIME)
-            keys = list(zip(some.column("topic").to_pylist(), some.column("partition").to_pylist(), strict=True))
+            keys = list(
+                zip(
+                    some.column("topic").to_pylist(),
+                    some.column("partition").to_pylist(),
+                    strict=True,
+                )
+            )
             try:
                 ends = asyncio.run(_ask(kafka, times_ms, keys))
             except ClientError as error:
@@ -58,10 +65,15 @@ async def _ask(kafka: KafkaOptions, times_ms: Sequence[int], keys: Sequence[Topi
         ends: Any = np.empty((len(keys), len(times_ms)), np.int64)
         for first in range(0, len(times_ms), _POINTS_AT_A_TIME):
             times = times_ms[first : first + _POINTS_AT_A_TIME]
-            asked = (list_offsets(cluster, dict.fromkeys(keys, t + 1), timeout_ms=_TIMEOUT_MS) for t in times)
+            asked = (
+                list_offsets(cluster, dict.fromkeys(keys, t + 1), timeout_ms=_TIMEOUT_MS)
+                for t in times
+            )
             for column, found in enumerate(await asyncio.gather(*asked), first):
                 offsets = (found[key].offset for key in keys)
-                ends[:, column] = [now[row] if offset is None else offset for row, offset in enumerate(offsets)]
+                ends[:, column] = [
+                    now[row] if offset is None else offset for row, offset in enumerate(offsets)
+                ]
         return ends
     finally:
         await cluster.close()

@@ -1,9 +1,11 @@
-"""The records of ``__consumer_offsets`` and ``__share_group_state`` as columns: what happened in which group.
+"""The records of ``__consumer_offsets`` and ``__share_group_state`` as columns: what happened in
+which group.
 
-The layouts are those of :mod:`headrace.groups.record_schemas` and :mod:`headrace.share.records`; here they are read for
-all records of a batch at once, and only what tells of progress is read: commits, share state, members, groups. Those of
-streams groups (KIP-1071), which headrace does not coordinate, are laid out like the ones of consumer groups as far as
-they are read: an epoch comes first in a group's, and only the key of a member's counts.
+The layouts are those of :mod:`headrace.groups.record_schemas` and :mod:`headrace.share.records`;
+here they are read for all records of a batch at once, and only what tells of progress is read:
+commits, share state, members, groups. Those of streams groups (KIP-1071), which headrace does not
+coordinate, are laid out like the ones of consumer groups as far as they are read: an epoch comes
+first in a group's, and only the key of a member's counts.
 """
 
 from __future__ import annotations
@@ -29,21 +31,33 @@ MEMBER, MEMBER_LEFT = "member", "member left"
 UNREADABLE = "unreadable"
 """A record of a type or version that this does not know, or too short."""
 _EVENTS = (
-    COMMIT, COMMIT_DELETED, SHARE_STATE, SHARE_STATE_DELETED, GROUP, GROUP_DELETED, MEMBER, MEMBER_LEFT, UNREADABLE,
-)  # fmt: skip
+    COMMIT,
+    COMMIT_DELETED,
+    SHARE_STATE,
+    SHARE_STATE_DELETED,
+    GROUP,
+    GROUP_DELETED,
+    MEMBER,
+    MEMBER_LEFT,
+    UNREADABLE,
+)
 _CODES: Mapping[str, int] = {event: code for code, event in enumerate(_EVENTS)}
 _PASSED_OVER = -1
 
 SCHEMA = (
-    "event string, group_id string, group_type string, member_id string, topic string, topic_id binary, "
-    "partition int, offset bigint, leader_epoch int, delivery_complete_count int, members int, epoch int, "
-    "commit_timestamp timestamp, timestamp timestamp, record_type int, version int, log_topic string, "
+    "event string, group_id string, group_type string, member_id string, topic string, "
+    "topic_id binary, "
+    "partition int, offset bigint, leader_epoch int, delivery_complete_count int, members "
+    "int, epoch int, "
+    "commit_timestamp timestamp, timestamp timestamp, record_type int, version int, "
+    "log_topic string, "
     "log_partition int, log_offset bigint"
 )
 """The columns of what :func:`events` makes, as DDL.
 
-``offset`` is the committed one, or the start offset of a share-partition (null where an update leaves it as it was);
-``epoch`` the generation or epoch of a group; ``members`` of a classic group; ``timestamp`` that of the record.
+``offset`` is the committed one, or the start offset of a share-partition (null where an update
+leaves it as it was); ``epoch`` the generation or epoch of a group; ``members`` of a classic group;
+``timestamp`` that of the record.
 """
 
 _TYPES = ("classic", "consumer", "share", "streams")
@@ -92,7 +106,8 @@ class _Table:
 
 
 def events(records: Records, topic: str, partition: int) -> Any:
-    """What records of one partition of an internal topic say, as a ``pa.RecordBatch`` of :data:`SCHEMA`.
+    """What records of one partition of an internal topic say, as a ``pa.RecordBatch`` of
+    :data:`SCHEMA`.
 
     :param topic: :data:`OFFSETS_TOPIC` or :data:`SHARE_STATE_TOPIC`
     """
@@ -117,7 +132,9 @@ def _finished(table: _Table, records: Records, topic: str, partition: int) -> An
             "event": pa.array(_EVENTS).take(pa.array(np.maximum(table.event, 0))),
             "group_id": text(columns["group_id"]),
             "group_type": pa.array(_TYPES).take(group_types),
-            "member_id": text(columns["member_id"]) if "member_id" in columns else pa.nulls(count, pa.string()),
+            "member_id": text(columns["member_id"])
+            if "member_id" in columns
+            else pa.nulls(count, pa.string()),
             "topic": text(columns["topic"]) if "topic" in columns else pa.nulls(count, pa.string()),
             "topic_id": columns.get("topic_id", pa.nulls(count, pa.binary())),
             "partition": numbers("partition", pa.int32()),
@@ -171,11 +188,17 @@ def _offsets_topic(table: _Table, key: Column, value: Column, present: Any) -> N
     for code in _GROUP_TYPES:
         rows = everything[(kind == code) & fields.ended()]
         table.event[rows] = _CODES[GROUP_DELETED]
-        (_classic_groups if code == _CLASSIC_GROUP else _group_epochs)(table, value, rows[present[rows]])
+        (_classic_groups if code == _CLASSIC_GROUP else _group_epochs)(
+            table, value, rows[present[rows]]
+        )
 
 
-def _versions(table: _Table, fields: Fields, rows: Numbers, highest: int) -> list[tuple[int, Fields, Numbers]]:
-    """Values by the version that they begin with: (version, their fields, their rows). Until read, they are not."""
+def _versions(
+    table: _Table, fields: Fields, rows: Numbers, highest: int
+) -> list[tuple[int, Fields, Numbers]]:
+    """Values by the version that they begin with: (version, their fields, their rows). Until read,
+    they are not.
+    """
     table.event[rows] = _CODES[UNREADABLE]
     version = fields.number(2)
     table.put("version", rows, version, fields.whole)

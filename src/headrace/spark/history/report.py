@@ -1,4 +1,6 @@
-"""The report of a history: one HTML file, to be looked at rather than read. Plots are SVG inside of it."""
+"""The report of a history: one HTML file, to be looked at rather than read. Plots are SVG inside of
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,25 @@ _STYLE = """
 :root { --ink: #1d2430; --soft: #667085; --line: #e3e7ee; --bad: #d9372c; --good: #1f8a4c }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink);
 margin: 2rem auto; max-width: 90rem; padding: 0 1.5rem }
-h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2.2rem 0 .7rem } .soft { color: var(--soft) }
+h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2.2rem 0 .7rem }
+.soft { color: var(--soft) }
 .tiles { display: flex; flex-wrap: wrap; gap: 1rem; margin: 1.3rem 0 }
-.tile { border: 1px solid var(--line); border-radius: .6rem; padding: .7rem 1.1rem; min-width: 8rem }
-.tile b { display: block; font-size: 1.6rem; font-weight: 600; line-height: 1.2 } .bad { color: var(--bad) }
+.tile { border: 1px solid var(--line); border-radius: .6rem; padding: .7rem 1.1rem;
+min-width: 8rem }
+.tile b { display: block; font-size: 1.6rem; font-weight: 600; line-height: 1.2 }
+.bad { color: var(--bad) }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1rem }
 .plots figure { margin: 0; border: 1px solid var(--line); border-radius: .6rem; padding: .7rem }
 figcaption { font-weight: 600; overflow-wrap: anywhere } figcaption span { font-weight: 400 }
 svg { width: 100%; height: auto }
-.wide { overflow-x: auto } table { border-collapse: collapse; width: 100% } td.name { overflow-wrap: anywhere }
-th, td { text-align: right; padding: .32rem .5rem; border-bottom: 1px solid var(--line); white-space: nowrap }
-th { color: var(--soft); font-weight: 500 } th:first-child, td:first-child, td.text, th.text { text-align: left }
-td.name { white-space: normal; min-width: 12rem } .key i { display: inline-block; width: .8rem; height: .8rem;
+.wide { overflow-x: auto } table { border-collapse: collapse; width: 100% }
+td.name { overflow-wrap: anywhere }
+th, td { text-align: right; padding: .32rem .5rem; border-bottom: 1px solid var(--line);
+white-space: nowrap }
+th { color: var(--soft); font-weight: 500 }
+th:first-child, td:first-child, td.text, th.text { text-align: left }
+td.name { white-space: normal; min-width: 12rem }
+.key i { display: inline-block; width: .8rem; height: .8rem;
 border-radius: .15rem; margin: 0 .35rem 0 1rem; vertical-align: -.1rem }
 .pill { border-radius: 1rem; padding: .05rem .6rem; background: #eef2f8 }
 .pill.act { background: #fde8e6; color: var(--bad); font-weight: 600 }
@@ -50,10 +59,16 @@ def page(report: Report) -> str:
     period = report.period
     charted = [group for group in report.groups if group.plots is not None]
     title = f"Lag on {report.bootstrap_servers}"
-    span = f"{_when(period.times_ms[0])} to {_when(period.until_ms)}, a point every {seconds(period.step_ms / 1000)}"
+    span = (
+        f"{_when(period.times_ms[0])} to {_when(period.until_ms)}, a point every "
+        f"{seconds(period.step_ms / 1000)}"
+    )
     return "\n".join(
         (
-            "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+            (
+                "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
+                "content='width=device-width'>"
+            ),
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>",
             f"<h1>{html.escape(title)}</h1><div class=soft>{span}</div>",
             _tiles(report),
@@ -64,7 +79,10 @@ def page(report: Report) -> str:
             "</div>",
             _left_out(sum(1 for group in report.groups if group.partitions) - len(charted)),
             "<h2>What to do</h2>",
-            f"<div class=soft>Consumers that clear the lag within {seconds(report.target.drain_s)}.</div>",
+            (
+                f"<div class=soft>Consumers that clear the lag within "
+                f"{seconds(report.target.drain_s)}.</div>"
+            ),
             _advice_table(report.groups),
             _left_out(len(report.groups) - _MOST_ROWS),
             "</html>\n",
@@ -78,14 +96,21 @@ def _tiles(report: Report) -> str:
     tiles = [
         (f"{len(groups):,}", "groups", False),
         (short(sum(group.lag or 0 for group in groups)), "records of lag", False),
-        (seconds(max((group.time_lag_s or 0 for group in groups), default=0)), "furthest behind", False),
+        (
+            seconds(max((group.time_lag_s or 0 for group in groups), default=0)),
+            "furthest behind",
+            False,
+        ),
         (f"{stalled:,}", "groups that stalled", stalled > 0),
         (short(sum(group.consumed_per_s for group in groups)), "records/s consumed", False),
         (short(report.records), "coordinator records read", False),
     ]
     if report.unreadable:
         tiles.append((short(report.unreadable), "of unknown kinds", False))
-    cells = (f"<div class=tile><b{' class=bad' if bad else ''}>{n}</b>{name}</div>" for n, name, bad in tiles)
+    cells = (
+        f"<div class=tile><b{' class=bad' if bad else ''}>{n}</b>{name}</div>"
+        for n, name, bad in tiles
+    )
     return f"<div class=tiles>{''.join(cells)}</div>"
 
 
@@ -93,11 +118,19 @@ def _advice_table(groups: Sequence[GroupHistory]) -> str:
     heads = "".join(
         f"<th{' class=text' if left else ''}>{name}</th>"
         for name, left in (
-            ("group", True), ("type", True), ("members", False), ("partitions", False), ("lag", False),
-            ("time lag", False), ("consumed/s", False), ("produced/s", False), ("zero in", False),
-            ("consumers", False), ("stalls", True),
+            ("group", True),
+            ("type", True),
+            ("members", False),
+            ("partitions", False),
+            ("lag", False),
+            ("time lag", False),
+            ("consumed/s", False),
+            ("produced/s", False),
+            ("zero in", False),
+            ("consumers", False),
+            ("stalls", True),
         )
-    )  # fmt: skip
+    )
     rows = "".join(_advice_row(group) for group in groups[:_MOST_ROWS])
     return f"<div class=wide><table><tr>{heads}</tr>{rows}</table></div>"
 
@@ -121,34 +154,54 @@ def _consumers(group: GroupHistory) -> str:
     advice = group.advice
     if advice.consumers is None:
         return "–"
-    limited = f" <span class=soft>of {advice.wanted} ({advice.limited_by})</span>" if advice.limited_by else ""
+    limited = (
+        f" <span class=soft>of {advice.wanted} ({advice.limited_by})</span>"
+        if advice.limited_by
+        else ""
+    )
     act = " act" if advice.consumers > group.members else ""
     return f"<span class='pill{act}'>{advice.consumers}</span>{limited}"
 
 
 def _legend() -> str:
     keys = [
-        (_LAG, "lag"), (_CONSUMED, "consumed/s"), (_PRODUCED, "produced/s"), (_TIME_LAG, "time lag"),
+        (_LAG, "lag"),
+        (_CONSUMED, "consumed/s"),
+        (_PRODUCED, "produced/s"),
+        (_TIME_LAG, "time lag"),
         *((color, f"stall: {kind}") for kind, color in _STALLED.items()),
-    ]  # fmt: skip
-    return "<p class='key soft'>" + "".join(f"<i style='background:{c}'></i>{html.escape(k)}" for c, k in keys) + "</p>"
+    ]
+    return (
+        "<p class='key soft'>"
+        + "".join(f"<i style='background:{c}'></i>{html.escape(k)}" for c, k in keys)
+        + "</p>"
+    )
 
 
 def _left_out(groups: int) -> str:
-    return f"<p class=soft>{groups:,} more groups have less lag than these.</p>" if groups > 0 else ""
+    return (
+        f"<p class=soft>{groups:,} more groups have less lag than these.</p>" if groups > 0 else ""
+    )
 
 
 def _figure(group: GroupHistory, period: Period) -> str:
     assert group.plots is not None
     lag = "unknown" if group.lag is None else short(group.lag)
     caption = f"{html.escape(group.group_id)} <span class=soft>{group.group_type}, lag {lag}</span>"
-    return f"<figure><figcaption>{caption}</figcaption>{plot_svg(group, group.plots, period)}</figure>"
+    return (
+        f"<figure><figcaption>{caption}</figcaption>{plot_svg(group, group.plots, period)}</figure>"
+    )
 
 
 def plot_svg(group: GroupHistory, plots: Plots, period: Period) -> str:
     """Lag, rates and time lag of one group over time, stalls marked, as an ``<svg>`` element."""
     times = [datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in period.times_ms]
-    settings = {"svg.fonttype": "none", "svg.hashsalt": group.group_id, "font.size": 8, "axes.linewidth": 0.6}
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": group.group_id,
+        "font.size": 8,
+        "axes.linewidth": 0.6,
+    }
     with mpl.rc_context(settings):
         figure = Figure(figsize=_PLOT_INCHES, layout="constrained")
         lag, rate, time_lag = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1.4))
@@ -157,10 +210,16 @@ def plot_svg(group: GroupHistory, plots: Plots, period: Period) -> str:
         rate.plot(times, plots.produced_per_s, color=_PRODUCED, linewidth=1.2)
         rate.plot(times, plots.consumed_per_s, color=_CONSUMED, linewidth=1.4)
         time_lag.plot(times, plots.time_lag_s, color=_TIME_LAG, linewidth=1.2)
-        for axes, label, form in ((lag, "lag", short), (rate, "records/s", short), (time_lag, "behind", seconds)):
+        for axes, label, form in (
+            (lag, "lag", short),
+            (rate, "records/s", short),
+            (time_lag, "behind", seconds),
+        ):
             _dress(axes, label, form)
             for stall in group.stalls:
-                axes.axvspan(stall.first, stall.last, color=_STALLED[stall.kind], alpha=0.16, linewidth=0)
+                axes.axvspan(
+                    stall.first, stall.last, color=_STALLED[stall.kind], alpha=0.16, linewidth=0
+                )
         locator = AutoDateLocator(maxticks=6)
         time_lag.xaxis.set_major_locator(locator)
         time_lag.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
@@ -200,7 +259,13 @@ def eta(group: GroupHistory) -> str:
     """When the lag of a group will be zero, for people."""
     if group.lag is None:
         return "–"
-    return "never" if group.eta_s is None else "now" if group.eta_s <= 0 else seconds(math.ceil(group.eta_s))
+    return (
+        "never"
+        if group.eta_s is None
+        else "now"
+        if group.eta_s <= 0
+        else seconds(math.ceil(group.eta_s))
+    )
 
 
 def stall_summary(group: GroupHistory) -> str:
@@ -209,7 +274,9 @@ def stall_summary(group: GroupHistory) -> str:
     for stall in group.stalls:
         took_s = (stall.last - stall.first).total_seconds()
         longest[stall.kind] = max(longest.get(stall.kind, 0.0), took_s)
-    return ", ".join(f"{kind} for {seconds(took_s)}" if took_s else kind for kind, took_s in longest.items())
+    return ", ".join(
+        f"{kind} for {seconds(took_s)}" if took_s else kind for kind, took_s in longest.items()
+    )
 
 
 def _when(time_ms: int) -> str:

@@ -1,4 +1,6 @@
-"""A whole history: from a cluster to tables in Parquet, and what the driver needs of them for a report."""
+"""A whole history: from a cluster to tables in Parquet, and what the driver needs of them for a
+report.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _SUMMARY = "group_id string, active boolean, " + ", ".join(f"{name} double" for 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What consumers are advised for: the lag gone within ``drain_s``, their number within ``bounds``."""
+    """What consumers are advised for: the lag gone within ``drain_s``, their number within
+    ``bounds``.
+    """
 
     drain_s: float
     bounds: Bounds
@@ -68,7 +72,8 @@ class GroupHistory:
     :param members: at the end of the period
     :param gone: the group was deleted, or its offsets were
     :param time_lag_s: of the partition that is furthest behind
-    :param consumed_per_s: records, the mean of the last quarter of the period; so is ``produced_per_s``
+    :param consumed_per_s: records, the mean of the last quarter of the period; so is
+        ``produced_per_s``
     :param busy_per_s: records consumed per second while there were some to consume
     :param eta_s: until the lag is zero at the recent rates; None when it never will be
     :param plots: of the groups with the most lag
@@ -145,7 +150,8 @@ def run(
     groups: str | None = None,
     begin: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Write ``events``, ``series``, ``stalls`` and ``groups`` as Parquet tables into ``out``; see ``docs/spark.md``.
+    """Write ``events``, ``series``, ``stalls`` and ``groups`` as Parquet tables into ``out``; see
+    ``docs/spark.md``.
 
     :param groups: a regular expression that whole group ids match
     :param begin: is told what is about to be done
@@ -165,13 +171,16 @@ def run(
     finally:
         made.unpersist()
     counted = happened.agg(
-        F.count("*").alias("records"), F.count(F.when(F.col("event") == events.UNREADABLE, 1)).alias("unreadable")
+        F.count("*").alias("records"),
+        F.count(F.when(F.col("event") == events.UNREADABLE, 1)).alias("unreadable"),
     ).first()
     rows = [group.as_row() for group in found]
     if rows:
         (out / "groups").mkdir()
         pq.write_table(pa.Table.from_pylist(rows, _GROUPS), out / "groups" / "groups.parquet")
-    return Report(kafka.bootstrap_servers, period, target, found, counted["records"], counted["unreadable"])
+    return Report(
+        kafka.bootstrap_servers, period, target, found, counted["records"], counted["unreadable"]
+    )
 
 
 _GROUPS = pa.schema(
@@ -191,7 +200,12 @@ _GROUPS = pa.schema(
             "stalls",
             pa.list_(
                 pa.struct(
-                    [("kind", pa.string()), ("first", pa.string()), ("last", pa.string()), ("partitions", pa.int32())]
+                    [
+                        ("kind", pa.string()),
+                        ("first", pa.string()),
+                        ("last", pa.string()),
+                        ("partitions", pa.int32()),
+                    ]
                 )
             ),
         ),
@@ -204,14 +218,26 @@ def _groups(
 ) -> list[GroupHistory]:
     series = tables.group_series(made).cache()
     counted = made.groupBy("group_id").agg(F.count("*").alias("partitions"))
-    summed = series.mapInArrow(partial(_summaries, period.steps + 1), _SUMMARY).join(counted, "group_id")
+    summed = series.mapInArrow(partial(_summaries, period.steps + 1), _SUMMARY).join(
+        counted, "group_id"
+    )
     joined = tables.members(happened, period).join(summed, "group_id", "left")
     since = F.timestamp_millis(F.lit(period.times_ms[0]))
     shown = joined.where(
-        (F.col("members") > 0) | F.col("lag").isNotNull() | F.col("active") | (F.col("changed") >= since)
+        (F.col("members") > 0)
+        | F.col("lag").isNotNull()
+        | F.col("active")
+        | (F.col("changed") >= since)
     )
     rows = shown.toArrow().to_pylist()
-    rows.sort(key=lambda row: (-(row["lag"] or 0), -(row["time_lag_s"] or 0), not row["active"], row["group_id"]))
+    rows.sort(
+        key=lambda row: (
+            -(row["lag"] or 0),
+            -(row["time_lag_s"] or 0),
+            not row["active"],
+            row["group_id"],
+        )
+    )
     charted = [row["group_id"] for row in rows if row["partitions"]][:CHARTED_GROUPS]
     plots = {
         row["group_id"]: Plots(*(_array(row[name]) for name in Plots.__slots__))
@@ -219,7 +245,10 @@ def _groups(
     }
     series.unpersist()
     stalls = _stalls(stalled)
-    return [_group(row, target, stalls.get(row["group_id"], ()), plots.get(row["group_id"])) for row in rows]
+    return [
+        _group(row, target, stalls.get(row["group_id"], ()), plots.get(row["group_id"]))
+        for row in rows
+    ]
 
 
 def _array(values: Sequence[float | None]) -> Series:
@@ -227,12 +256,14 @@ def _array(values: Sequence[float | None]) -> Series:
 
 
 def _summaries(points: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: rows of :func:`~headrace.spark.history.group_history.group_series` in, their numbers out."""
+    """For ``mapInArrow``: rows of :func:`~headrace.spark.history.group_history.group_series` in,
+    their numbers out.
+    """
     for batch in batches:
         flat = {
-            name: np.asarray(batch.column(name).flatten().cast(pa.float64()).fill_null(float("nan"))).reshape(
-                -1, points
-            )
+            name: np.asarray(
+                batch.column(name).flatten().cast(pa.float64()).fill_null(float("nan"))
+            ).reshape(-1, points)
             for name in ("lag", "time_lag_s", "consumed_per_s", "produced_per_s", "commits")
         }
         rows = range(batch.num_rows)
@@ -241,9 +272,15 @@ def _summaries(points: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             "active": pa.array([bool(np.nansum(flat["commits"][row][1:]) > 0) for row in rows]),
             "lag": _last(flat["lag"]),
             "time_lag_s": _last(flat["time_lag_s"]),
-            "consumed_per_s": pa.array([recent(flat["consumed_per_s"][row]) for row in rows], pa.float64()),
-            "produced_per_s": pa.array([recent(flat["produced_per_s"][row]) for row in rows], pa.float64()),
-            "busy_per_s": pa.array([busy(flat["consumed_per_s"][row], flat["lag"][row]) for row in rows], pa.float64()),
+            "consumed_per_s": pa.array(
+                [recent(flat["consumed_per_s"][row]) for row in rows], pa.float64()
+            ),
+            "produced_per_s": pa.array(
+                [recent(flat["produced_per_s"][row]) for row in rows], pa.float64()
+            ),
+            "busy_per_s": pa.array(
+                [busy(flat["consumed_per_s"][row], flat["lag"][row]) for row in rows], pa.float64()
+            ),
         }
         yield pa.RecordBatch.from_pydict(columns)
 
@@ -253,15 +290,23 @@ def _last(values: Series) -> pa.Array:
 
 
 def _stalls(stalled: DataFrame) -> Mapping[str, Sequence[GroupStall]]:
-    grouped = stalled.groupBy("group_id", "kind", "first", "last").agg(F.count("*").alias("partitions"))
+    grouped = stalled.groupBy("group_id", "kind", "first", "last").agg(
+        F.count("*").alias("partitions")
+    )
     found: dict[str, list[GroupStall]] = {}
-    for row in grouped.orderBy(F.desc("partitions"), "first").limit(_MOST_STALLS).toArrow().to_pylist():
+    for row in (
+        grouped.orderBy(F.desc("partitions"), "first").limit(_MOST_STALLS).toArrow().to_pylist()
+    ):
         first, last = (row[name].astimezone(UTC) for name in ("first", "last"))
-        found.setdefault(row["group_id"], []).append(GroupStall(row["kind"], first, last, row["partitions"]))
+        found.setdefault(row["group_id"], []).append(
+            GroupStall(row["kind"], first, last, row["partitions"])
+        )
     return found
 
 
-def _group(row: Mapping[str, Any], target: Target, stalls: Sequence[GroupStall], plots: Plots | None) -> GroupHistory:
+def _group(
+    row: Mapping[str, Any], target: Target, stalls: Sequence[GroupStall], plots: Plots | None
+) -> GroupHistory:
     number = {name: row[name] or 0.0 for name in _NUMBERS}
     advice = Advice(None)
     if row["lag"] is not None:
@@ -286,7 +331,9 @@ def _group(row: Mapping[str, Any], target: Target, stalls: Sequence[GroupStall],
         number["consumed_per_s"],
         number["produced_per_s"],
         number["busy_per_s"],
-        None if row["lag"] is None else eta_s(row["lag"], number["consumed_per_s"], number["produced_per_s"]),
+        None
+        if row["lag"] is None
+        else eta_s(row["lag"], number["consumed_per_s"], number["produced_per_s"]),
         advice,
         stalls,
         plots,

@@ -1,4 +1,6 @@
-"""Rows of positions and ends to rows of series: the part of the history that runs in Spark tasks, over Arrow."""
+"""Rows of positions and ends to rows of series: the part of the history that runs in Spark tasks,
+over Arrow.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ SCHEMA = (
     + ", ".join(f"{name} array<double>" for name in _NUMBERS)
     + ", commits array<int>, stalls array<struct<kind: string, first: int, last: int>>"
 )
-"""What :func:`series_of` makes, as DDL: arrays have an element per point in time, null where unknown."""
+"""What :func:`series_of` makes, as DDL: arrays have an element per point in time, null where
+unknown.
+"""
 
 _CELLS_AT_A_TIME = 1_000_000
 _STALLS = pa.list_(pa.struct([("kind", pa.string()), ("first", pa.int32()), ("last", pa.int32())]))
@@ -74,16 +78,22 @@ def _ends(column: pa.ListArray, points: int) -> Series:
 
 
 def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series, Any]:
-    """At each point: the position, kept until the next change; commits up to it; whether the position was deleted."""
+    """At each point: the position, kept until the next change; commits up to it; whether the
+    position was deleted.
+    """
     rows: Any = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
     fields = column.flatten()
     step = np.asarray(fields.field("step")).astype(np.int64)
     commits: Series = np.zeros((len(column), points))
     commits[rows, step] = np.asarray(fields.field("commits"))
-    # A step in which the start offset did not change, as share updates may say, keeps that of the step before.
+    # A step in which the start offset did not change, as share updates may say, keeps that of the
+    # step before.
     start = _kept(rows, step, floats(fields.field("start")), commits.shape, fill_gaps=True)
     done = _kept(rows, step, floats(fields.field("done")), commits.shape)
-    deleted = _kept(rows, step, np.asarray(fields.field("deleted")).astype(np.float64), commits.shape) == 1
+    deleted = (
+        _kept(rows, step, np.asarray(fields.field("deleted")).astype(np.float64), commits.shape)
+        == 1
+    )
     position = start + done
     position[deleted] = np.nan
     return position, commits, deleted
@@ -94,7 +104,9 @@ def floats(column: pa.Array) -> Series:
     return np.asarray(column.cast(pa.float64(), safe=False).fill_null(float("nan")))
 
 
-def _kept(rows: Any, step: Any, values: Series, shape: tuple[int, int], *, fill_gaps: bool = False) -> Series:
+def _kept(
+    rows: Any, step: Any, values: Series, shape: tuple[int, int], *, fill_gaps: bool = False
+) -> Series:
     """Values put at (row, step), and kept from there on until the next one of the row.
 
     :param fill_gaps: let an unknown value be the one before it

@@ -1,7 +1,9 @@
-"""``format("kafka-group-history")``: the internal topics of a cluster as rows of what happened in which group.
+"""``format("kafka-group-history")``: the internal topics of a cluster as rows of what happened in
+which group.
 
-A batch source. Each task reads a range of one partition of ``__consumer_offsets`` or ``__share_group_state``, and
-decodes it as columns. Transactional commits count when their transaction is committed.
+A batch source. Each task reads a range of one partition of ``__consumer_offsets`` or
+``__share_group_state``, and decodes it as columns. Transactional commits count when their
+transaction is committed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ NAME = "kafka-group-history"
 DEFAULT_RECORDS_PER_TASK = 250_000
 _TIMEOUT_MS = 30_000
 _READING = ReadOptions(read_committed=True, skip_lost=True)
-"""Retention and pruning of the internal topics go on while they are read: what went is history no more."""
+"""Retention and pruning of the internal topics go on while they are read: what went is history no
+more.
+"""
 
 
 class GroupHistorySource(DataSource):
@@ -53,7 +57,9 @@ class GroupHistorySource(DataSource):
             given = GivenOptions(NAME, self.options, ("kafka.bootstrap.servers", "recordsPerTask"))
             kafka = given.kafka()
             _ = kafka.security
-            return GroupHistoryReader(kafka, given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK)
+            return GroupHistoryReader(
+                kafka, given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK
+            )
         except SourceError as error:
             raise one_line(error) from None
 
@@ -66,7 +72,9 @@ class _Work(InputPartition):
 
 
 def split(ranges: Sequence[OffsetRange], records_per_task: int) -> list[list[OffsetRange]]:
-    """Ranges by task: about as many offsets each, at most ``records_per_task``; partitions are cut and put together."""
+    """Ranges by task: about as many offsets each, at most ``records_per_task``; partitions are cut
+    and put together.
+    """
     total = sum(max(0, part.end - part.start) for part in ranges)
     size = -(-total // max(1, -(-total // records_per_task)))
     work: list[list[OffsetRange]] = []
@@ -100,10 +108,14 @@ class GroupHistoryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One task: rows of its ranges."""
-        if not isinstance(partition, _Work):  # Spark makes one up where nothing was written yet, and so no tasks are
+        if not isinstance(
+            partition, _Work
+        ):  # Spark makes one up where nothing was written yet, and so no tasks are
             return
         try:
-            with LogReader(self._kafka, [OffsetRange(*work) for work in partition.value], _READING) as reader:
+            with LogReader(
+                self._kafka, [OffsetRange(*work) for work in partition.value], _READING
+            ) as reader:
                 for (topic, index), records in reader.records():
                     yield events(records, topic, index)
         except (SourceError, CorruptBatch) as error:
@@ -129,6 +141,9 @@ async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
             )
             for which in (EARLIEST, LATEST)
         ]
-        return [OffsetRange(*key, *(bound[key].offset or 0 for bound in bounds)) for key in sorted(partitions)]
+        return [
+            OffsetRange(*key, *(bound[key].offset or 0 for bound in bounds))
+            for key in sorted(partitions)
+        ]
     finally:
         await cluster.close()

@@ -11,7 +11,15 @@ from headrace.spark.option_parsing import GivenOptions, KafkaOptions, SourceErro
 
 DEFAULT_GROUPS_PER_TASK = 250
 
-_OPTIONS = ("groups", "groupsPattern", "groupTypes", "topics", "topicsPattern", "timeLag", "groupsPerTask")
+_OPTIONS = (
+    "groups",
+    "groupsPattern",
+    "groupTypes",
+    "topics",
+    "topicsPattern",
+    "timeLag",
+    "groupsPerTask",
+)
 _ISOLATION_LEVELS = {"read_uncommitted": False, "read_committed": True}
 
 
@@ -33,10 +41,16 @@ class LagOptions:
         kafka = given.kafka()
         isolation = kafka.librdkafka.get("isolation.level", "read_uncommitted").lower()
         if isolation not in _ISOLATION_LEVELS:
-            raise SourceError(f"option kafka.isolation.level is '{isolation}': say {', '.join(_ISOLATION_LEVELS)}")
-        types = tuple(dict.fromkeys(one.lower() for one in given.listed("groupTypes"))) or GROUP_TYPES
+            raise SourceError(
+                f"option kafka.isolation.level is '{isolation}': say {', '.join(_ISOLATION_LEVELS)}"
+            )
+        types = (
+            tuple(dict.fromkeys(one.lower() for one in given.listed("groupTypes"))) or GROUP_TYPES
+        )
         for unknown in set(types) - set(GROUP_TYPES):
-            raise SourceError(f"option groupTypes has '{unknown}': say some of {', '.join(GROUP_TYPES)}")
+            raise SourceError(
+                f"option groupTypes has '{unknown}': say some of {', '.join(GROUP_TYPES)}"
+            )
         query = LagQuery(
             groups=given.listed("groups"),
             groups_pattern=_pattern(given, "groups"),

@@ -1,7 +1,8 @@
-"""``format("kafka-lag")``: how far each group of a cluster is with each partition, as a table. See docs/spark.md.
+"""``format("kafka-lag")``: how far each group of a cluster is with each partition, as a table. See
+docs/spark.md.
 
-A batch read is one snapshot, a stream one per trigger. The driver lists the groups; each task asks for the progress of
-some of them over connections of its own, and yields it as Arrow.
+A batch read is one snapshot, a stream one per trigger. The driver lists the groups; each task asks
+for the progress of some of them over connections of its own, and yields it as Arrow.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -28,12 +34,20 @@ from headrace.spark.option_parsing import SourceError, one_line
 from .options import LagOptions
 
 _SCHEMA = (
-    "cluster string, group_id string, group_type string, group_state string, topic string, partition int, "
-    "member_id string, client_id string, host string, start_offset bigint, committed_offset bigint, end_offset bigint, "
-    "last_stable_offset bigint, delivery_complete_count bigint, lag bigint, time_lag_ms bigint, leader_epoch int, "
+    "cluster string, group_id string, group_type string, group_state string, topic string, "
+    "partition int, "
+    "member_id string, client_id string, host string, start_offset bigint, committed_offset "
+    "bigint, end_offset bigint, "
+    "last_stable_offset bigint, delivery_complete_count bigint, lag bigint, time_lag_ms "
+    "bigint, leader_epoch int, "
     "metadata string, snapshot_time timestamp"
 )
-_ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
+_ARROW = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
 _CHECK_TIMEOUT_MS = 10_000
 _ROWS_PER_BATCH = 10_000
 _WARNINGS_SHOWN = 20
@@ -50,7 +64,9 @@ class LagPartition(InputPartition):
 
 
 class LagDataSource(DataSource):
-    """The progress of groups as a table. Options and columns are described in ``docs/spark.md``. Opens nothing."""
+    """The progress of groups as a table. Options and columns are described in ``docs/spark.md``.
+    Opens nothing.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -97,7 +113,9 @@ async def _check(options: LagOptions) -> None:
 
 
 class LagReader(DataSourceReader):
-    """A snapshot. What Spark plans once and runs again has the same groups and ``snapshot_time``, and new offsets."""
+    """A snapshot. What Spark plans once and runs again has the same groups and ``snapshot_time``,
+    and new offsets.
+    """
 
     def __init__(self, options: LagOptions) -> None:
         self._options = options
@@ -108,7 +126,9 @@ class LagReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task. Runs in an executor."""
-        if not isinstance(partition, LagPartition):  # Spark makes one up where there are no groups, and so no tasks
+        if not isinstance(
+            partition, LagPartition
+        ):  # Spark makes one up where there are no groups, and so no tasks
             return iter(())
         return read(self._options, partition)
 
@@ -116,8 +136,8 @@ class LagReader(DataSourceReader):
 class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A snapshot per trigger. Offsets count them: ``{"snapshot": n}``.
 
-    Nothing of a snapshot is kept. A micro-batch that is replayed after a crash is a new one, and says so in its
-    ``snapshot_time``.
+    Nothing of a snapshot is kept. A micro-batch that is replayed after a crash is a new one, and
+    says so in its ``snapshot_time``.
     """
 
     def __init__(self, options: LagOptions) -> None:
@@ -171,7 +191,10 @@ def plan(options: LagOptions) -> list[LagPartition]:
     except (ClientError, SourceError) as error:
         raise one_line(error) from None
     step = options.groups_per_task
-    return [LagPartition(tuple(found[at : at + step]), snapshot_time_ms) for at in range(0, len(found), step)]
+    return [
+        LagPartition(tuple(found[at : at + step]), snapshot_time_ms)
+        for at in range(0, len(found), step)
+    ]
 
 
 def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatch]:

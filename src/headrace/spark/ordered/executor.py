@@ -1,4 +1,6 @@
-"""The executor's side of ``kafka-ordered``: reads the partitions of a task, and yields their records by time."""
+"""The executor's side of ``kafka-ordered``: reads the partitions of a task, and yields their
+records by time.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ class TaskWork:
     :param task: the number of the partitions
     :param piece: which piece of it this is, where it has been cut
     :param ranges: in the order that breaks ties; those with nothing to read too
-    :param caught_up: whose ranges go as far as the broker had records; the metrics follow from it, not the order
+    :param caught_up: whose ranges go as far as the broker had records; the metrics follow from it,
+        not the order
     :param stream_time_ms: the largest timestamp that the task has yielded before; -1 when unknown
     :param desk: where to tell what the merge saw; None for nowhere
     """
@@ -57,10 +60,22 @@ def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[
         raise one_line(error) from None
     if work.desk is not None:
         counts = merge.counts
-        report(work.desk, (work.task, work.piece, counts.records, counts.enforced, counts.late, counts.stream_time_ms))
+        report(
+            work.desk,
+            (
+                work.task,
+                work.piece,
+                counts.records,
+                counts.enforced,
+                counts.late,
+                counts.stream_time_ms,
+            ),
+        )
 
 
-def read_unordered(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read_unordered(
+    work: TaskWork, kafka: KafkaOptions, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
     """The same records as they come: what the order costs is measured against this."""
     with LogReader(kafka, work.ranges, options) as reader:
         yield from reader

@@ -1,7 +1,8 @@
-"""What the driver of ``kafka-ordered`` asks the brokers: topics, ends, offsets by time, and the group's commits.
+"""What the driver of ``kafka-ordered`` asks the brokers: topics, ends, offsets by time, and the
+group's commits.
 
-Few requests: one Metadata now and then, one ListOffsets per broker and question. Records are looked at only where
-:mod:`headrace.spark.ordered.plan` has doubts.
+Few requests: one Metadata now and then, one ListOffsets per broker and question. Records are looked
+at only where :mod:`headrace.spark.ordered.plan` has doubts.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _TIMEOUT_MS = 10_000
 
 
 class BrokerLog:
-    """The subscribed topics of one query, as its driver sees them. See :class:`headrace.spark.ordered.plan.Log`.
+    """The subscribed topics of one query, as its driver sees them. See
+    :class:`headrace.spark.ordered.plan.Log`.
 
     Connects when first asked.
     """
@@ -60,20 +62,28 @@ class BrokerLog:
         self._asked_at_s: float | None = None
 
     def topics(self) -> Mapping[str, int]:
-        """How many partitions each subscribed topic has, in the order of the subscription; asked for now and then.
+        """How many partitions each subscribed topic has, in the order of the subscription; asked
+        for now and then.
 
         Topics that do not exist are left out.
 
         :raises ClientError: the cluster does not answer, or a topic may not be read
         """
         now_s = time.monotonic()
-        if self._asked_at_s is None or (now_s - self._asked_at_s) * 1000 >= self._options.metadata_age_ms:
+        if (
+            self._asked_at_s is None
+            or (now_s - self._asked_at_s) * 1000 >= self._options.metadata_age_ms
+        ):
             found = self.link.call(existing_topics(self.link.cluster, self._options.subscription))
             names = self._options.subscription.topics or sorted(found)
-            self._leaders = {(t, p): leader for t, topic in found.items() for p, leader in topic.leaders.items()}
+            self._leaders = {
+                (t, p): leader for t, topic in found.items() for p, leader in topic.leaders.items()
+            }
             self._topics = {name: len(found[name].leaders) for name in names if name in found}
             ids = {name: topic.topic_id for name, topic in found.items()}
-            self._replaced |= {name for name, topic_id in self._ids.items() if ids.get(name) != topic_id}
+            self._replaced |= {
+                name for name, topic_id in self._ids.items() if ids.get(name) != topic_id
+            }
             self._ids = ids
             self._asked_at_s = now_s
         return self._topics
@@ -94,7 +104,9 @@ class BrokerLog:
 
     @property
     def replaced(self) -> Collection[str]:
-        """Topics that were gone at some time, or have another id than before, since :meth:`accept_replaced`."""
+        """Topics that were gone at some time, or have another id than before, since
+        :meth:`accept_replaced`.
+        """
         return self._replaced
 
     def accept_replaced(self) -> None:
@@ -106,14 +118,20 @@ class BrokerLog:
         return _offsets(self._list(dict.fromkeys(partitions, EARLIEST)))
 
     def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record, or the last stable offset; without those that nobody tells of now."""
+        """The offset after the last record, or the last stable offset; without those that nobody
+        tells of now.
+        """
         return _offsets(self._list(dict.fromkeys(partitions, LATEST)))
 
     def whole_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record, whatever transactions are open; without those that nobody tells of now."""
+        """The offset after the last record, whatever transactions are open; without those that
+        nobody tells of now.
+        """
         return _offsets(self._list(dict.fromkeys(partitions, LATEST), READ_UNCOMMITTED))
 
-    def offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_at(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
         """The first offset with that timestamp or a later one; None without any."""
         return {p: found.offset for p, found in self._list(timestamps_ms).items()}
 
@@ -125,11 +143,17 @@ class BrokerLog:
             if found.offset is not None and found.timestamp_ms is not None
         }
 
-    def heads(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+    def heads(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """(offset, timestamp) of the first visible record in each range."""
         near = {p: (start, min(end, start + _FIRST_LOOK)) for p, (start, end) in ranges.items()}
         found = self._first_records(near)
-        far = {p: (near[p][1], end) for p, (_, end) in ranges.items() if p not in found and near[p][1] < end}
+        far = {
+            p: (near[p][1], end)
+            for p, (_, end) in ranges.items()
+            if p not in found and near[p][1] < end
+        }
         return found | (self._first_records(far) if far else {})
 
     def walk(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
@@ -138,18 +162,30 @@ class BrokerLog:
             while (batch := reader.next(*partition)) is not None:
                 yield batch.column("offset").to_numpy(), timestamps_ms(batch)
 
-    def _first_records(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+    def _first_records(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
         found = {}
-        with self._reader([OffsetRange(*p, start, end) for p, (start, end) in ranges.items()]) as reader:
+        with self._reader(
+            [OffsetRange(*p, start, end) for p, (start, end) in ranges.items()]
+        ) as reader:
             for partition in ranges:
                 batch = reader.next(*partition)
                 if batch is not None:
-                    found[partition] = (batch.column("offset")[0].as_py(), int(timestamps_ms(batch.slice(0, 1))[0]))
+                    found[partition] = (
+                        batch.column("offset")[0].as_py(),
+                        int(timestamps_ms(batch.slice(0, 1))[0]),
+                    )
         return found
 
     def _reader(self, ranges: Sequence[OffsetRange]) -> LogReader:
         # The task that reads the same for the query is the one to warn.
-        options = replace(self._options.reading, headers=False, warn_of_lost=False, buffer_bytes=_LOOK_BUFFER_BYTES)
+        options = replace(
+            self._options.reading,
+            headers=False,
+            warn_of_lost=False,
+            buffer_bytes=_LOOK_BUFFER_BYTES,
+        )
         return LogReader(self._options.kafka, ranges, options)
 
     def _list(
@@ -171,7 +207,10 @@ class BrokerLog:
             for at in range(0, len(partitions), _PARTITIONS_AT_ONCE)
         ]
         answers = await asyncio.gather(
-            *(ask_leader(self.link.cluster, node, part, isolation_level, _TIMEOUT_MS) for node, part in asked),
+            *(
+                ask_leader(self.link.cluster, node, part, isolation_level, _TIMEOUT_MS)
+                for node, part in asked
+            ),
             return_exceptions=True,
         )
         found: dict[TopicPartition, ListedOffset] = {}
@@ -186,7 +225,9 @@ class BrokerLog:
             self.look_again()  # leaders have moved, or brokers are away
         return found
 
-    def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """The group's committed offsets, of those partitions that have one."""
         return self.link.call(committed_offsets(self.link.cluster, group_id, partitions))
 

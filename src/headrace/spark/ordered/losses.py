@@ -1,4 +1,6 @@
-"""What a query of `kafka-ordered` finds gone: topics deleted, or made again; logs that end before its position."""
+"""What a query of `kafka-ordered` finds gone: topics deleted, or made again; logs that end before
+its position.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,16 @@ def look(log: BrokerLog, position: Mapping[TopicPartition, int], *, fail: bool) 
     shorter = False
     beyond = [p for p, end in ends.items() if end < position[p]]
     if beyond:
-        # With read_committed a position that was given, or committed by others, may lie behind an open transaction.
+        # With read_committed a position that was given, or committed by others, may lie behind an
+        # open transaction.
         whole = log.whole_ends(beyond)
         ends |= {p: max(ends[p], min(position[p], whole.get(p, position[p]))) for p in beyond}
         shorter = any(ends[p] < position[p] for p in beyond)
     if not shorter and not log.replaced and len(ends) == len(position):
         return Found(topics, dict(position), ends)  # nearly always
     if shorter:
-        log.look_again()  # a topic that was made again: then it begins anew now, rather than now and once more
+        # a topic that was made again: then it begins anew now, rather than now and once more
+        log.look_again()
         topics = log.topics()
     lost: dict[str, str] = {}
     kept = {}
@@ -62,7 +66,10 @@ def look(log: BrokerLog, position: Mapping[TopicPartition, int], *, fail: bool) 
             lost.update([loss])
     for what, remedy in lost.items():
         if fail:
-            raise SourceError(f"{what}: set failOnDataLoss=false to {remedy}, or start with a new checkpointLocation")
+            raise SourceError(
+                f"{what}: set failOnDataLoss=false to {remedy}, or start with a new "
+                f"checkpointLocation"
+            )
         _log.warning("%s: failOnDataLoss=false has the query %s", what, remedy)
     return Found(topics, kept, {p: end for p, end in ends.items() if p in kept})
 
@@ -70,7 +77,8 @@ def look(log: BrokerLog, position: Mapping[TopicPartition, int], *, fail: bool) 
 def _loss(
     log: BrokerLog, topics: Mapping[str, int], partition: TopicPartition, position: int, end: int
 ) -> tuple[str, str] | None:
-    """What is wrong with a partition, and what the query could do about it; None when nothing is."""
+    """What is wrong with a partition, and what the query could do about it; None when nothing
+    is."""
     topic, number = partition
     if topic not in topics:
         return f"topic '{topic}' is not there (any more), or not subscribed", _WITHOUT

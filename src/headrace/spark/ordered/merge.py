@@ -1,8 +1,10 @@
-"""The executor's merge for ``kafka-ordered``: chunks of Arrow columns of several partitions in, one sequence out.
+"""The executor's merge for ``kafka-ordered``: chunks of Arrow columns of several partitions in, one
+sequence out.
 
-It is :class:`headrace.tasks.OrderedMerge` for whole chunks: always taking the smallest timestamp among the partitions'
-next records gives the order of (largest timestamp so far within the partition, partition, offset). So a chunk's keys
-are a running maximum, and what may be given away is all that lies before the last key of the partition that is behind.
+It is :class:`headrace.tasks.OrderedMerge` for whole chunks: always taking the smallest timestamp
+among the partitions' next records gives the order of (largest timestamp so far within the
+partition, partition, offset). So a chunk's keys are a running maximum, and what may be given away
+is all that lies before the last key of the partition that is behind.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class ChunkMerge:
     def finish(self, partition: int, *, caught_up: bool = True) -> None:
         """Nothing more comes of it.
 
-        :param caught_up: the broker has nothing more either: a record taken after this is taken by force
+        :param caught_up: the broker has nothing more either: a record taken after this is taken by
+            force
         """
         self._done[partition] = True
         if not caught_up:
@@ -94,7 +97,9 @@ class ChunkMerge:
         return [p for p, chunks in enumerate(self._chunks) if not chunks and not self._done[p]]
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """All that can be given away by now, in order. At the end, when all partitions are finished, everything."""
+        """All that can be given away by now, in order. At the end, when all partitions are
+        finished, everything.
+        """
         while not self.hungry and any(self._chunks):
             yield self._next()
 
@@ -106,7 +111,9 @@ class ChunkMerge:
             if not chunks:
                 continue
             keys = chunks[0].keys
-            count = int(np.searchsorted(keys, bound[0], side="right" if partition <= bound[1] else "left"))
+            count = int(
+                np.searchsorted(keys, bound[0], side="right" if partition <= bound[1] else "left")
+            )
             if count:
                 first, rest = chunks[0].split(count)
                 chunks[:1] = [] if rest is None else [rest]
@@ -120,7 +127,9 @@ class ChunkMerge:
             return chunk.rows
         keys = np.concatenate([chunk.keys for _, chunk in taken])
         order = np.argsort(keys, kind="stable")  # they come in the order of partitions and offsets
-        partitions: Any = np.repeat([partition for partition, _ in taken], [len(chunk.keys) for _, chunk in taken])
+        partitions: Any = np.repeat(
+            [partition for partition, _ in taken], [len(chunk.keys) for _, chunk in taken]
+        )
         timestamps = np.concatenate([chunk.timestamps for _, chunk in taken])
         self._count(timestamps[order], keys[order], partitions[order])
         return pa.concat_batches([chunk.rows for _, chunk in taken]).take(pa.array(order))
@@ -134,4 +143,6 @@ class ChunkMerge:
         counts.records += len(timestamps)
         if self._exhausted is not None:
             key, partition = self._exhausted
-            counts.enforced += int(np.count_nonzero((keys > key) | ((keys == key) & (partitions > partition))))
+            counts.enforced += int(
+                np.count_nonzero((keys > key) | ((keys == key) & (partitions > partition)))
+            )

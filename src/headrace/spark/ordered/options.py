@@ -1,4 +1,6 @@
-"""The options of ``format("kafka-ordered")``: those of Spark's own Kafka source, and ``maxTaskIdleMs``."""
+"""The options of ``format("kafka-ordered")``: those of Spark's own Kafka source, and
+``maxTaskIdleMs``.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,17 @@ IN_JSON = {-1: LATEST, -2: EARLIEST}
 """What negative offsets mean in the JSON of ``startingOffsets`` and ``endingOffsets``."""
 
 _COMMON = (
-    "subscribe", "subscribePattern", "maxTaskIdleMs", "startingOffsets", "startingTimestamp",
-    "startingOffsetsByTimestamp", "failOnDataLoss", "includeHeaders", "kafka.bootstrap.servers", "kafka.group.id",
-)  # fmt: skip
+    "subscribe",
+    "subscribePattern",
+    "maxTaskIdleMs",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "includeHeaders",
+    "kafka.bootstrap.servers",
+    "kafka.group.id",
+)
 _OF_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "minPartitions")
 _OF_STREAMS = ("maxOffsetsPerTrigger",)
 _REFUSED = {
@@ -53,7 +63,8 @@ class OrderedOptions:
 
     :param max_task_idle_ms: see :class:`headrace.tasks.Readiness`
     :param max_offsets: per micro-batch, about; None for no limit
-    :param min_partitions: into so many tasks a batch is cut, about; None for one per partition number
+    :param min_partitions: into so many tasks a batch is cut, about; None for one per partition
+        number
     :param group_id: the group whose offsets tell how far the query is; None for none
     :param metadata_age_ms: how often to look for new topics and partitions
     """
@@ -90,18 +101,32 @@ class OrderedOptions:
         :raises SourceError: something is missing, unknown, or has a value that makes no sense
         """
         given = GivenOptions("kafka-ordered", options, (*_COMMON, *_OF_BATCHES, *_OF_STREAMS))
-        for names, wrong, use in ((_OF_BATCHES, True, "spark.read"), (_OF_STREAMS, False, "spark.readStream")):
+        for names, wrong, use in (
+            (_OF_BATCHES, True, "spark.read"),
+            (_OF_STREAMS, False, "spark.readStream"),
+        ):
             for name in names:
                 if streaming is wrong and given.text(name) is not None:
                     raise SourceError(f"remove the option {name}: it is for {use}")
         kafka = given.kafka(refused=_REFUSED)
         group_id = given.text("kafka.group.id")
-        start = _bound(given, "starting", EARLIEST if streaming is False else LATEST, (EARLIEST, LATEST, COMMITTED))
+        start = _bound(
+            given,
+            "starting",
+            EARLIEST if streaming is False else LATEST,
+            (EARLIEST, LATEST, COMMITTED),
+        )
         if start.at == COMMITTED and group_id is None:
-            raise SourceError("set the option kafka.group.id: startingOffsets=committed begins where that group is")
+            raise SourceError(
+                "set the option kafka.group.id: startingOffsets=committed begins where that "
+                "group is"
+            )
         isolation = kafka.librdkafka.get("isolation.level", "read_uncommitted")
         if isolation not in ("read_committed", "read_uncommitted"):
-            raise SourceError(f"option kafka.isolation.level is '{isolation}': say read_committed or read_uncommitted")
+            raise SourceError(
+                f"option kafka.isolation.level is '{isolation}': say read_committed or "
+                f"read_uncommitted"
+            )
         age = kafka.librdkafka.get("metadata.max.age.ms", "")
         return cls(
             kafka=kafka,
@@ -126,14 +151,20 @@ def _idle(given: GivenOptions) -> int:
 
 def _bound(given: GivenOptions, which: str, default: str, words: tuple[str, ...]) -> Bound:
     for name in (f"{which}Offsets", f"{which}OffsetsByTimestamp", f"{which}Timestamp"):
-        others = [n for n in (f"{which}Offsets", f"{which}OffsetsByTimestamp", f"{which}Timestamp") if n != name]
+        others = [
+            n
+            for n in (f"{which}Offsets", f"{which}OffsetsByTimestamp", f"{which}Timestamp")
+            if n != name
+        ]
         both = next((other for other in others if given.text(name) and given.text(other)), None)
         if both:
             raise SourceError(f"set one of the options {name} and {both}, not both")
     offsets = given.text(f"{which}Offsets")
     if offsets is not None and not offsets.startswith("{"):
         if offsets.lower() not in words:
-            raise SourceError(f"option {which}Offsets is '{offsets}': say {', '.join(words)}, or {_EXAMPLE}")
+            raise SourceError(
+                f"option {which}Offsets is '{offsets}': say {', '.join(words)}, or {_EXAMPLE}"
+            )
         return Bound(offsets.lower(), which=which)
     return Bound(
         default,
@@ -152,12 +183,17 @@ def _by_partition(given: GivenOptions, name: str, lowest: int) -> dict[str, dict
     if text is None:
         return None
     try:
-        found = {t: {int(p): n for p, n in by_partition.items()} for t, by_partition in json.loads(text).items()}
+        found = {
+            t: {int(p): n for p, n in by_partition.items()}
+            for t, by_partition in json.loads(text).items()
+        }
     except (ValueError, AttributeError):
         raise SourceError(f"option {name} cannot be read: say {_EXAMPLE}") from None
     for topic, by_partition in found.items():
         for partition, number in by_partition.items():
             if type(number) is not int or number < lowest:
                 said = json.dumps(number)
-                raise SourceError(f"option {name} says {said} for {topic}-{partition}: say a number from {lowest}")
+                raise SourceError(
+                    f"option {name} says {said} for {topic}-{partition}: say a number from {lowest}"
+                )
     return found

@@ -1,4 +1,6 @@
-"""The group that shows how far a ``kafka-ordered`` query is: offsets of finished micro-batches, committed to Kafka."""
+"""The group that shows how far a ``kafka-ordered`` query is: offsets of finished micro-batches,
+committed to Kafka.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ _WITHOUT_MEMBERS = {"Dead", "Empty"}
 
 
 class GroupProgress:
-    """Commits where a query is. Never fails it: what could not be committed is committed with the next batch."""
+    """Commits where a query is. Never fails it: what could not be committed is committed with the
+    next batch.
+    """
 
     def __init__(self, link: Link, group_id: str) -> None:
         self._link = link
@@ -44,7 +48,9 @@ class GroupProgress:
         self._not_before_s = 0.0
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """All before these offsets has been processed. What has been committed already is not sent again."""
+        """All before these offsets has been processed. What has been committed already is not sent
+        again.
+        """
         news = {p: offset for p, offset in offsets.items() if self._committed.get(p) != offset}
         if not news or time.monotonic() < self._not_before_s:
             return
@@ -63,7 +69,12 @@ async def check_group(cluster: Cluster, group_id: str, timeout_ms: int) -> None:
     :raises SourceError: it has members, who commit for themselves, or is a share group
     :raises ClientError: its coordinator does not tell
     """
-    of_types = (describe_share_groups, describe_consumer_groups, describe_classic_groups, describe_streams_groups)
+    of_types = (
+        describe_share_groups,
+        describe_consumer_groups,
+        describe_classic_groups,
+        describe_streams_groups,
+    )
     for describe in of_types:
         answer = (await cluster.coordinators.ask([group_id], describe, timeout_ms))[group_id]
         if isinstance(answer, ApiMissing) or _is_unknown(answer):
@@ -71,9 +82,13 @@ async def check_group(cluster: Cluster, group_id: str, timeout_ms: int) -> None:
         if isinstance(answer, ClientError):
             raise answer
         if describe is describe_share_groups:
-            raise SourceError(f"'{group_id}' is a share group, which has no offsets to commit: {_CHOOSE}")
+            raise SourceError(
+                f"'{group_id}' is a share group, which has no offsets to commit: {_CHOOSE}"
+            )
         if str(answer.group_state) not in _WITHOUT_MEMBERS:
-            raise SourceError(f"group '{group_id}' has consumers that commit offsets themselves: {_CHOOSE}")
+            raise SourceError(
+                f"group '{group_id}' has consumers that commit offsets themselves: {_CHOOSE}"
+            )
 
 
 _CHOOSE = "choose another kafka.group.id"
@@ -85,5 +100,8 @@ def _is_unknown(answer: object) -> bool:
 
 def _advice(group_id: str, error: ClientError) -> str:
     if isinstance(error, RequestRefused) and error.code in _HAS_MEMBERS:
-        return f"group '{group_id}' has consumers of its own, so this query's offsets are not committed: {_CHOOSE}"
+        return (
+            f"group '{group_id}' has consumers of its own, so this query's offsets are not "
+            f"committed: {_CHOOSE}"
+        )
     return str(error)

@@ -1,7 +1,9 @@
-"""``format("kafka-ordered")``: several topics as one, in the order of their records' timestamps (KIP-695).
+"""``format("kafka-ordered")``: several topics as one, in the order of their records' timestamps
+(KIP-695).
 
-Task *i* owns partition *i* of every subscribed topic. The driver decides from the brokers' metadata how far each task
-may go, and writes that down as the micro-batch's offsets; the tasks read and merge. See docs/spark.md.
+Task *i* owns partition *i* of every subscribed topic. The driver decides from the brokers' metadata
+how far each task may go, and writes that down as the micro-batch's offsets; the tasks read and
+merge. See docs/spark.md.
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from headrace.client import ClientError, ConnectionFailed
@@ -41,8 +48,8 @@ _QUIET_S = 0.05
 """Spark asks for new data every 10 ms when there is none; the brokers are asked this often."""
 
 JsonOffsets = dict[str, dict[str, int]]
-"""Topic → partition → the next offset to read, as Spark's own Kafka source writes it. Topics stand in the order that
-breaks ties between equal timestamps."""
+"""Topic → partition → the next offset to read, as Spark's own Kafka source writes it. Topics stand
+in the order that breaks ties between equal timestamps."""
 
 
 class OrderedDataSource(DataSource):
@@ -60,7 +67,8 @@ class OrderedDataSource(DataSource):
         return "kafka-ordered"
 
     def schema(self) -> str:
-        """The columns, after a look at whether the brokers, the topics and the group are as the options say.
+        """The columns, after a look at whether the brokers, the topics and the group are as the
+        options say.
 
         :raises SourceError: they are not, or an option is wrong
         """
@@ -93,7 +101,8 @@ class OrderedDataSource(DataSource):
 async def _check(options: OrderedOptions) -> None:
     cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
     try:
-        # A restarted query goes on without a topic that is gone; a new one will see to it when it starts.
+        # A restarted query goes on without a topic that is gone; a new one will see to it when it
+        # starts.
         topics = await (subscribed_topics if options.fail_on_data_loss else existing_topics)(
             cluster, options.subscription
         )
@@ -110,7 +119,9 @@ def _ranges(inputs: Inputs) -> tuple[OffsetRange, ...]:
 
 
 class OrderedReader(DataSourceReader):
-    """Everything between two bounds, in order; one Spark task per partition number, or several one after the other."""
+    """Everything between two bounds, in order; one Spark task per partition number, or several one
+    after the other.
+    """
 
     def __init__(self, options: OrderedOptions) -> None:
         self._options = options
@@ -128,7 +139,9 @@ class OrderedReader(DataSourceReader):
         topics = log.all_topics()
         check_equal_counts(topics)
         wanted = all_partitions(topics)
-        starts = resolve(log, options.start, wanted, options.group_id, fail=options.fail_on_data_loss)
+        starts = resolve(
+            log, options.start, wanted, options.group_id, fail=options.fail_on_data_loss
+        )
         ends = resolve(log, options.end, wanted, None, fail=options.fail_on_data_loss)
         if options.max_task_idle_ms >= 0:
             _refuse_unknown(wanted, starts, ends)
@@ -148,10 +161,12 @@ class OrderedReader(DataSourceReader):
 
 
 class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of one query, in a driver-side process of its own; its :meth:`read` runs in the executors.
+    """The reader of one query, in a driver-side process of its own; its :meth:`read` runs in the
+    executors.
 
-    Spark's offsets say where each partition is. So what a micro-batch holds, and in which order, follows from its
-    offsets alone; idle deadlines and metrics live in this process, and begin anew with it.
+    Spark's offsets say where each partition is. So what a micro-batch holds, and in which order,
+    follows from its offsets alone; idle deadlines and metrics live in this process, and begin anew
+    with it.
     """
 
     def __init__(self, options: OrderedOptions) -> None:
@@ -175,7 +190,9 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options, topics = self._options, log.all_topics()
             check_equal_counts(topics)
             wanted = all_partitions(topics)
-            starts = resolve(log, options.start, wanted, options.group_id, fail=options.fail_on_data_loss)
+            starts = resolve(
+                log, options.start, wanted, options.group_id, fail=options.fail_on_data_loss
+            )
             _refuse_unknown(wanted, starts)
         except (ClientError, SourceError) as error:
             raise one_line(error) from None
@@ -188,7 +205,9 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
-        """Commit what lies before ``start``, which has been processed, and fix the end of the next micro-batch."""
+        """Commit what lies before ``start``, which has been processed, and fix the end of the next
+        micro-batch.
+        """
         try:
             self._finished(start)
             end = self._next_end(start, limit)
@@ -211,12 +230,18 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream_times = self._desk().stream_times()
         never = self._pacing.max_task_idle_ms < 0  # nothing is waited for, so nothing is enforced
         work = []
-        for task, partitions in tasks_of({t: max(map(int, by)) + 1 if by else 0 for t, by in end.items()}).items():
+        for task, partitions in tasks_of(
+            {t: max(map(int, by)) + 1 if by else 0 for t, by in end.items()}
+        ).items():
             here = tuple(p for p in partitions if p in ends)
             inputs = Inputs(here, {p: starts.get(p, ends[p]) for p in here}, ends)
             if len(inputs):
-                caught_up = tuple(not never and p in self._known and ends[p] >= self._known[p] for p in here)
-                work.append(TaskWork(task, 0, _ranges(inputs), caught_up, stream_times.get(task, -1), desk))
+                caught_up = tuple(
+                    not never and p in self._known and ends[p] >= self._known[p] for p in here
+                )
+                work.append(
+                    TaskWork(task, 0, _ranges(inputs), caught_up, stream_times.get(task, -1), desk)
+                )
         return [OrderedPartition(one) for one in work]
 
     def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
@@ -224,7 +249,9 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition.value, self._options.kafka, self._options.reading)
 
     def commit(self, end: JsonOffsets) -> None:
-        """Spark says that the micro-batch is done; by then :meth:`latestOffset` has mostly committed it."""
+        """Spark says that the micro-batch is done; by then :meth:`latestOffset` has mostly
+        committed it.
+        """
         self._finished(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -240,7 +267,9 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise one_line(error) from None
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For ``StreamingQuery.lastProgress``: ends, lags, what tasks wait for, and the metrics of the merge."""
+        """For ``StreamingQuery.lastProgress``: ends, lags, what tasks wait for, and the metrics of
+        the merge.
+        """
         if not self._ends:
             return None
         lags = {p: max(0, end - self._position.get(p, 0)) for p, end in self._ends.items()}
@@ -248,7 +277,9 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {
             "end": _to_json(self._ends),
             "lag": _to_json(lags),
-            "waiting": {str(task): str(d) for task, d in self._pacing.decisions.items() if not d.ready},
+            "waiting": {
+                str(task): str(d) for task, d in self._pacing.decisions.items() if not d.ready
+            },
             "records": totals.records,
             "enforcedProcessing": totals.enforced_processing,
             "lateRecords": totals.late_records,
@@ -281,14 +312,15 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = self._open()
         found = look(log, _from_json(start), fail=self._options.fail_on_data_loss)
         position, ends = found.position, found.ends
-        # What breaks ties, so it never changes: a topic that was named keeps its place when it is gone.
+        # What breaks ties, so it never changes: a topic that was named keeps its place when it is
+        # gone.
         named = self._options.subscription.topics
         order = [topic for topic in start if topic in found.topics or topic in named]
         order += [topic for topic in found.topics if topic not in start]
         topics = {topic: found.topics[topic] for topic in order if topic in found.topics}
         self._ends = dict(ends)
-        # A partition that is new begins with the micro-batch after this one, and its task waits for that: so its
-        # first offset is in Spark's log before anything is read.
+        # A partition that is new begins with the micro-batch after this one, and its task waits for
+        # that: so its first offset is in Spark's log before anything is read.
         new = log.starts([p for p in all_partitions(topics) if p not in position])
         if self._targets is not None:
             ends = {p: min(end, self._targets.get(p, position[p])) for p, end in ends.items()}
@@ -312,10 +344,15 @@ def _refuse_unknown(wanted: Sequence[TopicPartition], *known: Mapping[TopicParti
     missing = [p for p in wanted if any(p not in one for one in known)]
     if missing:
         topic, partition = missing[0]
-        raise SourceError(f"the leader of {topic}-{partition} does not answer: see to its broker, then start again")
+        raise SourceError(
+            f"the leader of {topic}-{partition} does not answer: see to its broker, then "
+            f"start again"
+        )
 
 
-def _to_json(offsets: Mapping[TopicPartition, int], order: Sequence[str] | Mapping[str, int] = ()) -> JsonOffsets:
+def _to_json(
+    offsets: Mapping[TopicPartition, int], order: Sequence[str] | Mapping[str, int] = ()
+) -> JsonOffsets:
     found: JsonOffsets = {topic: {} for topic in order}
     for (topic, partition), offset in sorted(offsets.items(), key=lambda item: item[0][1]):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -323,4 +360,8 @@ def _to_json(offsets: Mapping[TopicPartition, int], order: Sequence[str] | Mappi
 
 
 def _from_json(offsets: JsonOffsets) -> Offsets:
-    return {(topic, int(p)): offset for topic, by_partition in offsets.items() for p, offset in by_partition.items()}
+    return {
+        (topic, int(p)): offset
+        for topic, by_partition in offsets.items()
+        for p, offset in by_partition.items()
+    }

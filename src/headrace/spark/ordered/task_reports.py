@@ -1,9 +1,9 @@
 """How tasks tell the driver what their merge saw, for the query's progress.
 
-Spark has no way for a Python source's tasks to report numbers. So the reader listens on the address from which it
-reaches the brokers, with a random token that travels with the tasks, and a task says what it counted in one line of
-JSON when it is done. Nothing but the progress depends on it: where the driver cannot be reached, the numbers are
-missing there.
+Spark has no way for a Python source's tasks to report numbers. So the reader listens on the address
+from which it reaches the brokers, with a random token that travels with the tasks, and a task says
+what it counted in one line of JSON when it is done. Nothing but the progress depends on it: where
+the driver cannot be reached, the numbers are missing there.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ class Desk(NamedTuple):
 class Totals:
     """Since the query was started, in the terms of Kafka Streams' metrics of a task.
 
-    :param enforced_processing: records taken after a partition had none left that might still have had an earlier one
-    :param late_records: records behind the stream time, which is the largest timestamp of the task until then
+    :param enforced_processing: records taken after a partition had none left that might still have
+        had an earlier one
+    :param late_records: records behind the stream time, which is the largest timestamp of the task
+        until then
     """
 
     records: int = 0
@@ -53,7 +55,9 @@ class Totals:
     def plus(self, counted: Counted) -> Totals:
         """With one task's numbers added."""
         _, _, records, enforced, late, _ = counted
-        return Totals(self.records + records, self.enforced_processing + enforced, self.late_records + late)
+        return Totals(
+            self.records + records, self.enforced_processing + enforced, self.late_records + late
+        )
 
 
 class Tally:
@@ -73,7 +77,9 @@ class Tally:
         threading.Thread(target=self._serve, name="headrace-tally", daemon=True).start()
 
     def next_batch(self) -> Desk:
-        """The tasks of another micro-batch are about to run; reports about earlier ones are not taken any more."""
+        """The tasks of another micro-batch are about to run; reports about earlier ones are not
+        taken any more.
+        """
         with self._lock:
             self._before = self._sum()
             for task, _, _, _, _, stream_time_ms in self._counted.values():
@@ -95,7 +101,9 @@ class Tally:
     def close(self) -> None:
         """Listen no longer."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # which wakes who waits for a connection; closing does not
+            self._socket.shutdown(
+                socket.SHUT_RDWR
+            )  # which wakes who waits for a connection; closing does not
         self._socket.close()
 
     def _sum(self) -> Totals:
@@ -148,7 +156,9 @@ def report(desk: Desk, counted: Counted) -> None:
 def _own_address(towards: str) -> str:
     """The address of this host that packets to another one come from."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(towards, _DISCARD_PORT, type=socket.SOCK_DGRAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(
+            towards, _DISCARD_PORT, type=socket.SOCK_DGRAM
+        )[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)  # sends nothing
             return str(probe.getsockname()[0])

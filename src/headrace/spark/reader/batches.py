@@ -1,4 +1,6 @@
-"""Where the record batches in fetched bytes are, what their headers say, and which of them are to be read."""
+"""Where the record batches in fetched bytes are, what their headers say, and which of them are to
+be read.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,21 @@ from .byte_fields import Bytes, Numbers
 
 _HEAD = np.dtype(
     [
-        ("base_offset", ">i8"), ("batch_length", ">i4"), ("partition_leader_epoch", ">i4"), ("magic", "i1"),
-        ("crc", ">u4"), ("attributes", ">i2"), ("last_offset_delta", ">i4"), ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"), ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("base_sequence", ">i4"),
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("partition_leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
         ("record_count", ">i4"),
     ]
-)  # fmt: skip
+)
 _LENGTH = struct.Struct(">i")
 _MAGIC = 2
 
@@ -70,10 +81,15 @@ class Batches:
             position = following
         if not positions:
             return cls(data, positions, np.empty(0, _HEAD))
-        windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, np.uint8), HEADER_BYTES)
+        windows = np.lib.stride_tricks.sliding_window_view(
+            np.frombuffer(data, np.uint8), HEADER_BYTES
+        )
         heads = windows[positions].view(_HEAD)[:, 0]
         if (heads["magic"] != _MAGIC).any():
-            raise CorruptBatch(f"batches of magic {sorted(set(heads['magic'].tolist()) - {_MAGIC})}: only 2 is read")
+            raise CorruptBatch(
+                f"batches of magic {sorted(set(heads['magic'].tolist()) - {_MAGIC})}: only "
+                f"2 is read"
+            )
         return cls(data, positions, heads)
 
     @property
@@ -95,13 +111,16 @@ class Batches:
     def batch(self, index: int) -> memoryview:
         """The bytes of one batch."""
         start = self.positions[index]
-        return memoryview(self.data)[start : start + int(self.heads[index]["batch_length"]) + LENGTH_OVERHEAD]
+        return memoryview(self.data)[
+            start : start + int(self.heads[index]["batch_length"]) + LENGTH_OVERHEAD
+        ]
 
     def with_data(self, aborted: Sequence[tuple[int, int]] = ()) -> Any:
-        """Which batches hold user data to be seen: neither transaction markers nor aborted transactions.
+        """Which batches hold user data to be seen: neither transaction markers nor aborted
+        transactions.
 
-        :param aborted: ``(producer id, first offset)`` of the aborted transactions that overlap these batches, as a
-            read_committed fetch answers; nothing for read_uncommitted
+        :param aborted: ``(producer id, first offset)`` of the aborted transactions that overlap
+            these batches, as a read_committed fetch answers; nothing for read_uncommitted
         :returns: a boolean per batch
         """
         attributes = self.heads["attributes"]
@@ -142,9 +161,12 @@ class Wanted:
         return Wanted(np.maximum(self.starts, offset), self.ends)
 
     def overlap(self, first: Numbers, last: Numbers) -> Any:
-        """Whether any offset from ``first`` to ``last``, inclusive, may be wanted; surely, of single ones.
+        """Whether any offset from ``first`` to ``last``, inclusive, may be wanted; surely, of
+        single ones.
 
         :returns: a boolean each
         """
         index = np.searchsorted(self.ends, first, side="right")
-        return (index < len(self.starts)) & (self.starts[np.minimum(index, len(self.starts) - 1)] <= last)
+        return (index < len(self.starts)) & (
+            self.starts[np.minimum(index, len(self.starts) - 1)] <= last
+        )

@@ -1,6 +1,7 @@
 """Fields of many byte strings at once: numpy for numbers, Arrow for text and bytes.
 
-A *place* is a position in one large run of bytes that holds all of the strings; each function takes an array of them.
+A *place* is a position in one large run of bytes that holds all of the strings; each function takes
+an array of them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def gather(body: Bytes, bounds: Numbers, *lengths: Numbers) -> list[Column]:
-    """Arrow's binary columns for pieces of ``body``: each piece copied once, null where its length is negative.
+    """Arrow's binary columns for pieces of ``body``: each piece copied once, null where its length
+    is negative.
 
     :param bounds: a row per string: start and end of each of its pieces, ascending throughout
     :param lengths: of each piece; only the sign matters
@@ -64,8 +66,11 @@ def gather(body: Bytes, bounds: Numbers, *lengths: Numbers) -> list[Column]:
     if not count:
         return [pa.array([], pa.binary()) for _ in lengths]
     flat = np.ascontiguousarray(bounds, np.int32).reshape(-1)
-    # What lies between the pieces is a piece too, so that all of the body is one array, of which to take some.
-    whole = pa.Array.from_buffers(pa.binary(), len(flat) - 1, [None, pa.py_buffer(flat), pa.py_buffer(body)])
+    # What lies between the pieces is a piece too, so that all of the body is one array, of which to
+    # take some.
+    whole = pa.Array.from_buffers(
+        pa.binary(), len(flat) - 1, [None, pa.py_buffer(flat), pa.py_buffer(body)]
+    )
     columns = []
     for piece, length in enumerate(lengths):
         indexes, missing = np.arange(2 * piece, len(flat), width, dtype=np.int32), length < 0
@@ -82,13 +87,16 @@ def text(column: Column) -> Column:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
         found = column.to_pylist()
-        return pa.array([None if one is None else one.decode(errors="replace") for one in found], pa.string())
+        return pa.array(
+            [None if one is None else one.decode(errors="replace") for one in found], pa.string()
+        )
 
 
 class Fields:
     """Reads the same fields from many strings, one field after another.
 
-    A string that ends too early is marked in :attr:`whole`, and what is read of it from then on means nothing.
+    A string that ends too early is marked in :attr:`whole`, and what is read of it from then on
+    means nothing.
 
     :param column: a ``pa.BinaryArray`` without nulls among ``rows``
     :param rows: which of its strings to read
@@ -97,7 +105,9 @@ class Fields:
 
     def __init__(self, column: Column, rows: Numbers) -> None:
         _, offsets, values = column.buffers()
-        bounds = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset).astype(np.int64)
+        bounds = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset).astype(
+            np.int64
+        )
         used = b"" if values is None else memoryview(values)[: int(bounds[-1])]
         self._bytes = bytes(used) + bytes(_PADDING_BYTES)
         self._data = np.frombuffer(self._bytes, np.uint8)
@@ -136,7 +146,9 @@ class Fields:
         return value
 
     def string(self, *, compact: bool = False) -> tuple[Numbers, Numbers]:
-        """A nullable string: where it begins, and its length, negative for null or where there is none."""
+        """A nullable string: where it begins, and its length, negative for null or where there is
+        none.
+        """
         length = self.unsigned() - 1 if compact else self.number(2)
         start = self.skip(np.maximum(length, 0))
         return start, np.where(self.whole, length, -1)
@@ -146,10 +158,14 @@ class Fields:
         return self.whole & (self.at == self._ends)
 
     def gather(self, *pieces: tuple[Numbers, Numbers]) -> list[Column]:
-        """Binary columns of what :meth:`string` found, in the order in which it was found; null where it says so."""
+        """Binary columns of what :meth:`string` found, in the order in which it was found; null
+        where it says so.
+        """
         bounds: Numbers = np.empty((len(self.at), 2 * len(pieces)), np.int64)
         for index, (start, length) in enumerate(pieces):
             bounds[:, 2 * index] = np.where(length < 0, 0, start)
             bounds[:, 2 * index + 1] = np.where(length < 0, 0, start + length)
-        ascending = np.maximum.accumulate(bounds.reshape(-1)).reshape(bounds.shape)  # what is null lies nowhere
+        ascending = np.maximum.accumulate(bounds.reshape(-1)).reshape(
+            bounds.shape
+        )  # what is null lies nowhere
         return gather(self._bytes, ascending, *(length for _, length in pieces))

@@ -1,9 +1,11 @@
-"""Record batches of magic 2 opened into columns: numpy for numbers, Arrow for bytes, no Python object per record.
+"""Record batches of magic 2 opened into columns: numpy for numbers, Arrow for bytes, no Python
+object per record.
 
-The format is Kafka's (KIP-98), as in :mod:`headrace.protocol.record_batch`. A record says only how long it is, so that the next
-one's place is known from this one's: places are found for all batches at once where they are many (the first record of
-each, then the second of each …), and one after the other where they are few and long. All other fields are decoded for
-all records at a time. Keys and values are copied once, from the batches into their columns, by Arrow.
+The format is Kafka's (KIP-98), as in :mod:`headrace.protocol.record_batch`. A record says only how
+long it is, so that the next one's place is known from this one's: places are found for all batches
+at once where they are many (the first record of each, then the second of each …), and one after the
+other where they are few and long. All other fields are decoded for all records at a time. Keys and
+values are copied once, from the batches into their columns, by Arrow.
 
 See ``docs/decisions/0007-columns-from-record-batches.md`` for what that is worth.
 """
@@ -31,7 +33,8 @@ from .batches import Batches, Wanted
 from .byte_fields import BadField, Bytes, Numbers, gather, text, varints
 
 SPARK_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "timestampType int"
 )
 """The columns of Spark's own Kafka source, as DDL."""
 SPARK_HEADERS = "headers array<struct<key: string, value: binary>>"
@@ -40,7 +43,9 @@ SPARK_HEADERS = "headers array<struct<key: string, value: binary>>"
 _OPENED_BYTES = 32 * 1024 * 1024
 _MOST_BODY_BYTES = 2**31 - 1
 _MANY_BATCHES = 100
-"""From so many batches on, taking a step in all of them at once is faster than a loop over their records (measured)."""
+"""From so many batches on, taking a step in all of them at once is faster than a loop over their
+records (measured).
+"""
 _MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -50,9 +55,11 @@ HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value
 class Records:
     """Records as columns, in the order of their batches.
 
-    :param offset: and ``timestamp_ms``, ``timestamp_type`` (0 create, 1 log append): numpy arrays of int64
+    :param offset: and ``timestamp_ms``, ``timestamp_type`` (0 create, 1 log append): numpy arrays
+        of int64
     :param key: and ``value``: ``pa.BinaryArray``
-    :param headers: of :data:`HEADERS_TYPE`, null for a record without any; None when they were not asked for
+    :param headers: of :data:`HEADERS_TYPE`, null for a record without any; None when they were not
+        asked for
     """
 
     offset: Numbers
@@ -66,9 +73,12 @@ class Records:
         return len(self.offset)
 
     def spark_batch(self, topic: str, partition: int) -> Any:
-        """A ``pa.RecordBatch`` with the columns of Spark's Kafka source, headers included if they were asked for."""
+        """A ``pa.RecordBatch`` with the columns of Spark's Kafka source, headers included if they
+        were asked for.
+        """
         count = len(self)
-        # Spark has microseconds, which end in the year 294247; a producer may write any 64-bit number of milliseconds.
+        # Spark has microseconds, which end in the year 294247; a producer may write any 64-bit
+        # number of milliseconds.
         limited = np.clip(self.timestamp_ms, -_MOST_MICROSECONDS_AS_MS, _MOST_MICROSECONDS_AS_MS)
         columns = {
             "key": self.key,
@@ -92,7 +102,8 @@ def decode(
     headers: bool = False,
     most_bytes: int = _OPENED_BYTES,
 ) -> Iterator[Records]:
-    """The records of batches, in pieces whose opened bytes stay near ``most_bytes`` (one batch may be larger).
+    """The records of batches, in pieces whose opened bytes stay near ``most_bytes`` (one batch may
+    be larger).
 
     :param chosen: a boolean per batch, as of :meth:`Batches.with_data`; None for all of them
     :param wanted: records of other offsets are left out; None for all
@@ -114,8 +125,11 @@ def decode(
         raise CorruptBatch(f"records that cannot be read: {error}") from error
 
 
-def _bodies(batches: Batches, indexes: Any, most_bytes: int) -> Iterator[tuple[Bytes, Numbers, Numbers, Any]]:
-    """Opened records: (bytes, where in them each batch starts and ends, which batches those are)."""
+def _bodies(
+    batches: Batches, indexes: Any, most_bytes: int
+) -> Iterator[tuple[Bytes, Numbers, Numbers, Any]]:
+    """Opened records: (bytes, where in them each batch starts and ends, which batches those
+    are)."""
     heads = batches.heads
     if not (heads["attributes"][indexes] & CODEC_MASK).any():
         if len(indexes):
@@ -132,11 +146,18 @@ def _bodies(batches: Batches, indexes: Any, most_bytes: int) -> Iterator[tuple[B
         if size_bytes >= most_bytes or done == len(indexes):
             ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
             starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
-            yield pieces[0] if len(pieces) == 1 else b"".join(pieces), starts, ends, indexes[begin:done]
+            yield (
+                pieces[0] if len(pieces) == 1 else b"".join(pieces),
+                starts,
+                ends,
+                indexes[begin:done],
+            )
             pieces, size_bytes, begin = [], 0, done
 
 
-def _decode(body: Bytes, starts: Numbers, ends: Numbers, heads: Any, wanted: Wanted | None, headers: bool) -> Records:
+def _decode(
+    body: Bytes, starts: Numbers, ends: Numbers, heads: Any, wanted: Wanted | None, headers: bool
+) -> Records:
     if len(body) > _MOST_BODY_BYTES:
         raise CorruptBatch(f"{len(body)} bytes of records in one piece")
     data = np.frombuffer(body, np.uint8)
@@ -167,9 +188,17 @@ def _decode(body: Bytes, starts: Numbers, ends: Numbers, heads: Any, wanted: Wan
     if wanted is not None:
         keep = wanted.overlap(offset, offset)
         if not keep.all():
-            offset, timestamp_ms, timestamp_type = offset[keep], timestamp_ms[keep], timestamp_type[keep]
+            offset, timestamp_ms, timestamp_type = (
+                offset[keep],
+                timestamp_ms[keep],
+                timestamp_type[keep],
+            )
             bounds, key_length, value_length = bounds[keep], key_length[keep], value_length[keep]
-            header_counts, header_starts, record_ends = header_counts[keep], header_starts[keep], record_ends[keep]
+            header_counts, header_starts, record_ends = (
+                header_counts[keep],
+                header_starts[keep],
+                record_ends[keep],
+            )
     key, value = gather(body, bounds, key_length, value_length)
     columns = _headers(body, data, header_counts, header_starts, record_ends) if headers else None
     return Records(offset, timestamp_ms, timestamp_type, key, value, columns)
@@ -200,7 +229,9 @@ def _places_in_step(data: Any, starts: Numbers, ends: Numbers, counts: Numbers) 
     return places
 
 
-def _places_one_by_one(body: Bytes, starts: list[int], ends: list[int], counts: list[int]) -> Numbers:
+def _places_one_by_one(
+    body: Bytes, starts: list[int], ends: list[int], counts: list[int]
+) -> Numbers:
     places: list[int] = []
     add = places.append
     for start, end, count in zip(starts, ends, counts, strict=True):
@@ -239,7 +270,9 @@ def _headers(body: Bytes, data: Any, counts: Numbers, starts: Numbers, ends: Num
         key_length, key_starts = varints(data, at)
         value_length, value_starts = varints(data, key_starts + np.maximum(key_length, 0))
         at = value_starts + np.maximum(value_length, 0)
-        bounds[slots] = np.stack((key_starts, key_starts + np.maximum(key_length, 0), value_starts, at), axis=1)
+        bounds[slots] = np.stack(
+            (key_starts, key_starts + np.maximum(key_length, 0), value_starts, at), axis=1
+        )
         value_lengths[slots] = value_length
         step += 1
         going = counts[rows] > step
@@ -249,4 +282,6 @@ def _headers(body: Bytes, data: Any, counts: Numbers, starts: Numbers, ends: Num
     keys, values = gather(body, bounds, np.zeros(total, np.int64), value_lengths)
     items = pa.StructArray.from_arrays([text(keys), values], fields=list(HEADERS_TYPE.value_type))
     nulls = pa.array(counts == 0)
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items, mask=nulls).cast(HEADERS_TYPE)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items, mask=nulls).cast(
+        HEADERS_TYPE
+    )

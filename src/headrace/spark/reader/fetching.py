@@ -1,7 +1,9 @@
-"""Fetching ranges of offsets from their leaders, a piece of each topic partition ahead of who decodes them.
+"""Fetching ranges of offsets from their leaders, a piece of each topic partition ahead of who
+decodes them.
 
-One :class:`Fetching` lives in an event loop. It asks each leader for all partitions of it that have room, one Fetch at
-a time (KIP-74), and looks for the leader again where it moved. It knows offsets and batches, but opens nothing.
+One :class:`Fetching` lives in an event loop. It asks each leader for all partitions of it that have
+room, one Fetch at a time (KIP-74), and looks for the leader again where it moved. It knows offsets
+and batches, but opens nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ _GUESSED_RECORD_BYTES = 1100
 _SPARE = 1.25
 """What is asked for beyond the bytes that the rest of a range should have."""
 _ABSENT_S = 2.0
-"""For so long brokers must say that a partition, or what is wanted of it, is not there: a new leader, or a broker that
-has yet to hear of a topic, may know less than others for a moment."""
+"""For so long brokers must say that a partition, or what is wanted of it, is not there: a new
+leader, or a broker that has yet to hear of a topic, may know less than others for a moment."""
 
 
 class ReadError(SourceError):
@@ -62,7 +64,8 @@ class Piece:
     """Fetched batches of a topic partition.
 
     :param start: the offset asked for: the first batch may begin before
-    :param aborted: ``(producer id, first offset)`` of the aborted transactions among them, for read_committed
+    :param aborted: ``(producer id, first offset)`` of the aborted transactions among them, for
+        read_committed
     """
 
     key: TopicPartition
@@ -74,7 +77,18 @@ class Piece:
 class _Partition:
     """How far one topic partition has been fetched."""
 
-    __slots__ = ("_record_bytes", "absent_at_s", "at", "busy", "key", "leader", "piece", "ranges", "stuck_at_s", "why")
+    __slots__ = (
+        "_record_bytes",
+        "absent_at_s",
+        "at",
+        "busy",
+        "key",
+        "leader",
+        "piece",
+        "ranges",
+        "stuck_at_s",
+        "why",
+    )
 
     def __init__(self, key: TopicPartition, ranges: Sequence[tuple[int, int]]) -> None:
         self.key = key
@@ -113,7 +127,9 @@ class _Partition:
         self.go_on_at(following)
 
     def most_bytes(self, share: int) -> int:
-        """How much to ask for: no more than the ranges at hand need, nor than a ``share`` of what is to be held."""
+        """How much to ask for: no more than the ranges at hand need, nor than a ``share`` of what
+        is to be held.
+        """
         most = min(max(share, _SMALLEST_PIECE_BYTES), _LARGEST_PIECE_BYTES)
         until, needed = self.at, 0.0
         for start, end in self.ranges:
@@ -128,7 +144,10 @@ class Fetching:
     """Begins at once; :meth:`take` hands out what came, :meth:`close` ends it."""
 
     def __init__(
-        self, cluster: Cluster, reading: Reading, wanted: Mapping[TopicPartition, Sequence[tuple[int, int]]]
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        wanted: Mapping[TopicPartition, Sequence[tuple[int, int]]],
     ) -> None:
         self._cluster = cluster
         self._reading = reading
@@ -148,7 +167,11 @@ class Fetching:
         """
         async with self._arrived:
             while True:
-                open_keys = [k for k in self._of(key) if self._partitions[k].piece or not self._partitions[k].is_read]
+                open_keys = [
+                    k
+                    for k in self._of(key)
+                    if self._partitions[k].piece or not self._partitions[k].is_read
+                ]
                 if not open_keys:
                     return None
                 found = next((k for k in self._ready if key in (None, k)), None)
@@ -174,7 +197,8 @@ class Fetching:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A cancelled task and what ran in it refer to each other: this lives on until the garbage collector comes.
+        # A cancelled task and what ran in it refer to each other: this lives on until the garbage
+        # collector comes.
         self._partitions.clear()
         self._ready.clear()
 
@@ -208,14 +232,17 @@ class Fetching:
         for node_id, partitions in led.items():
             for partition in partitions:
                 partition.busy = True
-            # Who got nothing the last time comes first: only the first is sure to get a batch larger than asked for.
+            # Who got nothing the last time comes first: only the first is sure to get a batch
+            # larger than asked for.
             partitions.sort(key=lambda p: (p.stuck_at_s is None, p.stuck_at_s))
             self._asking[node_id] = asyncio.create_task(self._ask(node_id, partitions))
 
     async def _find_leaders(self, waiting: Sequence[_Partition]) -> None:
         lost = [partition for partition in waiting if partition.leader is None]
         try:
-            topics = await self._cluster.existing_topics(sorted({partition.key[0] for partition in lost}))
+            topics = await self._cluster.existing_topics(
+                sorted({partition.key[0] for partition in lost})
+            )
         except ConnectionFailed as failure:
             for partition in lost:
                 self._got_nothing(partition, str(failure))
@@ -224,7 +251,9 @@ class Fetching:
         for partition in lost:
             topic, index = partition.key
             if topic not in topics or index not in topics[topic].leaders:
-                why = f"topic '{topic}' " + (f"has no partition {index}" if topic in topics else "does not exist")
+                why = f"topic '{topic}' " + (
+                    f"has no partition {index}" if topic in topics else "does not exist"
+                )
                 self._is_absent(partition, why, fails=True)
                 self._again_soon()
             elif topics[topic].leaders[index] < 0:
@@ -245,14 +274,16 @@ class Fetching:
             partition.stuck_at_s = now_s
         elif (now_s - partition.stuck_at_s) * 1000 >= self._reading.timeout_ms:
             raise ReadError(
-                f"no record of {partition.name} from offset {partition.at} on within {self._reading.timeout_ms} ms: "
+                f"no record of {partition.name} from offset {partition.at} on within "
+                f"{self._reading.timeout_ms} ms: "
                 f"{partition.why}"
             )
 
     def _is_absent(self, partition: _Partition, why: str, *, fails: bool) -> None:
         """A broker says that a partition, or all that is still wanted of it, is not there.
 
-        :param fails: fail when it has been saying so for long enough, rather than ask until the time is over
+        :param fails: fail when it has been saying so for long enough, rather than ask until the
+            time is over
         """
         now_s = asyncio.get_running_loop().time()
         if partition.absent_at_s is None:
@@ -267,7 +298,13 @@ class Fetching:
 
     def _pass_over(self, partition: _Partition, until: int, why: str) -> None:
         if self._reading.warn_of_lost:
-            _log.warning("offsets %d to %d of %s are passed over: %s", partition.at, until - 1, partition.name, why)
+            _log.warning(
+                "offsets %d to %d of %s are passed over: %s",
+                partition.at,
+                until - 1,
+                partition.name,
+                why,
+            )
         partition.go_on_at(until)
 
     async def _ask(self, node_id: int, partitions: Sequence[_Partition]) -> None:
@@ -304,11 +341,16 @@ class Fetching:
                 partition = self._partitions[str(topic.topic), int(answer.partition_index)]
                 if answer.error_code in LEADER_MOVED:
                     partition.leader, moved = None, True
-                    self._got_nothing(partition, f"its leader answers {ErrorCode(answer.error_code).name}")
+                    self._got_nothing(
+                        partition, f"its leader answers {ErrorCode(answer.error_code).name}"
+                    )
                 elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     await self._out_of_range(partition)
                 elif answer.error_code:
-                    raise RequestRefused(f"reading {partition.name} from offset {partition.at}", int(answer.error_code))
+                    raise RequestRefused(
+                        f"reading {partition.name} from offset {partition.at}",
+                        int(answer.error_code),
+                    )
                 else:
                     self._take_in(partition, answer)
         async with self._arrived:
@@ -323,7 +365,9 @@ class Fetching:
             topic, index = partition.key
             topics.setdefault(topic, []).append(
                 messages.FetchPartition(
-                    partition=index, fetch_offset=partition.at, partition_max_bytes=partition.most_bytes(share)
+                    partition=index,
+                    fetch_offset=partition.at,
+                    partition_max_bytes=partition.most_bytes(share),
                 )
             )
         return messages.FetchRequest(
@@ -331,7 +375,10 @@ class Fetching:
             min_bytes=1,
             max_bytes=self._reading.buffer_bytes // 2,
             isolation_level=self._reading.isolation_level,
-            topics=tuple(messages.FetchTopic(topic=name, partitions=tuple(asked)) for name, asked in topics.items()),
+            topics=tuple(
+                messages.FetchTopic(topic=name, partitions=tuple(asked))
+                for name, asked in topics.items()
+            ),
             forgotten_topics_data=(),
         )
 
@@ -344,19 +391,26 @@ class Fetching:
             else:
                 self._got_nothing(partition, self._why_nothing(partition, answer))
             return
-        aborted = [(int(a.producer_id), int(a.first_offset)) for a in answer.aborted_transactions or ()]
+        aborted = [
+            (int(a.producer_id), int(a.first_offset)) for a in answer.aborted_transactions or ()
+        ]
         partition.piece = Piece(partition.key, partition.at, batches, aborted)
         partition.arrived(batches, len(data))
         self._ready.append(partition.key)
 
     def _why_nothing(self, partition: _Partition, answer: Any) -> str:
-        if self._reading.isolation_level == READ_COMMITTED and answer.last_stable_offset <= partition.at:
+        if (
+            self._reading.isolation_level == READ_COMMITTED
+            and answer.last_stable_offset <= partition.at
+        ):
             return "a transaction that began before is still open"
         return "the broker answers without records"
 
     async def _out_of_range(self, partition: _Partition) -> None:
         try:
-            listed = await list_offsets(self._cluster, {partition.key: EARLIEST}, timeout_ms=self._reading.timeout_ms)
+            listed = await list_offsets(
+                self._cluster, {partition.key: EARLIEST}, timeout_ms=self._reading.timeout_ms
+            )
         except UnknownTopic:
             partition.leader = None  # deleted meanwhile: the look for its leader will tell
             return

@@ -1,7 +1,9 @@
-"""Ranges of offsets in, Arrow batches of Spark's Kafka columns out: how tasks read topics without librdkafka.
+"""Ranges of offsets in, Arrow batches of Spark's Kafka columns out: how tasks read topics without
+librdkafka.
 
-Our own connections fetch from the leaders on a thread of their own, so that the next bytes come in while the last ones
-are decoded. What is held is bounded: of each topic partition one fetched piece waits while another is being decoded.
+Our own connections fetch from the leaders on a thread of their own, so that the next bytes come in
+while the last ones are decoded. What is held is bounded: of each topic partition one fetched piece
+waits while another is being decoded.
 
     for batch in read(options.kafka(), [OffsetRange("flights", 0, 100, 200)]):
         ...
@@ -49,7 +51,9 @@ DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one topic partition: ``start`` inclusive, ``end`` exclusive. There may be gaps in them."""
+    """Offsets of one topic partition: ``start`` inclusive, ``end`` exclusive. There may be gaps in
+    them.
+    """
 
     topic: str
     partition: int
@@ -63,7 +67,8 @@ class ReadOptions:
 
     :param headers: yield the column ``headers``
     :param read_committed: only records of committed transactions, and of none (KIP-98)
-    :param skip_lost: pass over offsets that the log no longer has, or a topic that is gone, instead of failing
+    :param skip_lost: pass over offsets that the log no longer has, or a topic that is gone, instead
+        of failing
     :param warn_of_lost: say so in the log
     :param advice: what the error about them shall end with
     :param check_crc: compare checksums of batches
@@ -84,8 +89,11 @@ class ReadOptions:
 DEFAULTS = ReadOptions()
 
 
-def read(kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOptions = DEFAULTS) -> Iterator[Any]:
-    """The records of ranges as ``pa.RecordBatch``es, each of one topic partition; ascending within it.
+def read(
+    kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOptions = DEFAULTS
+) -> Iterator[Any]:
+    """The records of ranges as ``pa.RecordBatch``es, each of one topic partition; ascending within
+    it.
 
     :param ranges: disjoint; several of one topic partition may be given
     :raises ReadError: records are gone, or none came in time
@@ -98,10 +106,13 @@ def read(kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOption
 class LogReader:
     """What :func:`read` does, for who wants to choose the topic partition to read on from.
 
-    A context manager. :meth:`next` yields a batch of one topic partition; iterating, those of all as they come.
+    A context manager. :meth:`next` yields a batch of one topic partition; iterating, those of all
+    as they come.
     """
 
-    def __init__(self, kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOptions = DEFAULTS) -> None:
+    def __init__(
+        self, kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOptions = DEFAULTS
+    ) -> None:
         wanted: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for topic, partition, start, end in sorted(ranges):
             if start < end:
@@ -146,7 +157,9 @@ class LogReader:
         return self._next((topic, partition))
 
     def records(self) -> Iterator[tuple[tuple[str, int], Records]]:
-        """Topic, partition and records as they come: the same without the columns that only Spark wants."""
+        """Topic, partition and records as they come: the same without the columns that only Spark
+        wants.
+        """
         while (piece := self._take(None)) is not None:
             for records in self._decode(piece):
                 yield piece.key, records
@@ -159,7 +172,9 @@ class LogReader:
             piece = self._take(key)
             if piece is None:
                 return None
-            self._decoded[key] = (records.spark_batch(*piece.key) for records in self._decode(piece))
+            self._decoded[key] = (
+                records.spark_batch(*piece.key) for records in self._decode(piece)
+            )
 
     def _take(self, key: tuple[str, int] | None) -> Piece | None:
         try:
@@ -173,14 +188,21 @@ class LogReader:
         try:
             if self._options.check_crc:
                 batches.check_crc()
-            chosen, wanted = batches.with_data(piece.aborted), self._wanted[piece.key].not_before(piece.start)
+            chosen, wanted = (
+                batches.with_data(piece.aborted),
+                self._wanted[piece.key].not_before(piece.start),
+            )
             yield from decode(batches, chosen, wanted, headers=self._options.headers)
         except CorruptBatch as error:
-            raise ReadError(f"{topic}-{partition} has records that cannot be read: {error}") from error
+            raise ReadError(
+                f"{topic}-{partition} has records that cannot be read: {error}"
+            ) from error
 
 
 class Link:
-    """A thread with an event loop, and a cluster's connections in it; kept for the next tasks of this process."""
+    """A thread with an event loop, and a cluster's connections in it; kept for the next tasks of
+    this process.
+    """
 
     def __init__(self, kafka: KafkaOptions) -> None:
         self._loop = asyncio.new_event_loop()

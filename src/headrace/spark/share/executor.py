@@ -21,7 +21,12 @@ class SharePartition(InputPartition):
     """
 
     def __init__(self, ranges: Sequence[AcquiredRange]) -> None:
-        super().__init__(tuple((r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count) for r in ranges))
+        super().__init__(
+            tuple(
+                (r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count)
+                for r in ranges
+            )
+        )
 
 
 def split(ranges: Sequence[AcquiredRange], records_per_task: int) -> list[SharePartition]:
@@ -42,22 +47,32 @@ def split(ranges: Sequence[AcquiredRange], records_per_task: int) -> list[ShareP
                 work.append([])
                 room = size
             last = min(acquired.last_offset, first + room - 1)
-            work[-1].append(AcquiredRange(acquired.topic, acquired.partition, first, last, acquired.delivery_count))
+            work[-1].append(
+                AcquiredRange(
+                    acquired.topic, acquired.partition, first, last, acquired.delivery_count
+                )
+            )
             room -= last - first + 1
             first = last + 1
     return [SharePartition(pieces) for pieces in work]
 
 
-def read(partition: SharePartition, kafka: KafkaOptions, *, headers: bool) -> Iterator[pa.RecordBatch]:
+def read(
+    partition: SharePartition, kafka: KafkaOptions, *, headers: bool
+) -> Iterator[pa.RecordBatch]:
     """The acquired records of one task, with their delivery counts.
 
-    Offsets that hold no record (gaps, transaction markers, what retention has deleted since) are passed over. Records
-    of aborted transactions are delivered: the group's isolation level was applied when they were acquired.
+    Offsets that hold no record (gaps, transaction markers, what retention has deleted since) are
+    passed over. Records of aborted transactions are delivered: the group's isolation level was
+    applied when they were acquired.
 
     :raises SourceError: a broker refuses, or did not deliver for a minute
     """
     counts = _DeliveryCounts(partition)
-    ranges = [OffsetRange(topic, index, first, last + 1) for topic, index, first, last, _ in partition.value]
+    ranges = [
+        OffsetRange(topic, index, first, last + 1)
+        for topic, index, first, last, _ in partition.value
+    ]
     try:
         for batch in read_ranges(kafka, ranges, ReadOptions(headers=headers, skip_lost=True)):
             yield counts.appended_to(batch)
@@ -66,7 +81,9 @@ def read(partition: SharePartition, kafka: KafkaOptions, *, headers: bool) -> It
 
 
 class _DeliveryCounts:
-    """How often the records of one task have been delivered, by runs of offsets of a topic partition."""
+    """How often the records of one task have been delivered, by runs of offsets of a topic
+    partition.
+    """
 
     def __init__(self, partition: SharePartition) -> None:
         runs: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -76,6 +93,8 @@ class _DeliveryCounts:
 
     def appended_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of one topic partition's records, with one more column."""
-        firsts, counts = self._runs[batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()]
+        firsts, counts = self._runs[
+            batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
+        ]
         run = np.searchsorted(firsts, batch.column("offset").to_numpy(), side="right") - 1
         return batch.append_column("deliveryCount", pa.array(counts[run].astype(np.int32)))

@@ -36,7 +36,9 @@ _OTHERS = (
 )
 
 
-async def settle(cluster: Cluster, group_id: str, settings: Mapping[str, str], *, only_check: bool = False) -> None:
+async def settle(
+    cluster: Cluster, group_id: str, settings: Mapping[str, str], *, only_check: bool = False
+) -> None:
     """Give a group that does not exist yet its settings; see that one that does exist has them.
 
     :param settings: of :data:`GROUP_SETTINGS`, what the user asks for
@@ -53,7 +55,8 @@ async def settle(cluster: Cluster, group_id: str, settings: Mapping[str, str], *
         if wanted.lower() != current.get(name, "").lower():
             has = f"has {name}={current[name]}" if name in current else f"knows no {name}"
             raise SourceError(
-                f"share group '{group_id}' exists and {has}, which the option {name}={wanted} does not change: "
+                f"share group '{group_id}' exists and {has}, which the option "
+                f"{name}={wanted} does not change: "
                 "remove the option, alter the group's config, or choose another kafka.group.id"
             )
 
@@ -68,7 +71,8 @@ async def _exists(cluster: Cluster, group_id: str) -> bool:
     for kind, describe in _OTHERS:
         if await _describe(cluster, group_id, describe) is not None:
             raise SourceError(
-                f"'{group_id}' is a {kind} group, not a share group: choose another kafka.group.id, or delete that "
+                f"'{group_id}' is a {kind} group, not a share group: choose another "
+                f"kafka.group.id, or delete that "
                 "group"
             )
     return False

@@ -1,4 +1,5 @@
-"""The options of ``format("kafka-share")``: what a user may say, checked before anything is opened."""
+"""The options of ``format("kafka-share")``: what a user may say, checked before anything is
+opened."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ OUTCOMES = {
     "release": AcknowledgeType.RELEASE,
     "reject": AcknowledgeType.REJECT,
 }
-"""What may become of a record, by the word that stands for it in options and in the column ``outcome``."""
+"""What may become of a record, by the word that stands for it in options and in the column
+``outcome``.
+"""
 
 DEFAULT_RECORDS_PER_TASK = 10_000
 
@@ -45,7 +48,8 @@ _REFUSED = {
 class ShareOptions:
     """Checked options of one source or sink. Plain values: they travel to the executors.
 
-    :param max_records_per_trigger: None leaves the size of a micro-batch to the broker's limits on locks
+    :param max_records_per_trigger: None leaves the size of a micro-batch to the broker's limits on
+        locks
     :param group_settings: configs that the group is to have, by Kafka's names
     """
 
@@ -60,7 +64,8 @@ class ShareOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, source: bool) -> ShareOptions:
-        """Read what the user gave. A sink takes a source's options too, so that one dict serves both.
+        """Read what the user gave. A sink takes a source's options too, so that one dict serves
+        both.
 
         :raises SourceError: something is missing, unknown, or has a value that makes no sense
         """
@@ -83,6 +88,12 @@ def _group_settings(given: GivenOptions) -> dict[str, str]:
     if reset is not None and settings.setdefault(_RESET, reset) != reset:
         raise SourceError(f"set one of the options {_SHORT_RESET} and {_RESET}, not both")
     reset = settings.get(_RESET)
-    if reset is not None and reset not in ("earliest", "latest") and not reset.startswith("by_duration:"):
-        raise SourceError(f"option {_SHORT_RESET} is '{reset}': say earliest, latest or by_duration:PT1H")
+    if (
+        reset is not None
+        and reset not in ("earliest", "latest")
+        and not reset.startswith("by_duration:")
+    ):
+        raise SourceError(
+            f"option {_SHORT_RESET} is '{reset}': say earliest, latest or by_duration:PT1H"
+        )
     return settings

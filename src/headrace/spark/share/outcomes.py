@@ -25,7 +25,9 @@ _SPANS = "topic string, partition int, outcome string, first bigint, last bigint
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """How many records each outcome was applied to. Records that are not held any more are not counted."""
+    """How many records each outcome was applied to. Records that are not held any more are not
+    counted.
+    """
 
     accepted: int
     released: int
@@ -35,14 +37,18 @@ class Acknowledged:
 def acknowledge(
     batch_df: DataFrame, *, group_id: str | None = None, bootstrap_servers: str | None = None
 ) -> Acknowledged:
-    """Tell the broker now what became of a micro-batch's records: call it in ``foreachBatch``, after the work is done.
+    """Tell the broker now what became of a micro-batch's records: call it in ``foreachBatch``,
+    after the work is done.
 
-    What it leaves out, and rows whose outcome is null, follow ``outcome.default`` when the batch ends.
+    What it leaves out, and rows whose outcome is null, follow ``outcome.default`` when the batch
+    ends.
 
-    :param batch_df: columns ``topic, partition, offset`` and ``outcome`` (accept / release / reject); without a column
-        ``outcome`` all its rows are accepted
-    :param group_id: needed only when queries of several share groups work on the same topic in this application
-    :returns: what was applied; what this application does not hold any more, the broker delivers again
+    :param batch_df: columns ``topic, partition, offset`` and ``outcome`` (accept / release /
+        reject); without a column ``outcome`` all its rows are accepted
+    :param group_id: needed only when queries of several share groups work on the same topic in this
+        application
+    :returns: what was applied; what this application does not hold any more, the broker delivers
+        again
     :raises SourceError: a column is missing, an outcome is none of the three, or no such query runs
     """
     _check_columns(batch_df.columns)
@@ -55,9 +61,17 @@ def acknowledge(
 def spans(batch: pa.RecordBatch) -> Iterator[OutcomeSpan]:
     """The rows of one Arrow batch as runs of offsets; rows without an outcome are left out."""
     table = pa.table({name: batch.column(name) for name in _POSITION})
-    outcome = batch.column("outcome") if "outcome" in batch.schema.names else pa.repeat("accept", batch.num_rows)
+    outcome = (
+        batch.column("outcome")
+        if "outcome" in batch.schema.names
+        else pa.repeat("accept", batch.num_rows)
+    )
     table = table.append_column("outcome", outcome).drop_null()
-    for group in table.group_by(["topic", "partition", "outcome"]).aggregate([("offset", "list")]).to_pylist():
+    for group in (
+        table.group_by(["topic", "partition", "outcome"])
+        .aggregate([("offset", "list")])
+        .to_pylist()
+    ):
         offsets = np.unique(np.asarray(group["offset_list"], dtype=np.int64))
         breaks = np.flatnonzero(np.diff(offsets) != 1)
         firsts, lasts = offsets[np.r_[0, breaks + 1]], offsets[np.r_[breaks, len(offsets) - 1]]
@@ -91,12 +105,18 @@ class OutcomeWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks have written: tell the reader that holds the records."""
-        found = [span for message in messages if isinstance(message, OutcomeMessage) for span in message.outcomes]
+        found = [
+            span
+            for message in messages
+            if isinstance(message, OutcomeMessage)
+            for span in message.outcomes
+        ]
         if found:
             deliver(found, self._options.group_id, self._options.kafka.bootstrap_servers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch failed: say nothing. The query ends, and the broker delivers the records again."""
+        """The batch failed: say nothing. The query ends, and the broker delivers the records
+        again."""
 
 
 @dataclass
@@ -113,7 +133,8 @@ def _span_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             names = ("topic", "partition", "outcome", "first", "last")
             kinds = (pa.string(), pa.int32(), pa.string(), pa.int64(), pa.int64())
             columns: list[Any] = [
-                pa.array(column, type=kind) for column, kind in zip(zip(*found, strict=True), kinds, strict=True)
+                pa.array(column, type=kind)
+                for column, kind in zip(zip(*found, strict=True), kinds, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, names=names)
 
@@ -122,9 +143,12 @@ def _check_columns(names: Iterable[str]) -> None:
     missing = [name for name in _POSITION if name not in set(names)]
     if missing:
         raise SourceError(
-            f"outcomes need the columns topic, partition, offset and outcome: {', '.join(missing)} missing"
+            f"outcomes need the columns topic, partition, offset and outcome: "
+            f"{', '.join(missing)} missing"
         )
 
 
 def _acknowledged(applied: dict[str, int]) -> Acknowledged:
-    return Acknowledged(applied.get("accept", 0), applied.get("release", 0), applied.get("reject", 0))
+    return Acknowledged(
+        applied.get("accept", 0), applied.get("release", 0), applied.get("reject", 0)
+    )

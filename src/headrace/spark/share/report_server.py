@@ -1,11 +1,12 @@
 """How outcomes reach the process that holds the share session.
 
-Spark runs a stream's reader, a sink's commit and the user's own program in separate processes of the driver's host. The
-reader listens on the loopback interface and leaves a note of its port, with a random token, in the directory that Spark
-makes for the application, readable by its owner only, and deletes with it. The others look there.
+Spark runs a stream's reader, a sink's commit and the user's own program in separate processes of
+the driver's host. The reader listens on the loopback interface and leaves a note of its port, with
+a random token, in the directory that Spark makes for the application, readable by its owner only,
+and deletes with it. The others look there.
 
-A request is a list of outcomes; the answer tells how many records each was applied to. When several queries of one
-group run in the application, all are asked: a record is held by one of them at most.
+A request is a list of outcomes; the answer tells how many records each was applied to. When several
+queries of one group run in the application, all are asked: a record is held by one of them at most.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Note:
 
 
 def directory() -> Path:
-    """Where the readers of this Spark application leave their notes; the same in every process of the driver."""
+    """Where the readers of this Spark application leave their notes; the same in every process of
+    the driver.
+    """
     from pyspark import SparkFiles
 
     try:
@@ -126,31 +129,41 @@ def notes(group_id: str | None = None, bootstrap_servers: str | None = None) -> 
             note = Note(**json.loads(path.read_text()))
         except FileNotFoundError:
             continue
-        if group_id in (None, note.group_id) and bootstrap_servers in (None, note.bootstrap_servers):
+        if group_id in (None, note.group_id) and bootstrap_servers in (
+            None,
+            note.bootstrap_servers,
+        ):
             found[path] = note
     return found
 
 
 def deliver(
-    outcomes: Sequence[OutcomeSpan], group_id: str | None = None, bootstrap_servers: str | None = None
+    outcomes: Sequence[OutcomeSpan],
+    group_id: str | None = None,
+    bootstrap_servers: str | None = None,
 ) -> dict[str, int]:
     """Hand outcomes to the readers of a group, and wait until the broker has taken them.
 
     :param group_id: needed only when several groups hold the same offsets of the same topic
-    :returns: per outcome the number of records that it was applied to; a record that no reader holds any more (its lock
-        was lost, or it was acknowledged before) is not counted
+    :returns: per outcome the number of records that it was applied to; a record that no reader
+        holds any more (its lock was lost, or it was acknowledged before) is not counted
     :raises SourceError: there is no such reader, or it is not clear which group is meant
     """
     readers = notes(group_id, bootstrap_servers)
     if len({(note.bootstrap_servers, note.group_id) for note in readers.values()}) > 1:
-        # Of another group's query, or of one that has ended but not gone yet: whoever holds the records is meant.
+        # Of another group's query, or of one that has ended but not gone yet: whoever holds the
+        # records is meant.
         readers = {
-            path: note for path, note in readers.items() if (_ask(path, note, outcomes, False) or {}).get("held")
+            path: note
+            for path, note in readers.items()
+            if (_ask(path, note, outcomes, False) or {}).get("held")
         }
         groups = sorted({note.group_id for note in readers.values()})
         if len(groups) > 1:
             names = ", ".join(groups)
-            raise SourceError(f"queries of several share groups hold these records ({names}): pass group_id=…")
+            raise SourceError(
+                f"queries of several share groups hold these records ({names}): pass group_id=…"
+            )
     applied = dict.fromkeys(OUTCOMES, 0)
     reached = 0
     for path, note in readers.items():
@@ -161,11 +174,15 @@ def deliver(
                 applied[outcome] += count
     if not reached:
         whose = f" of group '{group_id}'" if group_id else ""
-        raise SourceError(f"no kafka-share query{whose} runs in this Spark application: nobody to acknowledge to")
+        raise SourceError(
+            f"no kafka-share query{whose} runs in this Spark application: nobody to acknowledge to"
+        )
     return applied
 
 
-def _ask(path: Path, note: Note, outcomes: Sequence[OutcomeSpan], apply: bool) -> dict[str, int] | None:
+def _ask(
+    path: Path, note: Note, outcomes: Sequence[OutcomeSpan], apply: bool
+) -> dict[str, int] | None:
     """The counts that one reader answers; None when it is gone."""
     try:
         connection = socket.create_connection(("127.0.0.1", note.port), timeout=_TIMEOUT_S)
@@ -173,7 +190,9 @@ def _ask(path: Path, note: Note, outcomes: Sequence[OutcomeSpan], apply: bool) -
         path.unlink(missing_ok=True)
         return None
     with connection:
-        connection.sendall(_frame({"token": note.token, "apply": apply, "outcomes": list(outcomes)}))
+        connection.sendall(
+            _frame({"token": note.token, "apply": apply, "outcomes": list(outcomes)})
+        )
         stream = connection.makefile("rb")
         size = stream.read(_SIZE.size)
         body = stream.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else b""
@@ -181,7 +200,9 @@ def _ask(path: Path, note: Note, outcomes: Sequence[OutcomeSpan], apply: bool) -
         raise SourceError(f"the reader of group '{note.group_id}' ended before it answered")
     answer = json.loads(body)
     if "error" in answer:
-        raise SourceError(f"the reader of group '{note.group_id}' could not acknowledge: {answer['error']}")
+        raise SourceError(
+            f"the reader of group '{note.group_id}' could not acknowledge: {answer['error']}"
+        )
     counts: dict[str, int] = answer["counts"]
     return counts
 

@@ -1,4 +1,6 @@
-"""What holds a query's acquisition locks: one member in the driver-side reader's process, on its own thread."""
+"""What holds a query's acquisition locks: one member in the driver-side reader's process, on its
+own thread.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ _log = logging.getLogger(__name__)
 
 _IDLE_WAIT_MS = 250
 _RENEW_INTERVAL_S = 0.25
-# Records come along with their locks, and are dropped: little at a time costs less than half of the CPU time of 50 MiB.
+# Records come along with their locks, and are dropped: little at a time costs less than half of the
+# CPU time of 50 MiB.
 _ACQUIRE_BYTES = 8 * 1024 * 1024
 # Of so many partitions the progress tells the lag of each; of more, the sum for each topic.
 _LAGS_IN_PROGRESS = 1000
@@ -76,8 +79,8 @@ class Counts:
 class ShareSession:
     """Joins the group when made, and holds what it acquires until told what became of it.
 
-    All methods are called from the reader's main thread; an event loop on a thread of its own does the work, so that
-    heartbeats and lock renewals go on while Spark runs the micro-batch.
+    All methods are called from the reader's main thread; an event loop on a thread of its own does
+    the work, so that heartbeats and lock renewals go on while Spark runs the micro-batch.
 
     :raises SourceError: it cannot join
     """
@@ -92,7 +95,9 @@ class ShareSession:
         self._server = OutcomeServer(self._apply, self._count_held)
         self._chores: list[asyncio.Task[None]] = []
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-share", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="headrace-share", daemon=True
+        )
         self._thread.start()
         try:
             self._run(self._open())
@@ -107,7 +112,9 @@ class ShareSession:
         return self._run(self._acquire_batch())
 
     def stop_at_end(self) -> None:
-        """From now on only what the topics hold at this moment is acquired (``Trigger.AvailableNow``)."""
+        """From now on only what the topics hold at this moment is acquired
+        (``Trigger.AvailableNow``).
+        """
         self._run(self._set_targets())
 
     def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
@@ -115,7 +122,9 @@ class ShareSession:
         self._run(self._acknowledge(ranges, self._options.default_outcome))
 
     def lag(self) -> dict[str, dict[str, int]]:
-        """Topic -> partition -> records not yet dealt with, where known; of very many partitions, topic -> "sum"."""
+        """Topic -> partition -> records not yet dealt with, where known; of very many partitions,
+        topic -> "sum".
+        """
         try:
             lags = self._run(self._consumer.cluster.share_lag(self._options.group_id, self._topics))
         except ClientError:
@@ -189,7 +198,8 @@ class ShareSession:
             if not self._consumer.can_renew and not warned:
                 warned = True
                 _log.warning(
-                    "the broker cannot renew acquisition locks (Kafka 4.2 can): micro-batches longer than "
+                    "the broker cannot renew acquisition locks (Kafka 4.2 can): "
+                    "micro-batches longer than "
                     "%d ms are delivered again",
                     self._consumer.lock_timeout_ms,
                 )
@@ -198,12 +208,18 @@ class ShareSession:
         while True:
             await asyncio.sleep(_MATCH_INTERVAL_S)
             try:
-                topics = tuple(await subscribed_topics(self._consumer.cluster, self._options.subscription))
+                topics = tuple(
+                    await subscribed_topics(self._consumer.cluster, self._options.subscription)
+                )
             except (ClientError, SourceError) as error:
-                _log.warning("looking for topics of share group %s: %s", self._options.group_id, error)
+                _log.warning(
+                    "looking for topics of share group %s: %s", self._options.group_id, error
+                )
                 continue
             if topics != self._topics:
-                _log.warning("share group %s: subscribed to %s", self._options.group_id, ", ".join(topics))
+                _log.warning(
+                    "share group %s: subscribed to %s", self._options.group_id, ", ".join(topics)
+                )
                 self._subscribe(topics)
 
     async def _acquire_batch(self) -> list[AcquiredRange]:
@@ -231,14 +247,17 @@ class ShareSession:
 
     async def _set_targets(self) -> None:
         if not await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS):
-            raise SourceError(f"share group '{self._options.group_id}' gave this query no partitions in 30 s")
+            raise SourceError(
+                f"share group '{self._options.group_id}' gave this query no partitions in 30 s"
+            )
         self._targets = await self._consumer.cluster.end_offsets(self._topics)
 
     async def _acquire_available(self) -> list[AcquiredRange]:
-        """The next of what was there when the run began; empty when the group is done with all of it.
+        """The next of what was there when the run began; empty when the group is done with all of
+        it.
 
-        What other members hold is waited for, because a member that was killed holds its partitions until its session
-        expires; but not for ever.
+        What other members hold is waited for, because a member that was killed holds its partitions
+        until its session expires; but not for ever.
         """
         quiet = 0
         assigned = self._consumer.assignment
@@ -246,7 +265,9 @@ class ShareSession:
         while True:
             ranges = await self._acquire_batch()
             if ranges:
-                if any(r.first_offset < self._targets.get((r.topic, r.partition), 0) for r in ranges):
+                if any(
+                    r.first_offset < self._targets.get((r.topic, r.partition), 0) for r in ranges
+                ):
                     return ranges
                 await self._acknowledge(ranges, AcknowledgeType.RELEASE)
             assigned, before = self._consumer.assignment, assigned
@@ -258,25 +279,36 @@ class ShareSession:
                 return []
             if self._loop.time() >= deadline_s:
                 names = ", ".join(f"{topic}-{partition}" for topic, partition in left)
-                _log.warning("ending with records left in %s: other members hold them, or nobody answers", names)
+                _log.warning(
+                    "ending with records left in %s: other members hold them, or nobody answers",
+                    names,
+                )
                 return []
 
     async def _left(self) -> list[TopicPartition]:
-        """The partitions that hold records, from before the run began, that the group is not done with."""
+        """The partitions that hold records, from before the run began, that the group is not done
+        with.
+        """
         mine = self._consumer.assignment
         lags = await self._consumer.cluster.share_lag(self._options.group_id, self._topics)
         left = []
         for lag in lags:
             partition = (lag.topic, lag.partition)
-            # Nothing is known of a partition before its first acknowledgement; one's own has just been seen empty.
-            done = partition in mine if lag.lag is None or lag.start_offset is None else lag.lag == 0
+            # Nothing is known of a partition before its first acknowledgement; one's own has just
+            # been seen empty.
+            done = (
+                partition in mine if lag.lag is None or lag.start_offset is None else lag.lag == 0
+            )
             target = self._targets.get(partition, 0)
             if not done and target > 0 and (lag.start_offset is None or lag.start_offset < target):
                 left.append(partition)
         return left
 
     async def _acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
-        await self._tell(Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, outcome) for r in ranges)
+        await self._tell(
+            Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, outcome)
+            for r in ranges
+        )
 
     async def _tell(self, acknowledgements: Iterable[Acknowledgement]) -> dict[str, int]:
         """How many records each outcome was applied to."""
@@ -303,7 +335,9 @@ class ShareSession:
             for outcome in _PRECEDENCE:
                 spans = subtract(normalize(by_outcome.get(outcome, [])), decided)
                 decided = normalize([*decided, *spans])
-                acknowledgements += (Acknowledgement(topic, partition, *span, OUTCOMES[outcome]) for span in spans)
+                acknowledgements += (
+                    Acknowledgement(topic, partition, *span, OUTCOMES[outcome]) for span in spans
+                )
         return await self._tell(acknowledgements)
 
 

@@ -1,7 +1,8 @@
 """``format("kafka-share")``: drain topics as a queue, through a share group (KIP-932).
 
-The driver holds the locks, the executors read the bytes: one member in the driver-side reader acquires offsets and
-keeps their locks renewed while the micro-batch runs; tasks read the values of the acquired offsets. See docs/spark.md.
+The driver holds the locks, the executors read the bytes: one member in the driver-side reader
+acquires offsets and keeps their locks renewed while the micro-batch runs; tasks read the values of
+the acquired offsets. See docs/spark.md.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ class ShareDataSource(DataSource):
         return "kafka-share"
 
     def schema(self) -> str:
-        """The columns, after a look at whether the broker, the topics and the group are as the options say.
+        """The columns, after a look at whether the broker, the topics and the group are as the
+        options say.
 
-        :raises SourceError: an option is wrong, the broker does not answer, a topic does not exist, or the group is of
-            another type or has other settings
+        :raises SourceError: an option is wrong, the broker does not answer, a topic does not exist,
+            or the group is of another type or has other settings
         """
         options = self._parse(source=True)
         try:
@@ -62,7 +64,13 @@ class ShareDataSource(DataSource):
             asyncio.run(_check(options))
         except (ClientError, SourceError) as error:
             raise one_line(error) from None
-        return ", ".join([SPARK_SCHEMA, *([SPARK_HEADERS] if options.include_headers else []), "deliveryCount int"])
+        return ", ".join(
+            [
+                SPARK_SCHEMA,
+                *([SPARK_HEADERS] if options.include_headers else []),
+                "deliveryCount int",
+            ]
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The source."""
@@ -93,11 +101,12 @@ async def _check(options: ShareOptions) -> None:
 
 
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of one query, in a driver-side process of its own; its :meth:`read` runs in the executors.
+    """The reader of one query, in a driver-side process of its own; its :meth:`read` runs in the
+    executors.
 
-    Spark's offsets only number the micro-batches of one reader (``{"session": …, "batch": …}``): which records are
-    whose is the broker's to know. A batch of an earlier reader, replayed after a crash, is empty: the broker delivers
-    its records again.
+    Spark's offsets only number the micro-batches of one reader (``{"session": …, "batch": …}``):
+    which records are whose is the broker's to know. A batch of an earlier reader, replayed after a
+    crash, is empty: the broker delivers its records again.
     """
 
     def __init__(self, options: ShareOptions) -> None:
@@ -115,7 +124,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"session": "", "batch": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Acknowledge the batch that has just ended, and acquire the next; ``start`` when there is nothing."""
+        """Acknowledge the batch that has just ended, and acquire the next; ``start`` when there is
+        nothing.
+        """
         session = self._open()
         if self._offset is not None and start != self._offset:
             return self._offset  # acquired, but not run yet
@@ -143,7 +154,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self._options.kafka, headers=self._options.include_headers)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark says that the batch is done; by then :meth:`latestOffset` has mostly acknowledged it."""
+        """Spark says that the batch is done; by then :meth:`latestOffset` has mostly acknowledged
+        it.
+        """
         if self._session is not None and end == self._offset:
             self._finish()
 
@@ -155,7 +168,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise one_line(error) from None
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For ``StreamingQuery.lastProgress``: the group's lag per topic and partition, and what this query did."""
+        """For ``StreamingQuery.lastProgress``: the group's lag per topic and partition, and what
+        this query did.
+        """
         if self._session is None:
             return None
         began_s = time.monotonic()
@@ -169,7 +184,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave the group and release what is held."""
         session, self._session = self._session, None
         if session is not None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which may come while the goodbye is being said
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # which may come while the goodbye is being said
             session.close()
 
     def _open(self) -> ShareSession:
