@@ -8,7 +8,7 @@ internal topic, replays each into the machine, waits until they are durable, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -56,14 +56,16 @@ class Outcome(NamedTuple, Generic[RecordT, Reply]):
         later outcome completes it"
     :param records: coordinator records to append and replay, in order, as one atomic batch
     :param completions: answers to earlier, parked requests
-    :param redundant: places in the internal topic before which no record matters any more: those
-        are deleted
+    :param deletable: positions in the internal topic before which no record matters any more
+    :param apply: applies the volatile changes of the decision (timers, sessions, waiting members);
+        called after the records were appended and replayed, and never when the append failed
     """
 
     reply: Reply
     records: tuple[RecordT, ...] = ()
     completions: tuple[Completion, ...] = ()
-    redundant: tuple[Position, ...] = ()
+    deletable: tuple[Position, ...] = ()
+    apply: Callable[[], None] | None = None
 
 
 class Coordinator(Protocol[RecordT]):

@@ -331,7 +331,7 @@ class Topic:
         for record in outcome.records:
             self.log.append(self.coordinator.encode(record))
             self.coordinator.replay(record, Position(0, len(self.log) - 1))
-        for partition, offset, _ in outcome.redundant:
+        for partition, offset, _ in outcome.deletable:
             assert partition == 0
             assert self.start_offset <= offset <= len(self.log)
             self.start_offset = offset

@@ -324,10 +324,12 @@ class Broker(Machines):
         :raises StorageError: when the append failed; then nothing has changed
         """
         self.submit_all(coordinator, ((key, outcome.records),), producer)
+        if outcome.apply is not None:
+            outcome.apply()
         for completion in outcome.completions:
             self._complete(completion)
-        if outcome.redundant:
-            internal_logs.prune(self, coordinator, outcome.redundant)
+        if outcome.deletable:
+            internal_logs.prune(self, coordinator, outcome.deletable)
         self.arm()
         return outcome.reply
 

@@ -86,7 +86,7 @@ class Together:
         now_ms = self._broker.now_ms()
         for command in commands:
             try:
-                answer, records, _, _ = command.decide(now_ms)
+                answer, records, _, _, _ = command.decide(now_ms)
             except Exception as error:
                 answer, records = error, ()
             answers.append(answer)

@@ -61,10 +61,10 @@ def _replay(
         raise CorruptLog.damage(found.path, found.position, offset, what) from error
 
 
-def prune(broker: Broker, coordinator: Coordinator[Any], redundant: Iterable[Position]) -> None:
+def prune(broker: Broker, coordinator: Coordinator[Any], deletable: Iterable[Position]) -> None:
     """Delete records of an internal topic that no longer matter. Retention takes the files away."""
     topic = broker.catalog.topics[coordinator.topic]
-    for partition, offset, _ in redundant:
+    for partition, offset, _ in deletable:
         partition_log = broker.log(topic, partition)
         assert partition_log is not None
         if offset > partition_log.log_start_offset:

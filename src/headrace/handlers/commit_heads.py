@@ -110,7 +110,7 @@ class _CommitAgain(Command[bytes]):
         if refused:
             return Outcome(known.answer(self._correlation_id, [refused] * len(commits)))
         size, granted = known.granted
-        return make(Outcome, (size + self._correlation_id + granted, tuple(commits), (), ()))
+        return make(Outcome, (size + self._correlation_id + granted, tuple(commits), (), (), None))
 
 
 class CommitHeads:

@@ -374,7 +374,7 @@ class ShareCoordinator:
         are cold.
         """
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
-            yield "", Outcome(None, redundant=self._snapshots.redundant())
+            yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
         if self._is_long():
             yield from self._sweep(now_ms, now_ms - 1)
@@ -404,7 +404,7 @@ class ShareCoordinator:
                 Outcome(None, tuple(self._cold_snapshot(key, now_ms) for key in of_partition)),
             )
         if not self._snapshots.sweep(1):
-            yield "", Outcome(None, redundant=self._snapshots.redundant())
+            yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._sweep_due_ms = now_ms + self.cold_interval_ms if self._states else None
             self._since_sweep = 0
 

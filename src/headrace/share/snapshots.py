@@ -84,7 +84,7 @@ class Snapshots:
         shard.end_offset = at.offset + 1
         return shard
 
-    def redundant(self) -> tuple[Position, ...]:
+    def deletable(self) -> tuple[Position, ...]:
         """For each partition of the internal topic, where the records begin that still matter."""
         return tuple(
             Position(partition, shard.redundant_offset) for partition, shard in self._shards.items()
