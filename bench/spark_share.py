@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
 from headrace.client import AcquiredRange
+from headrace.client.list_offsets import end_offsets
 from headrace.spark.share.executor import SharePartition, read, split
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.source import ShareDataSource
@@ -73,7 +74,7 @@ class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         async def ask() -> dict[tuple[str, int], int]:
             cluster = self._options.kafka.cluster()
             try:
-                return await cluster.end_offsets([self._topic])
+                return await end_offsets(cluster, [self._topic])
             finally:
                 await cluster.close()
 

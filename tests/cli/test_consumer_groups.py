@@ -12,11 +12,11 @@ from confluent_kafka import Node, TopicPartition
 from confluent_kafka.admin import MemberAssignment
 
 from headrace.admin import ConsumerGroupDescription, MemberDescription
-from headrace.cli.consumer_group_actions import _rows
-from headrace.cli.consumer_group_offsets import _read_plan
-from headrace.cli.consumer_groups import check, declare
+from headrace.cli.consumer_groups.actions import _rows
+from headrace.cli.consumer_groups.command import check, declare
+from headrace.cli.consumer_groups.offsets import _read_plan
 from headrace.cli.errors import BadUsage
-from headrace.cli.group_options import duration
+from headrace.cli.groups.options import duration
 from headrace.cli.main import main
 
 

@@ -9,8 +9,8 @@ import json
 
 import pytest
 
+from headrace.cli.console.message_formatter import Delivered, MessageFormatter, Undecodable
 from headrace.cli.errors import BadUsage
-from headrace.cli.message_formatter import Delivered, MessageFormatter, Undecodable
 
 RECORD = Delivered(
     "t",

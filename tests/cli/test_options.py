@@ -61,7 +61,7 @@ def test_half_a_command_says_what_is_missing(
 def test_commands_of_one_kind_have_a_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lag", "--help"]) == 0
     said = capsys.readouterr().out
-    assert "show how far" in said and "history" in said and "serve" not in said
+    assert "show the progress" in said and "history" in said and "serve" not in said
 
 
 def test_settings_keep_what_follows_the_first_equals_sign() -> None:

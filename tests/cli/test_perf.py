@@ -10,8 +10,8 @@ from argparse import ArgumentTypeError
 import pytest
 from confluent_kafka import Message
 
-from headrace.cli.perf_produce import throughput
-from headrace.cli.perf_report import Latencies
+from headrace.cli.perf.produce import throughput
+from headrace.cli.perf.report import Latencies
 from tests.cli.command import run, start
 from tests.clients.confluent import consumer, create_topic, produce, share_from_earliest, take
 

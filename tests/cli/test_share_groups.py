@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from headrace.cli.errors import BadUsage
-from headrace.cli.group_options import date_and_time, topic_and_partitions
+from headrace.cli.groups.options import date_and_time, topic_and_partitions
 from headrace.cli.main import main
-from headrace.cli.share_groups import check, declare
+from headrace.cli.share_groups.command import check, declare
 from headrace.cli.tables import Column, as_json, table
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-from headrace.cli.lag_show import duration
+from headrace.cli.lag.show import duration
 from headrace.cli.main import main
 from tests.cli.command import start
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce

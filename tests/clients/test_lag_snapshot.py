@@ -24,8 +24,8 @@ from headrace.client import (
     ShareConsumer,
     TopicMetadata,
 )
-from headrace.client.lag_rows import LagQuery, LagRow
-from headrace.client.lag_snapshot import lag_snapshot, wanted_groups
+from headrace.client.lag.rows import LagQuery, LagRow
+from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
 from headrace.errors import ErrorCode
 from tests.clients.confluent import (
     PATIENCE_S,

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from headrace.client import ConnectionFailed, InvalidTopics, OrderedConsumer, ordered_topics
+from headrace.client import ConnectionFailed, InvalidTopics, OrderedConsumer
+from headrace.client.ordered import topics as ordered_topics
 from tests.clients.compacted import CompactedTopic
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
 from tests.machines.test_tasks_ordered import brute_force

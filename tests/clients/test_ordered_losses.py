@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from headrace.client import InvalidTopics, OrderedConsumer, ordered_consumer
+from headrace.client import InvalidTopics, OrderedConsumer
+from headrace.client.ordered import consumer as ordered_consumer
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic
 from tests.clients.test_ordered_consumer import PROTOCOLS, take, write
 from tests.support import unique, wait_until

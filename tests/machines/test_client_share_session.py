@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.client.share_session import HeldRecords, SessionStep, ShareMembership, ShareSession
+from headrace.client.share.session import HeldRecords, SessionStep, ShareMembership, ShareSession
 from headrace.errors import ErrorCode
 
 FLIGHTS, WEATHER = UUID(int=1), UUID(int=2)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.group_requests import task_partitions
-from headrace.client.partition_leaders import PartitionLeaders
+from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.errors import ErrorCode
 
 

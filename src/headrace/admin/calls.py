@@ -13,7 +13,7 @@ from confluent_kafka import admin as confluent
 from headrace.client import ClientError, Cluster
 from headrace.client.settings import Settings, UnsupportedSetting, librdkafka_config, settings
 
-from .link import Link
+from .loop_thread import Link
 from .translation import kafka_exception
 
 K = TypeVar("K", bound=Hashable)

@@ -1,11 +1,9 @@
-"""The commands of ``headrace``. To add one, add a line to :data:`COMMANDS` and write its module.
+"""The commands of ``headrace``. To add one, add an entry to :data:`COMMANDS` and write its module.
 
-The module of ``share-groups`` is ``cli/share_groups.py``, that of ``perf produce``
-``cli/perf_produce.py``. It has ``declare(parser)``, which adds the options to an
-``ArgumentParser``, and ``run(options)``, which takes the parsed ones, returns the exit status and
-raises :class:`~headrace.cli.errors.Failure` with one line for the user. It is imported only when
-its command is called. Options that several commands share are in
-:mod:`headrace.cli.client_options`.
+The module of a command has two functions: ``declare(parser)`` adds the options to an
+``ArgumentParser``; ``run(options)`` executes the command with the parsed options, returns the exit
+status, and raises :class:`~headrace.cli.errors.Failure` with one line for the user. A module is
+imported only when its command is called, so that no command pays for the imports of another.
 """
 
 from __future__ import annotations
@@ -13,32 +11,53 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
-COMMANDS: Mapping[str, str] = {
-    "serve": "run a broker",
-    "share-groups": "list, describe, reset and delete share groups",
-    "consumer-groups": "list, describe, reset and delete consumer groups",
-    "groups": "list the groups of all types",
-    "lag show": "show how far the groups of all types are",
-    "console-share-consumer": "show the records of a topic as a member of a share group",
-    "lag history": "show how groups got on: rates, lag, stalls, and the consumers they need",
-    "perf produce": "measure how fast records are written",
-    "perf share-consume": "measure how fast a share group reads",
+
+class Entry(NamedTuple):
+    """A command as the help lists it.
+
+    :param module: its module, relative to :mod:`headrace.cli`
+    :param summary: one line for the help
+    """
+
+    module: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Entry] = {
+    "serve": Entry(".serve", "run a broker"),
+    "share-groups": Entry(".share_groups.command", "list, describe, reset and delete share groups"),
+    "consumer-groups": Entry(
+        ".consumer_groups.command", "list, describe, reset and delete consumer groups"
+    ),
+    "groups": Entry(".groups.command", "list the groups of all types"),
+    "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
+    "console-share-consumer": Entry(
+        ".console.share_consumer", "print the records of a topic as a member of a share group"
+    ),
+    "lag history": Entry(
+        ".lag.history", "report past rates, lag and stalls of groups, and the consumers they need"
+    ),
+    "perf produce": Entry(".perf.produce", "measure the throughput and latency of producing"),
+    "perf share-consume": Entry(".perf.share_consume", "measure the throughput of a share group"),
 }
-"""Name → what it is for, in the order of the help."""
+"""Command name → entry, in the order of the help."""
 
 
 class Command(Protocol):
-    """What the module of a command has."""
+    """The interface of a command's module."""
 
     def declare(self, parser: ArgumentParser) -> None:
         """Add the command's options and its description."""
 
     def run(self, options: Namespace) -> int:
-        """Do it; returns the exit status."""
+        """Execute the command.
+
+        :returns: the exit status
+        """
 
 
 def load(name: str) -> Command:
-    """The module of a command of :data:`COMMANDS`."""
-    return cast(Command, import_module(f"{__package__}.{name.replace('-', '_').replace(' ', '_')}"))
+    """Import the module of the command ``name``, a key of :data:`COMMANDS`."""
+    return cast(Command, import_module(COMMANDS[name].module, __package__))

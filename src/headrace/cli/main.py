@@ -39,9 +39,9 @@ def _parser(family: str) -> ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
-    for name, purpose in COMMANDS.items():
+    for name, entry in COMMANDS.items():
         if not family or _family(name) == family:
-            commands.add_parser(name.removeprefix(family).lstrip(), help=purpose)
+            commands.add_parser(name.removeprefix(family).lstrip(), help=entry.summary)
     return parser
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from .cluster import Cluster, PartitionLag, TopicMetadata
 from .connection import Connection
 from .errors import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
-from .share_consumer import ShareConsumer
-from .share_types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode
+from .share.consumer import ShareConsumer
+from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode
 
 if TYPE_CHECKING:
     from .lag_consumer import LagConsumer
-    from .ordered_consumer import OrderedConsumer
-    from .ordered_topics import InvalidTopics
+    from .ordered.consumer import OrderedConsumer
+    from .ordered.topics import InvalidTopics
 
 __all__ = [
     "AcknowledgeType",
@@ -44,9 +44,9 @@ __all__ = [
 ]
 
 _OVER_LIBRDKAFKA = {
-    "InvalidTopics": ".ordered_topics",
+    "InvalidTopics": ".ordered.topics",
     "LagConsumer": ".lag_consumer",
-    "OrderedConsumer": ".ordered_consumer",
+    "OrderedConsumer": ".ordered.consumer",
 }
 
 

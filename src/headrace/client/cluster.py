@@ -14,9 +14,7 @@ from headrace.errors import ErrorCode
 from .connection import Connection
 from .coordinators import MOVED, Coordinators
 from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic
-from .list_offsets import LATEST, READ_UNCOMMITTED, ask_leader
 from .security import PLAINTEXT, Security
-from .share_session import TopicPartition
 
 _GROUP_RESOURCE_TYPE = 32
 _SET_OPERATION = 0
@@ -343,26 +341,3 @@ class Cluster:
             ),
             key=lambda lag: (lag.topic, lag.partition),
         )
-
-    async def end_offsets(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition of ``topics`` that has a leader
-        now."""
-        led: dict[int, list[TopicPartition]] = {}
-        for name, topic in (await self.topics(topics)).items():
-            for partition, leader in topic.leaders.items():
-                led.setdefault(leader, []).append((name, partition))
-        led.pop(-1, None)
-        answers = await asyncio.gather(
-            *(
-                ask_leader(
-                    self, node_id, dict.fromkeys(wanted, LATEST), READ_UNCOMMITTED, self.timeout_ms
-                )
-                for node_id, wanted in led.items()
-            )
-        )
-        return {
-            partition: listed.offset
-            for answer in answers
-            for partition, listed in answer.items()
-            if listed.offset is not None
-        }

@@ -4,17 +4,15 @@ move."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 
+from .cluster import Cluster
 from .errors import ConnectionFailed, RequestRefused
-from .share_session import TopicPartition
-
-if TYPE_CHECKING:
-    from .cluster import Cluster
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Asked for instead of a timestamp: the end, the start, the record with the largest timestamp
@@ -105,6 +103,30 @@ async def list_offsets(
                 )
                 raise ConnectionFailed(f"no offsets of {names} within {timeout_ms} ms: {problem}")
             await asyncio.sleep(_RETRY_S)
+
+
+async def end_offsets(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition, int]:
+    """Return the end offset of each partition of ``topics`` that has a leader now.
+
+    :raises ClientError: a topic does not exist, or a broker refuses or does not answer
+    """
+    led: dict[int, dict[TopicPartition, int]] = {}
+    for name, topic in (await cluster.topics(topics)).items():
+        for partition, leader in topic.leaders.items():
+            led.setdefault(leader, {})[name, partition] = LATEST
+    led.pop(-1, None)
+    answers = await asyncio.gather(
+        *(
+            ask_leader(cluster, node_id, wanted, READ_UNCOMMITTED, cluster.timeout_ms)
+            for node_id, wanted in led.items()
+        )
+    )
+    return {
+        partition: listed.offset
+        for answer in answers
+        for partition, listed in answer.items()
+        if listed.offset is not None
+    }
 
 
 async def ask_leader(

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 
 from .cluster import Cluster
 from .connection import Connection
 from .errors import ClientError, RequestRefused
 from .group_requests import asking_for_commits
-from .share_session import TopicPartition
 
 _PARTITIONS_AT_ONCE = 10_000
 _NO_GENERATION = -1

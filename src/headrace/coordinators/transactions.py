@@ -17,9 +17,10 @@ from headrace.broker.limits import EXPIRE_RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
-from headrace.transactions.records import State, TopicPartition, Transaction
+from headrace.transactions.records import State, Transaction
 from headrace.transactions.transaction import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,

@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from headrace.protocol import varint
+from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.serial import (
     NO_TAGS,
     Reader,
@@ -33,8 +34,6 @@ NO_TIMESTAMP = -1
 _KEY_TYPE, _VALUE_VERSION = 0, 1
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION, _NEXT_PRODUCER_EPOCH = range(4)
 """Tags of the value."""
-
-TopicPartition = tuple[str, int]
 
 
 class State(IntEnum):

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import NOWHERE, Outcome, Position
+from headrace.protocol.partitions import TopicPartition
 from headrace.transactions.producer import (
     EPOCH_PER_TRANSACTION,
     NO_PRODUCER,
@@ -33,13 +34,7 @@ from headrace.transactions.producer import (
     NO_PRODUCER_ID,
     Producer,
 )
-from headrace.transactions.records import (
-    NO_TIMESTAMP,
-    State,
-    TopicPartition,
-    Transaction,
-    TransactionRecord,
-)
+from headrace.transactions.records import NO_TIMESTAMP, State, Transaction, TransactionRecord
 
 from . import records
 

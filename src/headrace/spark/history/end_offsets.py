@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.client import ClientError
 from headrace.client.list_offsets import LATEST, list_offsets
-from headrace.client.share_session import TopicPartition
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.option_parsing import KafkaOptions, one_line
 
 SCHEMA = "topic string, partition int, end_offsets array<bigint>"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.lag_rows import GROUP_TYPES, LagQuery
+from headrace.client.lag.rows import GROUP_TYPES, LagQuery
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions, SourceError
 
 DEFAULT_GROUPS_PER_TASK = 250

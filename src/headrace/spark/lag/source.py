@@ -27,8 +27,8 @@ from pyspark.sql.types import StructType
 
 from headrace.client import ClientError
 from headrace.client.group_requests import ListedGroup
-from headrace.client.lag_rows import LagRow
-from headrace.client.lag_snapshot import lag_snapshot, wanted_groups
+from headrace.client.lag.rows import LagRow
+from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
 from headrace.spark.option_parsing import SourceError, one_line
 
 from .options import LagOptions

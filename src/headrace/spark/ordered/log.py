@@ -28,11 +28,11 @@ from headrace.client.list_offsets import (
     ask_leader,
 )
 from headrace.client.offset_commits import committed_offsets
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.reader.log_reader import LogReader, OffsetRange, link
 from headrace.spark.subscription import check_complete, existing_topics
 
 from .options import OrderedOptions
-from .plan import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -8,10 +8,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.option_parsing import SourceError
 
 from .log import BrokerLog
-from .plan import Offsets, TopicPartition
+from .plan import Offsets
 
 _log = logging.getLogger(__name__)
 

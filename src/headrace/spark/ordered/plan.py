@@ -18,10 +18,10 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headrace.protocol.partitions import TopicPartition
 from headrace.tasks import Decision, Readiness
 from headrace.tasks.ordered_merge import NO_TIMESTAMP
 
-TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, int]
 
 SCAN_RECORDS = 100_000

@@ -7,11 +7,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.option_parsing import SourceError
 
 from .log import BrokerLog
 from .options import COMMITTED, EARLIEST, IN_JSON, LATEST, Bound
-from .plan import Inputs, Offsets, TopicPartition, cut
+from .plan import Inputs, Offsets, cut
 
 _log = logging.getLogger(__name__)
 

@@ -17,10 +17,11 @@ from headrace.client.group_requests import (
 )
 from headrace.client.offset_commits import commit_offsets
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.option_parsing import SourceError
 from headrace.spark.reader.log_reader import Link
 
-from .plan import Offsets, TopicPartition
+from .plan import Offsets
 
 _log = logging.getLogger(__name__)
 

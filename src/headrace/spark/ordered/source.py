@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 from headrace.client import ClientError, ConnectionFailed
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.errors import UnknownTopic
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.option_parsing import SourceError, one_line
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.reader.log_reader import OffsetRange
@@ -36,7 +37,7 @@ from .executor import OrderedPartition, TaskWork, read
 from .log import BrokerLog
 from .losses import look
 from .options import OrderedOptions
-from .plan import Inputs, Offsets, Pacing, TopicPartition, plan, slices
+from .plan import Inputs, Offsets, Pacing, plan, slices
 from .positions import all_partitions, check_equal_counts, resolve, tasks_of
 from .progress import GroupProgress, check_group
 from .task_reports import Tally

@@ -19,8 +19,8 @@ from typing import Any
 from headrace.client import ClientError, Cluster, ConnectionFailed, RequestRefused
 from headrace.client.errors import UnknownTopic
 from headrace.client.list_offsets import EARLIEST, LEADER_MOVED, READ_COMMITTED, list_offsets
-from headrace.client.share_session import TopicPartition
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import SourceError
 

@@ -21,9 +21,10 @@ from headrace.client import (
     RequestRefused,
     ShareConsumer,
 )
-from headrace.client.share_session import TopicPartition
-from headrace.client.spans import Span, count, intersect, normalize, subtract
+from headrace.client.list_offsets import end_offsets
+from headrace.client.share.spans import Span, count, intersect, normalize, subtract
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.option_parsing import SourceError
 from headrace.spark.subscription import subscribed_topics
 
@@ -250,7 +251,7 @@ class ShareSession:
             raise SourceError(
                 f"share group '{self._options.group_id}' gave this query no partitions in 30 s"
             )
-        self._targets = await self._consumer.cluster.end_offsets(self._topics)
+        self._targets = await end_offsets(self._consumer.cluster, self._topics)
 
     async def _acquire_available(self) -> list[AcquiredRange]:
         """The next of what was there when the run began; empty when the group is done with all of

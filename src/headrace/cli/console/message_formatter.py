@@ -1,0 +1,208 @@
+"""How the console shows a record: as Kafka's default formatter prints it, or as JSON.
+
+The properties are those of Kafka's ``--formatter-property``, with its defaults.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from headrace.cli.errors import BadUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A record as a share group delivered it.
+
+    :param timestamp_type: ``CreateTime`` or ``LogAppendTime``
+    :param timestamp_ms: -1 for none
+    :param delivery_count: how often it has been delivered, this time included
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_type: str
+    timestamp_ms: int
+    delivery_count: int
+    headers: tuple[tuple[str, bytes | None], ...]
+    key: bytes | None
+    value: bytes | None
+
+
+class Undecodable(ValueError):
+    """The bytes are not what the deserializer that was asked for takes."""
+
+
+def _fixed(layout: str, name: str) -> Callable[[bytes], Any]:
+    decoder = struct.Struct(layout)
+
+    def decode(data: bytes) -> Any:
+        if len(data) != decoder.size:
+            raise Undecodable(f"{len(data)} bytes are no {name}: that has {decoder.size}")
+        return decoder.unpack(data)[0]
+
+    return decode
+
+
+def _boolean(data: bytes) -> bool:
+    if data not in (b"\0", b"\1"):
+        raise Undecodable("a boolean is one byte, 0 or 1")
+    return data == b"\1"
+
+
+def _uuid(data: bytes) -> str:
+    try:
+        return str(UUID(data.decode()))
+    except ValueError:
+        raise Undecodable("not the text of a UUID") from None
+
+
+_RAW = (
+    "StringDeserializer",
+    "ByteArrayDeserializer",
+    "BytesDeserializer",
+    "ByteBufferDeserializer",
+)
+_DESERIALIZERS: Mapping[str, Callable[[bytes], Any] | None] = {
+    **dict.fromkeys(_RAW),
+    "ShortDeserializer": _fixed(">h", "short"),
+    "IntegerDeserializer": _fixed(">i", "integer"),
+    "LongDeserializer": _fixed(">q", "long"),
+    "FloatDeserializer": _fixed(">f", "float"),
+    "DoubleDeserializer": _fixed(">d", "double"),
+    "BooleanDeserializer": _boolean,
+    "UUIDDeserializer": _uuid,
+}
+
+_DEFAULTS: Mapping[str, str] = {
+    "print.timestamp": "false",
+    "print.key": "false",
+    "print.offset": "false",
+    "print.delivery": "false",
+    "print.epoch": "false",
+    "print.partition": "false",
+    "print.headers": "false",
+    "print.value": "true",
+    "key.separator": "\t",
+    "line.separator": "\n",
+    "headers.separator": ",",
+    "null.literal": "null",
+    "key.deserializer": "",
+    "value.deserializer": "",
+    "headers.deserializer": "",
+}
+
+
+class MessageFormatter:
+    """Turns records into lines.
+
+    :param properties: values by the names of Kafka's ``--formatter-property``
+    :raises BadUsage: a name is unknown, or a deserializer is
+    """
+
+    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
+        given = dict(properties or {})
+        if "header.deserializer" in given:  # as Kafka's help calls it
+            given["headers.deserializer"] = given.pop("header.deserializer")
+        if unknown := sorted(given.keys() - _DEFAULTS.keys()):
+            raise BadUsage(
+                f"unknown formatter property {unknown[0]}; there are: {', '.join(_DEFAULTS)}"
+            )
+        chosen = {**_DEFAULTS, **given}
+        self._shown = {
+            name.removeprefix("print.") for name in chosen if chosen[name].strip().lower() == "true"
+        }
+        self._separator = chosen["key.separator"].encode()
+        self._line_end = chosen["line.separator"].encode()
+        self._header_separator = chosen["headers.separator"].encode()
+        self._null = chosen["null.literal"].encode()
+        self._decoders = {
+            part: _decoder(chosen[f"{part}.deserializer"]) for part in ("key", "value", "headers")
+        }
+
+    def line(self, record: Delivered) -> bytes:
+        """The record as Kafka's default formatter writes it, line separator included.
+
+        :raises Undecodable: see the deserializers
+        """
+        shown, parts = self._shown, []
+        if "timestamp" in shown:
+            stamp = (
+                f"{record.timestamp_type}:{record.timestamp_ms}"
+                if record.timestamp_ms >= 0
+                else "NO_TIMESTAMP"
+            )
+            parts.append(stamp.encode())
+        if "partition" in shown:
+            parts.append(b"Partition:%d" % record.partition)
+        if "offset" in shown:
+            parts.append(b"Offset:%d" % record.offset)
+        if "delivery" in shown:
+            parts.append(b"Delivery:%d" % record.delivery_count)
+        if "epoch" in shown:
+            parts.append(b"Epoch:NOT_PRESENT")  # share consumers are not told it
+        if "headers" in shown:
+            headers = (
+                name.encode() + b":" + self._text("headers", value)
+                for name, value in record.headers
+            )
+            parts.append(self._header_separator.join(headers) or b"NO_HEADERS")
+        if "key" in shown:
+            parts.append(self._text("key", record.key))
+        if "value" in shown:
+            parts.append(self._text("value", record.value))
+        return self._separator.join(parts) + self._line_end
+
+    def json_line(self, record: Delivered) -> bytes:
+        """The record as one line of JSON. What is not UTF-8 is in Base64, under ``keyBase64`` or
+        ``valueBase64``.
+
+        :raises Undecodable: see the deserializers
+        """
+        told: dict[str, Any] = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "timestampType": record.timestamp_type,
+            "deliveryCount": record.delivery_count,
+            **self._json("key", "key", record.key),
+            **self._json("value", "value", record.value),
+            "headers": [
+                {"key": name, **self._json("headers", "value", value)}
+                for name, value in record.headers
+            ],
+        }
+        return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+
+    def _text(self, part: str, data: bytes | None) -> bytes:
+        if data is None:
+            return self._null
+        decode = self._decoders[part]
+        if decode is None:
+            return data
+        value = decode(data)
+        return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
+
+    def _json(self, part: str, name: str, data: bytes | None) -> dict[str, Any]:
+        decode = self._decoders[part]
+        if data is None or decode is not None:
+            return {name: None if data is None or decode is None else decode(data)}
+        try:
+            return {name: data.decode()}
+        except UnicodeDecodeError:
+            return {f"{name}Base64": base64.b64encode(data).decode()}
+
+
+def _decoder(name: str) -> Callable[[bytes], Any] | None:
+    simple = name.strip().rpartition(".")[2]
+    if simple and simple not in _DESERIALIZERS:
+        raise BadUsage(f"unknown deserializer {name}; there are: {', '.join(_DESERIALIZERS)}")
+    return _DESERIALIZERS[simple] if simple else None

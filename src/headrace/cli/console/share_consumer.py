@@ -1,0 +1,380 @@
+"""``headrace console-share-consumer``: show the records of a topic as a member of a share group
+(KIP-932).
+
+Options and output are those of Kafka's ``kafka-console-share-consumer``. Unlike that, it acquires
+no more records than it shows: a record that is acquired and given back has one delivery less before
+the group gives it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.options import properties, setting
+from headrace.cli.share_start import starting_point
+from headrace.client import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquireMode,
+    ClientError,
+    Cluster,
+    ShareConsumer,
+)
+from headrace.client.cluster import parse_bootstrap
+from headrace.client.share.spans import Span, normalize, subtract
+from headrace.protocol.record_batch import CorruptBatch, headers, records
+
+from .message_formatter import Delivered, MessageFormatter, Undecodable
+
+DEFAULT_GROUP = "console-share-consumer"
+
+_MAX_WAIT_MS = 500
+_ENDED_BY_SIGNAL = 128
+_TAKEN_CONFIGS = (
+    "bootstrap.servers",
+    "client.id",
+    "client.rack",
+    "fetch.max.bytes",
+    "max.poll.records",
+)
+_SECURITY_CONFIGS = ("security.protocol", "sasl.", "ssl.", "enable.ssl.certificate.verification")
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = "Show the records of a topic as a member of a share group, accepting each."
+    client_options(parser)
+    parser.add_argument("--topic", required=True, help="the topic to consume from")
+    parser.add_argument(
+        "--group", default=DEFAULT_GROUP, help=f"the share group (default: {DEFAULT_GROUP})"
+    )
+    parser.add_argument("--max-messages", type=int, metavar="N", help="end after so many records")
+    parser.add_argument(
+        "--timeout-ms", type=int, metavar="MS", help="end when no record comes for so long"
+    )
+    outcome = parser.add_mutually_exclusive_group()
+    outcome.add_argument(
+        "--reject", action="store_true", help="reject the records instead of accepting them"
+    )
+    outcome.add_argument(
+        "--release", action="store_true", help="release the records: they will be delivered again"
+    )
+    parser.add_argument(
+        "--reject-message-on-error",
+        action="store_true",
+        help="reject a record that cannot be shown, instead of ending",
+    )
+    parser.add_argument(
+        "--from-beginning",
+        action="store_true",
+        help=(
+            "refuse to begin elsewhere than at the oldest record or where the group was; says "
+            "how to get there"
+        ),
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object per record")
+    parser.add_argument(
+        "--formatter-property",
+        "--property",
+        action="append",
+        default=[],
+        type=setting_as_is,
+        metavar="NAME=VALUE",
+        help="print.timestamp, print.partition, print.offset, print.delivery, print.epoch, "
+        "print.headers, print.key, "
+        "print.value (true or false), key.separator, headers.separator, line.separator, "
+        "null.literal, "
+        "key.deserializer, value.deserializer, headers.deserializer; may be repeated",
+    )
+    parser.add_argument(
+        "--formatter-config", type=Path, metavar="FILE", help="a properties file with the same"
+    )
+    parser.add_argument(
+        "--key-deserializer",
+        metavar="CLASS",
+        help="such as LongDeserializer (default: bytes as is)",
+    )
+    parser.add_argument("--value-deserializer", metavar="CLASS", help="likewise")
+    parser.add_argument(
+        "--command-property",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="NAME=VALUE",
+        help=(
+            f"client configs: {', '.join(_TAKEN_CONFIGS[1:])}, and of TLS and SASL; may be repeated"
+        ),
+    )
+
+
+def setting_as_is(text: str) -> tuple[str, str]:
+    """``NAME=VALUE`` with the spaces of the value kept: a separator may be one."""
+    name, _ = setting(text)
+    return name, text.partition("=")[2]
+
+
+def run(options: Namespace) -> int:
+    """Consume until told to stop.
+
+    :returns: 0; 130 or 143 when ended by SIGINT or SIGTERM
+    :raises Failure: there is no broker, or no such topic, or a record cannot be shown
+    """
+    for name in ("max_messages", "timeout_ms"):
+        if (getattr(options, name) or 0) < 0:
+            raise BadUsage(f"--{name.replace('_', '-')} cannot be negative")
+    formatter, configs = _formatter(options), _configs(options)
+    try:
+        parse_bootstrap(configs["bootstrap.servers"])
+        console = Console(options, formatter, configs)
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+    try:
+        return asyncio.run(console.run())
+    except ClientError as error:
+        raise Failure(str(error)) from error
+    finally:
+        print(f"Processed a total of {console.processed} messages", file=sys.stderr)
+
+
+def _formatter(options: Namespace) -> MessageFormatter:
+    chosen: dict[str, str] = {}
+    if options.formatter_config is not None:
+        try:
+            chosen = properties(options.formatter_config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadUsage(
+                f"cannot read {options.formatter_config}: {' '.join(str(error).split())}"
+            ) from error
+    chosen.update(options.formatter_property)
+    for part in ("key", "value"):
+        if (deserializer := getattr(options, f"{part}_deserializer")) is not None:
+            chosen[f"{part}.deserializer"] = deserializer
+    return MessageFormatter(chosen)
+
+
+def _configs(options: Namespace) -> dict[str, str]:
+    configs = {**client_config(options), **dict(options.command_property)}
+    for name in sorted(configs.keys() - set(_TAKEN_CONFIGS)):
+        if not name.startswith(_SECURITY_CONFIGS):
+            taken = ", ".join(_TAKEN_CONFIGS)
+            raise BadUsage(
+                f"the client config {name} is not supported here; these are: {taken}, and "
+                f"of TLS and SASL"
+            )
+    return configs
+
+
+class Console:
+    """One run of the command.
+
+    :ivar processed: how many records were shown, or rejected because they could not be, and
+        acknowledged
+    """
+
+    def __init__(
+        self, options: Namespace, formatter: MessageFormatter, configs: Mapping[str, str]
+    ) -> None:
+        self.processed = 0
+        self._options = options
+        self._line = formatter.json_line if options.json else formatter.line
+        self._type = AcknowledgeType.ACCEPT
+        if options.reject:
+            self._type = AcknowledgeType.REJECT
+        elif options.release:
+            self._type = AcknowledgeType.RELEASE
+        self._servers = configs["bootstrap.servers"]
+        self._security = connection_settings(configs).security
+        self._client_id = configs.get("client.id", DEFAULT_GROUP)
+        self._rack = configs.get("client.rack")
+        self._max_bytes = int(configs.get("fetch.max.bytes", 50 * 1024 * 1024))
+        self._max_poll_records = int(configs.get("max.poll.records", 500))
+        self._stopped_by: signal.Signals | None = None
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Consume until told to stop; returns the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._told, number)
+        await self._tell_start()
+        async with ShareConsumer(
+            self._servers,
+            self._options.group,
+            [self._options.topic],
+            client_id=self._client_id,
+            rack_id=self._rack,
+            security=self._security,
+        ) as consumer:
+            await self._consume(consumer)
+        return 0 if self._stopped_by is None else _ENDED_BY_SIGNAL + self._stopped_by
+
+    def _told(self, number: signal.Signals) -> None:
+        self._stopped_by = number
+        self._stop.set()
+
+    async def _tell_start(self) -> None:
+        cluster = Cluster(self._servers, client_id=self._client_id, security=self._security)
+        try:
+            problem = await starting_point(
+                cluster, self._servers, self._options.group, self._options.topic
+            )
+        finally:
+            await cluster.close()
+        if problem is not None:
+            if self._options.from_beginning:
+                raise Failure(problem)
+            print(problem, file=sys.stderr)
+
+    async def _consume(self, consumer: ShareConsumer) -> None:
+        loop = asyncio.get_running_loop()
+        last_came_s = loop.time()
+        while (left := self._left()) > 0:
+            wait_ms = _MAX_WAIT_MS
+            if self._options.timeout_ms is not None:
+                wait_ms = min(
+                    wait_ms, int(self._options.timeout_ms - (loop.time() - last_came_s) * 1000)
+                )
+                if wait_ms <= 0:
+                    return
+            acquired = await self._acquire(consumer, min(left, self._max_poll_records), wait_ms)
+            if acquired is None:
+                return
+            if acquired.ranges:
+                await self._show(consumer, acquired)
+                last_came_s = loop.time()
+
+    def _left(self) -> int:
+        most = self._options.max_messages
+        return self._max_poll_records if most is None else most - self.processed
+
+    async def _acquire(
+        self, consumer: ShareConsumer, max_records: int, wait_ms: int
+    ) -> Acquired | None:
+        """Some records, or none within ``wait_ms``; None when told to stop: what comes then is
+        released by closing.
+        """
+        acquiring = asyncio.create_task(
+            consumer.acquire(
+                max_records=max_records,
+                max_wait_ms=wait_ms,
+                max_bytes=self._max_bytes,
+                mode=AcquireMode.RECORD_LIMIT,
+            )
+        )
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return None if self._stop.is_set() else await acquiring
+        finally:
+            for task in (acquiring, stopping):
+                task.cancel()
+            await asyncio.gather(acquiring, stopping, return_exceptions=True)
+
+    async def _show(self, consumer: ShareConsumer, acquired: Acquired) -> None:
+        """Print what was acquired, then acknowledge what was printed; the rest is released when the
+        session ends.
+        """
+        lines: list[bytes] = []
+        outcomes: list[Acknowledgement] = []
+        problem: Failure | None = None
+        for (topic, partition), data in acquired.data.items():
+            wanted = [r for r in acquired.ranges if (r.topic, r.partition) == (topic, partition)]
+            counts = {
+                offset: r.delivery_count
+                for r in wanted
+                for offset in range(r.first_offset, r.last_offset + 1)
+            }
+            shown: dict[AcknowledgeType, list[Span]] = {}
+            for record in _delivered(topic, partition, data, counts):
+                kind = self._type
+                try:
+                    lines.append(self._line(record))
+                except Undecodable as error:
+                    if not self._options.reject_message_on_error:
+                        problem = Failure(
+                            f"cannot show {topic}-{partition} offset {record.offset}: {error}"
+                        )
+                        break
+                    kind = AcknowledgeType.REJECT
+                shown.setdefault(kind, []).append((record.offset, record.offset))
+            else:  # offsets without a record: gone in compaction, or a transaction's marker
+                spans = [(r.first_offset, r.last_offset) for r in wanted]
+                seen = normalize([span for of_kind in shown.values() for span in of_kind])
+                shown[AcknowledgeType.GAP] = subtract(normalize(spans), seen)
+            outcomes += (
+                Acknowledgement(topic, partition, *span, kind)
+                for kind, of_kind in shown.items()
+                for span in normalize(of_kind)
+            )
+            if problem is not None:
+                break
+        await asyncio.to_thread(
+            _write, b"".join(lines)
+        )  # the heartbeats go on while a reader is slow
+        await self._acknowledge(consumer, outcomes)
+        if problem is not None:
+            raise problem
+
+    async def _acknowledge(self, consumer: ShareConsumer, outcomes: list[Acknowledgement]) -> None:
+        taken = set(await consumer.acknowledge(outcomes))
+        for outcome in outcomes:
+            if outcome.type is AcknowledgeType.GAP:
+                continue
+            self.processed += outcome.last_offset - outcome.first_offset + 1
+            if outcome not in taken:
+                print(
+                    f"{outcome.topic}-{outcome.partition} offsets {outcome.first_offset} to "
+                    f"{outcome.last_offset} were "
+                    "shown, but the broker had taken them back: they will be delivered again",
+                    file=sys.stderr,
+                )
+
+
+def _delivered(
+    topic: str, partition: int, data: bytes, counts: Mapping[int, int]
+) -> list[Delivered]:
+    """The records of those offsets that ``counts`` has a delivery count for."""
+    found = []
+    try:
+        for position, header in headers(data):
+            if (
+                header.is_control
+                or header.last_offset < min(counts)
+                or header.base_offset > max(counts)
+            ):
+                continue
+            found += [
+                Delivered(
+                    topic,
+                    partition,
+                    r.offset,
+                    header.timestamp_type,
+                    r.timestamp_ms,
+                    counts[r.offset],
+                    r.headers,
+                    r.key,
+                    r.value,
+                )
+                for r in records(memoryview(data)[position:])
+                if r.offset in counts
+            ]
+    except CorruptBatch as error:
+        raise Failure(
+            f"cannot read what the broker sent of {topic}-{partition}: {error}"
+        ) from error
+    return found
+
+
+def _write(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:  # with PYTHONUNBUFFERED a write may take a part
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.buffer.flush()

@@ -1,0 +1,358 @@
+"""What ``headrace consumer-groups`` does, once its options make sense; what changes offsets is in
+:mod:`headrace.cli.consumer_groups.offsets`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from headrace.admin import AdminClient, ConsumerGroupDescription, GroupListing, MemberDescription
+from headrace.cli.groups.actions import (
+    GROUP,
+    GROUPS_AT_ONCE,
+    PARTITION,
+    TOPIC,
+    Key,
+    all_consumer_groups,
+    assignment,
+    by_topic,
+    connected,
+    fail_with,
+    latest_offsets,
+    partition_key,
+    reason_of,
+    say_deleted,
+    timeout_s,
+)
+from headrace.cli.progress import in_steps
+from headrace.cli.tables import Column, as_json, one_line, table
+
+from .offsets import committed_offsets, delete_offsets, reset_offsets
+
+_LIST_WIDTH = 15
+_LIST_GAP = 10
+_REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One partition of a group.
+
+    :param committed: None where the group has committed nothing
+    :param end_offset: None where there is no log to ask for it
+    :param member: to which it is assigned
+    """
+
+    group_id: str
+    partition: TopicPartition
+    committed: TopicPartition | None
+    end_offset: int | None
+    member: MemberDescription | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records from what is committed to the end."""
+        if self.committed is None or self.end_offset is None:
+            return None
+        return int(self.end_offset - self.committed.offset)
+
+
+def act(options: Namespace) -> None:
+    """Do it, and print what came of it.
+
+    :param options: as :func:`headrace.cli.consumer_groups.command.check` leaves them
+    :raises Failure: it could not be done, or not all of it
+    """
+    with connected(options) as admin:
+        _ACTIONS[options.action](admin, options)
+
+
+def _list(admin: AdminClient, options: Namespace) -> None:
+    groups = all_consumer_groups(admin, options, options.states, options.types)
+    if options.json:
+        print(
+            as_json(
+                {"group": one.group_id, "type": _type(one), "state": one.state} for one in groups
+            )
+        )
+        return
+    if options.state is None and options.type is None:
+        for one in groups:
+            print(one_line(one.group_id))
+        return
+    width = _LIST_GAP + max([_LIST_WIDTH, *(len(one.group_id) for one in groups)])
+    columns, rows = [Column("GROUP", width)], [[one.group_id] for one in groups]
+    for wanted, title, value in (
+        (options.type, "TYPE", _type),
+        (options.state, "STATE", lambda one: one.state),
+    ):
+        if wanted is not None:
+            columns.append(Column(title, 20))
+            for row, one in zip(rows, groups, strict=True):
+                row.append(value(one))
+    print(table(columns, rows))
+
+
+def _describe(admin: AdminClient, options: Namespace) -> None:
+    group_ids = sorted(options.group)
+    if options.all_groups:
+        group_ids = [group.group_id for group in all_consumer_groups(admin, options)]
+    failures: list[str] = []
+    objects: list[dict[str, Any]] = []
+    for some in in_steps(group_ids, GROUPS_AT_ONCE, "describing groups"):
+        groups = []
+        for future in admin.describe_consumer_groups(
+            some, request_timeout=timeout_s(options)
+        ).values():
+            try:
+                groups.append(future.result())
+            except KafkaException as error:
+                failures.append(reason_of(error))
+        if options.members:
+            shown = [_show_members(group, options) for group in groups]
+        elif options.state is not None:
+            shown = [_show_state(group, options) for group in groups]
+        else:
+            shown = _show_offsets(admin, groups, failures, options)
+        objects += [one for of_group in shown for one in of_group]
+    if options.json:
+        print(as_json(objects))
+    fail_with(failures)
+
+
+def _show_offsets(
+    admin: AdminClient,
+    groups: Sequence[ConsumerGroupDescription],
+    failures: list[str],
+    options: Namespace,
+) -> list[list[dict[str, Any]]]:
+    """One request for what the groups have committed, then one to each broker for the ends: no lag
+    is negative.
+    """
+    committed = committed_offsets(admin, [group.group_id for group in groups], failures, options)
+    told = [group for group in groups if group.group_id in committed]
+    partitions = {partition_key(one) for group in told for one in committed[group.group_id]}
+    partitions |= {
+        partition_key(one)
+        for group in told
+        for member in group.members
+        for one in member.assignment.topic_partitions
+    }
+    ends = latest_offsets(admin, partitions, options)
+    shown = []
+    for group in told:
+        rows = _rows(group, committed[group.group_id], ends)
+        if not options.json:
+            _say_how_it_is(group)
+            if rows:
+                _print_offsets(rows, options)
+        shown.append([_as_object(row) for row in rows])
+    return shown
+
+
+def _rows(
+    group: ConsumerGroupDescription, committed: Sequence[TopicPartition], ends: Mapping[Key, int]
+) -> list[_Row]:
+    """The partitions of each member, the busiest first, then those that are assigned to nobody."""
+    found = {partition_key(one): one for one in committed}
+    rows, assigned = [], set()
+
+    def row(partition: TopicPartition, member: MemberDescription | None) -> _Row:
+        key = partition_key(partition)
+        return _Row(group.group_id, partition, found.get(key), ends.get(key), member)
+
+    for member in sorted(
+        group.members, key=lambda one: (-len(one.assignment.topic_partitions), one.member_id)
+    ):
+        for partition in sorted(member.assignment.topic_partitions, key=partition_key):
+            assigned.add(partition_key(partition))
+            rows.append(row(partition, member))
+    rows += [
+        row(one, None)
+        for one in sorted(committed, key=partition_key)
+        if partition_key(one) not in assigned
+    ]
+    return rows
+
+
+def _print_offsets(rows: Sequence[_Row], options: Namespace) -> None:
+    columns = [
+        GROUP,
+        TOPIC,
+        PARTITION,
+        Column("CURRENT-OFFSET"),
+        Column("LOG-END-OFFSET"),
+        Column("LAG"),
+        Column("CONSUMER-ID"),
+        Column("HOST"),
+        Column("CLIENT-ID", None),
+    ]
+    lines = []
+    for row in rows:
+        one, member = row.committed, row.member
+        line: list[object] = [row.group_id, row.partition.topic, row.partition.partition]
+        if options.verbose:
+            line.append(one.leader_epoch if one else None)
+        line += [one.offset if one else None, row.end_offset, row.lag]
+        line += [member.member_id, member.host, member.client_id] if member else [None] * 3
+        lines.append(line)
+    if options.verbose:
+        columns.insert(3, Column("LEADER-EPOCH"))
+    print(f"\n{table(columns, lines)}")
+
+
+def _as_object(row: _Row) -> dict[str, Any]:
+    one, member = row.committed, row.member
+    return {
+        "group": row.group_id,
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "leader_epoch": one.leader_epoch if one else None,
+        "current_offset": one.offset if one else None,
+        "log_end_offset": row.end_offset,
+        "lag": row.lag,
+        "consumer_id": member.member_id if member else None,
+        "host": member.host if member else None,
+        "client_id": member.client_id if member else None,
+    }
+
+
+def _show_members(group: ConsumerGroupDescription, options: Namespace) -> list[dict[str, Any]]:
+    if not options.json:
+        _say_how_it_is(group)
+        _print_members(group, options)
+    return [
+        {
+            "group": group.group_id,
+            "consumer_id": one.member_id,
+            "group_instance_id": one.group_instance_id,
+            "host": one.host,
+            "client_id": one.client_id,
+            "current_epoch": one.member_epoch,
+            "assignment": by_topic(one.assignment.topic_partitions),
+            "target_epoch": group.target_assignment_epoch,
+            "target_assignment": by_topic(_target(one))
+            if one.target_assignment is not None
+            else None,
+            "upgraded": one.upgraded,
+        }
+        for one in group.members
+    ]
+
+
+def _print_members(group: ConsumerGroupDescription, options: Namespace) -> None:
+    columns = [GROUP, Column("CONSUMER-ID")]
+    lines: list[list[object]] = [[group.group_id, one.member_id] for one in group.members]
+
+    def add(column: Column, values: Sequence[object]) -> None:
+        columns.append(column)
+        for line, value in zip(lines, values, strict=True):
+            line.append(value)
+
+    if any(one.group_instance_id for one in group.members):
+        add(Column("GROUP-INSTANCE-ID", 17), [one.group_instance_id or "" for one in group.members])
+    add(Column("HOST"), [one.host for one in group.members])
+    add(Column("CLIENT-ID"), [one.client_id for one in group.members])
+    add(Column("#PARTITIONS"), [len(one.assignment.topic_partitions) for one in group.members])
+    if options.verbose:
+        add(Column("CURRENT-EPOCH"), [one.member_epoch for one in group.members])
+        add(
+            Column("CURRENT-ASSIGNMENT", 20),
+            [assignment(one.assignment.topic_partitions) for one in group.members],
+        )
+        add(Column("TARGET-EPOCH"), [group.target_assignment_epoch for _ in group.members])
+        add(Column("TARGET-ASSIGNMENT", 20), [assignment(_target(one)) for one in group.members])
+        if {True, False} <= {one.upgraded for one in group.members}:
+            add(Column("UPGRADED"), [str(one.upgraded).lower() for one in group.members])
+    print(f"\n{table(columns, lines)}")
+
+
+def _show_state(group: ConsumerGroupDescription, options: Namespace) -> list[dict[str, Any]]:
+    node = group.coordinator
+    if not options.json:
+        _say_how_it_is(group)
+        columns = [
+            GROUP,
+            Column("COORDINATOR (ID)", 25),
+            Column("ASSIGNMENT-STRATEGY", 20),
+            Column("STATE", 20),
+            Column("#MEMBERS", None),
+        ]
+        row: list[object] = [
+            group.group_id,
+            (f"{node.host}:{node.port}  ({node.id})"),
+            group.partition_assignor or None,
+            group.state_name,
+            len(group.members),
+        ]
+        if options.verbose:
+            columns[4:4] = [Column("GROUP-EPOCH"), Column("TARGET-ASSIGNMENT-EPOCH", 25)]
+            row[4:4] = [group.group_epoch, group.target_assignment_epoch]
+        print(f"\n{table(columns, [row])}")
+    return [
+        {
+            "group": group.group_id,
+            "coordinator": {"id": node.id, "host": node.host, "port": node.port},
+            "assignment_strategy": group.partition_assignor or None,
+            "state": group.state_name,
+            "group_epoch": group.group_epoch,
+            "target_assignment_epoch": group.target_assignment_epoch,
+            "members": len(group.members),
+        }
+    ]
+
+
+def _delete(admin: AdminClient, options: Namespace) -> None:
+    group_ids = options.group
+    if options.all_groups:
+        group_ids = [group.group_id for group in all_consumer_groups(admin, options)]
+    reasons: dict[str, str | None] = {}
+    for some in in_steps(group_ids, GROUPS_AT_ONCE, "deleting groups"):
+        described = admin.describe_consumer_groups(some, request_timeout=timeout_s(options))
+        errors = {group_id: future.exception() for group_id, future in described.items()}
+        there = [group_id for group_id, error in errors.items() if error is None]
+        if there:
+            deleted = admin.delete_consumer_groups(there, request_timeout=timeout_s(options))
+            errors.update({group_id: future.exception() for group_id, future in deleted.items()})
+        reasons.update(
+            {group_id: reason_of(error) if error else None for group_id, error in errors.items()}
+        )
+    say_deleted("consumer groups", reasons, options)
+
+
+_ACTIONS = {
+    "list": _list,
+    "describe": _describe,
+    "reset-offsets": reset_offsets,
+    "delete-offsets": delete_offsets,
+    "delete": _delete,
+}
+
+
+def _type(group: GroupListing) -> str:
+    return group.type.capitalize()
+
+
+def _target(member: MemberDescription) -> list[TopicPartition]:
+    return (
+        list(member.target_assignment.topic_partitions)
+        if member.target_assignment is not None
+        else []
+    )
+
+
+def _say_how_it_is(group: ConsumerGroupDescription) -> None:
+    if group.state_name == "Empty":
+        print(
+            f"\nConsumer group '{one_line(group.group_id)}' has no active members.", file=sys.stderr
+        )
+    elif group.state_name in _REBALANCING:
+        print(
+            f"\nWarning: Consumer group '{one_line(group.group_id)}' is rebalancing.",
+            file=sys.stderr,
+        )

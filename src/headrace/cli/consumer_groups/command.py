@@ -1,0 +1,260 @@
+"""``headrace consumer-groups``: list, describe, reset and delete consumer groups (KIP-88, KIP-496,
+KIP-848).
+
+It takes the options of Kafka's ``kafka-consumer-groups`` and prints its columns. What it does with
+them is in :mod:`headrace.cli.consumer_groups.actions` and, for offsets, in
+:mod:`headrace.cli.consumer_groups.offsets`; here is how they are declared and what goes with what.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.groups.options import (
+    at_most_one,
+    check_delete,
+    check_delete_offsets,
+    check_describe,
+    choose_action,
+    date_and_time,
+    duration,
+    group_options,
+    is_given,
+    known_words,
+    topic_and_partitions,
+)
+from headrace.cli.tables import as_json
+from headrace.groups.consumer.regex import InvalidRegex, Regex
+
+ACTIONS = ("list", "describe", "reset-offsets", "delete-offsets", "delete")
+VALIDATE = "validate-regex"
+STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "Empty",
+    "Dead",
+)
+TYPES = ("Classic", "Consumer")
+_TARGETS = (
+    "to-datetime",
+    "by-duration",
+    "to-earliest",
+    "to-latest",
+    "shift-by",
+    "from-file",
+    "to-current",
+    "to-offset",
+)
+_ONLY_WITH = {
+    "members": ("describe",),
+    "offsets": ("describe",),
+    "verbose": ("describe",),
+    "state": ("describe", "list"),
+    "type": ("list",),
+    "group": ("describe", "reset-offsets", "delete-offsets", "delete"),
+    "all-groups": ("describe", "reset-offsets", "delete"),
+    "topic": ("reset-offsets", "delete-offsets"),
+    **dict.fromkeys(("all-topics", "dry-run", "execute", "export", *_TARGETS), ("reset-offsets",)),
+}
+
+_EPILOG = """\
+examples:
+  headrace consumer-groups list --state --type
+  headrace consumer-groups describe billing
+  headrace consumer-groups describe billing --members --verbose
+  headrace consumer-groups reset-offsets billing --topic orders --to-earliest --dry-run
+  headrace consumer-groups reset-offsets billing --topic orders:0,3 --by-duration PT1H --execute
+  headrace consumer-groups reset-offsets billing --all-topics --to-current --export > billing.csv
+  headrace consumer-groups reset-offsets billing --from-file billing.csv --execute
+  headrace consumer-groups delete-offsets billing --topic orders:0,1
+  headrace consumer-groups delete billing --bootstrap-server broker:9092
+  headrace consumer-groups validate-regex 'orders-[a-z]+'
+
+Kafka's own way of saying it works too: --describe --group billing.
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "List, describe, reset and delete consumer groups."
+    parser.epilog = _EPILOG
+    group_options(parser, ACTIONS, "all consumer groups: to describe, reset or delete")
+    describing = parser.add_argument_group("list, describe")
+    describing.add_argument(
+        "--offsets", action="store_true", help="what is committed, and the lag (default)"
+    )
+    describing.add_argument(
+        "--members", action="store_true", help="the members and what they are assigned"
+    )
+    describing.add_argument(
+        "--state",
+        nargs="?",
+        const="",
+        metavar="STATE,…",
+        help=(
+            f"the state of the group; with list: of all groups, or only groups in one of "
+            f"{', '.join(STATES)}"
+        ),
+    )
+    describing.add_argument(
+        "--type",
+        nargs="?",
+        const="",
+        metavar="TYPE,…",
+        help="with list: the types of the groups, or only groups of a type: Classic or Consumer",
+    )
+    describing.add_argument("--verbose", action="store_true", help="with epochs and assignments")
+    describing.add_argument(
+        f"--{VALIDATE}",
+        metavar="REGEX",
+        help="say whether consumer groups can subscribe to this regular expression",
+    )
+    _declare_reset(parser)
+
+
+def _declare_reset(parser: ArgumentParser) -> None:
+    resetting = parser.add_argument_group("reset-offsets, delete-offsets")
+    resetting.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="a topic, or partitions of it as TOPIC:0,1,2",
+    )
+    resetting.add_argument(
+        "--all-topics", action="store_true", help="all partitions that the group has committed"
+    )
+    resetting.add_argument("--to-earliest", action="store_true", help="to the first record")
+    resetting.add_argument("--to-latest", action="store_true", help="to the end")
+    resetting.add_argument(
+        "--to-current", action="store_true", help="to what is committed, or else to the end"
+    )
+    resetting.add_argument(
+        "--to-offset", type=int, metavar="N", help="to this offset, if there is one, or the nearest"
+    )
+    resetting.add_argument(
+        "--shift-by", type=int, metavar="N", help="so many records on, or back if negative"
+    )
+    resetting.add_argument(
+        "--to-datetime",
+        type=date_and_time,
+        metavar="TIME",
+        help="to the first record from then on; UTC if it does not say",
+    )
+    resetting.add_argument(
+        "--by-duration",
+        type=duration,
+        metavar="DURATION",
+        help="to the first record since so long ago, as in P1DT12H",
+    )
+    resetting.add_argument(
+        "--from-file",
+        type=Path,
+        metavar="FILE",
+        help="to what a file says that was made with --export",
+    )
+    resetting.add_argument(
+        "--export", action="store_true", help="print CSV: topic,partition,offset after the group"
+    )
+    resetting.add_argument(
+        "--dry-run", action="store_true", help="only show what would be reset (default)"
+    )
+    resetting.add_argument("--execute", action="store_true", help="do it")
+
+
+def run(options: Namespace) -> int:
+    """Do what the options say.
+
+    :returns: the exit status
+    :raises Failure: it cannot be done, or not all of it
+    """
+    regex = _to_validate(options)
+    if regex is not None:
+        return _validate(regex, json=options.json)
+    check(options)
+    if options.action == "reset-offsets" and not (
+        options.execute or options.dry_run or options.export
+    ):
+        print("Nothing is reset without --execute.", file=sys.stderr)
+    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+
+    actions.act(options)
+    return 0
+
+
+def _to_validate(options: Namespace) -> str | None:
+    """The regular expression that is asked about; None when something else is to be done."""
+    given: list[str] = [] if options.validate_regex is None else [options.validate_regex]
+    words = list(options.words)
+    if not given and words[:1] == [VALIDATE]:
+        given, words = words[1:2], words[2:]
+        if not given:
+            raise BadUsage(f"Option [{VALIDATE}] takes a regular expression")
+    if given and (words or options.actions):
+        raise BadUsage(
+            f"Command must include exactly one action: {', '.join((*ACTIONS, VALIDATE))}; "
+            f"see --help"
+        )
+    return given[0] if given else None
+
+
+def _validate(regex: str, *, json: bool) -> int:
+    """Say whether a regular expression is one, without asking a broker."""
+    wrong: str | None = None
+    try:
+        Regex(regex)
+    except InvalidRegex as error:
+        wrong = str(error)
+    if json:
+        print(as_json([{"regex": regex, "valid": wrong is None, "error": wrong}]))
+    if wrong is not None:
+        raise Failure(f"The regular expression `{regex}` is invalid: {wrong}.")
+    if not json:
+        print(f"The regular expression `{regex}` is valid.")
+    return 0
+
+
+def check(options: Namespace) -> None:
+    """Make sense of the options together.
+
+    :raises BadUsage: they do not go together
+    """
+    choose_action(options, (*ACTIONS, VALIDATE), _ONLY_WITH)
+    if options.action == "list":
+        options.states = known_words(options.state or "", STATES, "state")
+        options.types = known_words(options.type or "", TYPES, "types")
+    elif options.action == "describe":
+        check_describe(options)
+    elif options.action == "reset-offsets":
+        _check_reset(options)
+    elif options.action == "delete":
+        check_delete(options)
+    else:
+        check_delete_offsets(options)
+    options.scope = [topic_and_partitions(text) for text in options.topic]
+
+
+def _check_reset(options: Namespace) -> None:
+    if options.dry_run and options.execute:
+        raise BadUsage("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+    if not options.group and not options.all_groups:
+        raise BadUsage("Option [reset-offsets] takes one of these options: [all-groups], [group]")
+    if at_most_one(options, _TARGETS) is None:
+        named = ", ".join(f"[{name}]" for name in _TARGETS)
+        raise BadUsage(f"Option [reset-offsets] takes one of these options: {named}")
+    scopes = [name for name in ("all-topics", "topic") if is_given(options, name)]
+    if options.from_file is not None and scopes:
+        raise BadUsage(
+            f'Option "[from-file]" can\'t be used with option "[{scopes[0]}]": the file '
+            f"says which topics"
+        )
+    if options.from_file is None and not scopes:
+        raise BadUsage("One of the reset scopes should be defined: --all-topics, --topic.")
+    if options.export and options.json:
+        raise BadUsage('Option "[export]" can\'t be used with option "[json]"')

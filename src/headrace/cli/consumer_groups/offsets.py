@@ -1,0 +1,397 @@
+"""How ``headrace consumer-groups`` changes what groups have committed: reset-offsets and
+delete-offsets.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+
+from headrace.admin import AdminClient
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.groups.actions import (
+    GROUPS_AT_ONCE,
+    PARTITION,
+    TOPIC,
+    Key,
+    all_consumer_groups,
+    assignment,
+    earliest_offsets,
+    existing_partitions,
+    fail_with,
+    has_no_log,
+    is_error,
+    latest_offsets,
+    offsets_since,
+    other_groups,
+    partition_key,
+    reason_of,
+    say_reset,
+    timeout_s,
+    warn,
+    with_scope,
+)
+from headrace.cli.progress import in_steps
+from headrace.cli.tables import Column, as_json, one_line, table
+
+Plan = dict[str, dict[Key, int]]
+"""Offsets of groups: group id → partition → offset."""
+
+_INACTIVE = ("Empty", "Dead")
+_GROUP_ERRORS = (
+    "INVALID_GROUP_ID",
+    "GROUP_ID_NOT_FOUND",
+    "GROUP_AUTHORIZATION_FAILED",
+    "NON_EMPTY_GROUP",
+)
+
+
+def committed_offsets(
+    admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace
+) -> dict[str, list[TopicPartition]]:
+    """What groups have committed, in one request to each coordinator; without those that do not
+    tell.
+
+    :param failures: where to say why
+    """
+    if not group_ids:
+        return {}
+    found = {}
+    for group_id, future in admin.list_consumer_group_offsets(
+        group_ids, request_timeout=timeout_s(options)
+    ).items():
+        try:
+            found[group_id] = [
+                one for one in future.result().topic_partitions or () if one.offset >= 0
+            ]
+        except KafkaException as error:
+            failures.append(f"{group_id}: {reason_of(error)}")
+    return found
+
+
+def reset_offsets(admin: AdminClient, options: Namespace) -> None:
+    """Find out where to go, and go there with ``--execute``. Groups with members are left alone."""
+    group_ids = sorted(options.group)
+    if options.all_groups:
+        group_ids = [group.group_id for group in all_consumer_groups(admin, options)]
+    file = _read_plan(options) if options.from_file is not None else None
+    named = [
+        partition_key(one)
+        for one in existing_partitions(admin, with_scope({}, options.scope), options)
+    ]
+    now_ms = int(time.time() * 1000)
+    failures: list[str] = []
+    rows: list[tuple[str, str, int, int]] = []
+    for some in in_steps(group_ids, GROUPS_AT_ONCE, "resetting groups"):
+        inactive = _inactive(admin, some, failures, options)
+        plan = _plan(admin, inactive, named, file, now_ms, failures, options)
+        if options.execute:
+            _commit(admin, plan, failures, options)
+        rows += [
+            (group_id, *key, offset)
+            for group_id, of_group in plan.items()
+            for key, offset in of_group.items()
+        ]
+    if options.export:
+        sink = io.StringIO()
+        csv.writer(sink, lineterminator="\n").writerows(
+            rows if len(options.group) != 1 else [row[1:] for row in rows]
+        )
+        sys.stdout.write(sink.getvalue())
+    else:
+        say_reset(rows, options)
+    fail_with(failures)
+
+
+def _inactive(
+    admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace
+) -> list[str]:
+    """The groups without members; one that does not exist will be created."""
+    described = admin.describe_consumer_groups(group_ids, request_timeout=timeout_s(options))
+    errors = {group_id: future.exception() for group_id, future in described.items()}
+    missing = [
+        group_id
+        for group_id, error in errors.items()
+        if error and is_error(error, "GROUP_ID_NOT_FOUND")
+    ]
+    of_others = other_groups(admin, options) if missing else frozenset()
+    found = []
+    for group_id, error in errors.items():
+        state = described[group_id].result().state_name if error is None else None
+        if group_id in missing and group_id in of_others:
+            failures.append(f"Group {group_id} is not a consumer group.")
+        elif group_id in missing or state in _INACTIVE:
+            found.append(group_id)
+        elif error is not None:
+            failures.append(reason_of(error))
+        else:
+            failures.append(
+                f"Assignments can only be reset if the group '{group_id}' is inactive, "
+                f"but the current state is {state}."
+            )
+    return found
+
+
+def _plan(
+    admin: AdminClient,
+    group_ids: Sequence[str],
+    named: Iterable[Key],
+    file: Plan | None,
+    now_ms: int,
+    failures: list[str],
+    options: Namespace,
+) -> Plan:
+    """Where each group is to go, as far as that can be said.
+
+    :param named: the partitions that ``--topic`` names
+    :param file: what ``--from-file`` says
+    """
+    committed: Plan = {}
+    if options.all_topics or options.to_current or options.shift_by is not None:
+        told = committed_offsets(admin, group_ids, failures, options)
+        committed = {
+            group_id: {partition_key(one): one.offset for one in partitions}
+            for group_id, partitions in told.items()
+        }
+        group_ids = list(committed)
+    if file is not None:
+        failures += [
+            f"No reset plan for group {one} found." for one in group_ids if one not in file
+        ]
+        wanted = {group_id: set(file[group_id]) for group_id in group_ids if group_id in file}
+    else:
+        wanted = {
+            one: {*named, *(committed[one] if options.all_topics else ())} for one in group_ids
+        }
+    partitions = {key for keys in wanted.values() for key in keys}
+    destination = _destinations(admin, partitions, committed, file, now_ms, options)
+    plan: Plan = {}
+    for group_id, keys in wanted.items():
+        plan[group_id] = {}
+        for key in sorted(keys):
+            offset = destination(group_id, key)
+            if isinstance(offset, str):
+                failures.append(offset)
+            else:
+                plan[group_id][key] = offset
+    return plan
+
+
+def _destinations(
+    admin: AdminClient,
+    partitions: Iterable[Key],
+    committed: Plan,
+    file: Plan | None,
+    now_ms: int,
+    options: Namespace,
+) -> Callable[[str, Key], int | str]:
+    """Where a group is to go with a partition, or why that cannot be said. Logs are asked once, for
+    all groups.
+    """
+    if options.to_current:
+        ends = latest_offsets(admin, partitions, options)
+        return lambda group_id, key: committed[group_id].get(key, ends.get(key, has_no_log(key)))
+    if options.to_earliest:
+        found = earliest_offsets(admin, partitions, options)
+    elif options.to_latest:
+        found = latest_offsets(admin, partitions, options)
+    elif options.to_datetime is not None:
+        found = offsets_since(
+            admin, partitions, int(options.to_datetime.timestamp() * 1000), options
+        )
+    elif options.by_duration is not None:
+        since_ms = now_ms - int(options.by_duration.total_seconds() * 1000)
+        found = offsets_since(admin, partitions, since_ms, options)
+    else:
+        return _within_logs(admin, partitions, committed, file, options)
+    return lambda _, key: found.get(key, has_no_log(key))
+
+
+def _within_logs(
+    admin: AdminClient,
+    partitions: Iterable[Key],
+    committed: Plan,
+    file: Plan | None,
+    options: Namespace,
+) -> Callable[[str, Key], int | str]:
+    """The offsets of ``--to-offset``, ``--shift-by`` and ``--from-file``, or the nearest that the
+    log has.
+    """
+    starts = earliest_offsets(admin, partitions, options)
+    ends = latest_offsets(admin, partitions, options)
+
+    def destination(group_id: str, key: Key) -> int | str:
+        name = f"{key[0]}-{key[1]}"
+        if file is not None:
+            offset = file[group_id][key]
+        elif options.shift_by is None:
+            offset = options.to_offset
+        elif key in committed[group_id]:
+            offset = committed[group_id][key] + options.shift_by
+        else:
+            return (
+                f"Cannot shift offset for partition {name} since there is no current committed "
+                f"offset"
+            )
+        if key not in starts or key not in ends:
+            return has_no_log(key)
+        if offset > ends[key]:
+            warn(
+                f"New offset ({offset}) is higher than latest offset for topic partition {name}. "
+                f"Value will be set to {ends[key]}."
+            )
+        elif offset < starts[key]:
+            warn(
+                f"New offset ({offset}) is lower than earliest offset for topic partition {name}. "
+                f"Value will be set to {starts[key]}."
+            )
+        return int(max(starts[key], min(offset, ends[key])))
+
+    return destination
+
+
+def _commit(admin: AdminClient, plan: Plan, failures: list[str], options: Namespace) -> None:
+    """Commit what is planned, and take out of the plan what was refused."""
+    under_way: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
+    for group_id, offsets in plan.items():
+        if not offsets:
+            continue
+        asked = ConsumerGroupTopicPartitions(
+            group_id, [TopicPartition(*key, offset) for key, offset in offsets.items()]
+        )
+        try:
+            futures = admin.alter_consumer_group_offsets(
+                [asked], request_timeout=timeout_s(options)
+            )
+        except ValueError as error:  # the id is empty, for which librdkafka commits nothing
+            failures.append(f"Group '{group_id}' was not reset: {error}")
+            offsets.clear()
+            continue
+        under_way[group_id] = futures[group_id]
+    for group_id, future in under_way.items():
+        try:
+            answer = future.result().topic_partitions or ()
+        except KafkaException as error:
+            failures.append(f"Group '{group_id}' was not reset: {reason_of(error)}")
+            plan[group_id].clear()
+            continue
+        for one in answer:
+            if one.error is not None:
+                reason = reason_of(KafkaException(one.error))
+                failures.append(
+                    f"Group '{group_id}', {one.topic}-{one.partition} was not reset: {reason}"
+                )
+                del plan[group_id][partition_key(one)]
+
+
+def _read_plan(options: Namespace) -> Plan:
+    """What a file says that was made with ``--export``: topic,partition,offset with one group, else
+    the group before.
+
+    :raises BadUsage: it says something else
+    """
+    try:
+        with options.from_file.open(
+            encoding="utf-8", newline=""
+        ) as file:  # an id in quotes may have newlines
+            lines = list(csv.reader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        raise BadUsage(
+            f"cannot read {options.from_file}: {' '.join(str(error).split())}"
+        ) from error
+    plan: Plan = {}
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        fields = [*options.group, *line] if len(options.group) == 1 and len(line) == 3 else line
+        try:
+            group_id, topic, partition, offset = fields
+            plan.setdefault(group_id, {})[topic.strip(), int(partition)] = int(offset)
+        except ValueError:
+            raise BadUsage(
+                f"line {number} of {options.from_file} is not "
+                f"[group,]topic,partition,offset: {','.join(line)}"
+            ) from None
+    return plan
+
+
+def delete_offsets(admin: AdminClient, options: Namespace) -> None:
+    """Forget what a group has committed (KIP-496); of a topic without partitions, for all that it
+    has.
+    """
+    (group_id,) = options.group
+    if group_id in other_groups(admin, options):  # of streams groups a broker would delete them
+        raise Failure(f"Group {group_id} is not a consumer group")
+    wanted = with_scope({}, options.scope)
+    errors: dict[Key, BaseException | None] = {}
+    keys = {(topic, number) for topic, numbers in wanted.items() for number in numbers or ()}
+    whole = [topic for topic, numbers in wanted.items() if numbers is None]
+    topics = (
+        admin.describe_topics(TopicCollection(whole), request_timeout=timeout_s(options))
+        if whole
+        else {}
+    )
+    for topic, future in topics.items():
+        if (error := future.exception()) is not None:
+            errors[topic, -1] = error
+        else:
+            keys |= {(topic, partition.id) for partition in future.result().partitions}
+    if keys:
+        asked = [TopicPartition(*key) for key in sorted(keys)]
+        futures = admin.delete_consumer_group_offsets(
+            group_id, asked, request_timeout=timeout_s(options)
+        )
+        errors.update({partition_key(one): future.exception() for one, future in futures.items()})
+    _say_forgotten(group_id, errors, options)
+
+
+def _say_forgotten(
+    group_id: str, errors: Mapping[Key, BaseException | None], options: Namespace
+) -> None:
+    rows = [
+        (topic, number if number >= 0 else None, None if error is None else reason_of(error))
+        for (topic, number), error in sorted(errors.items(), key=lambda item: item[0])
+    ]
+    if options.json:
+        print(
+            as_json(
+                {"topic": topic, "partition": number, "error": reason}
+                for topic, number, reason in rows
+            )
+        )
+    else:
+        if not any(errors.values()):
+            print(f"Request succeeded for deleting offsets from group {one_line(group_id)}.")
+        lines = [(*row[:2], "Successful" if row[2] is None else f"Error: {row[2]}") for row in rows]
+        print(f"\n{table([TOPIC, PARTITION, Column('STATUS', None)], lines)}")
+    where: dict[str, list[Key]] = {}
+    for key, error in errors.items():
+        if error is not None:
+            where.setdefault(reason_of(error), []).append(key)
+    of_group = {
+        reason_of(error) for error in errors.values() if error and is_error(error, *_GROUP_ERRORS)
+    }
+    fail_with(
+        reason if reason in of_group else f"{_names(keys)}: {reason}"
+        for reason, keys in where.items()
+    )
+
+
+def _names(keys: Iterable[Key]) -> str:
+    """``orders:0,1;returns``: a topic that does not exist has no partitions."""
+    without = sorted(topic for topic, number in keys if number < 0)
+    return ";".join(
+        filter(None, [assignment(TopicPartition(*key) for key in keys if key[1] >= 0), *without])
+    )

@@ -1,0 +1,1 @@
+"""``headrace groups``, and what all commands on groups share."""

@@ -1,0 +1,74 @@
+"""``headrace groups``: list the groups of all types, as Kafka's ``kafka-groups`` does."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+
+from headrace.cli.errors import BadUsage
+
+from .options import at_most_one, choose_action, common_options, known_words
+
+ACTIONS = ("list",)
+TYPES = ("Classic", "Consumer", "Share", "Streams")
+_KINDS = ("consumer", "share", "streams")
+_EPILOG = """\
+examples:
+  headrace groups list
+  headrace groups list --share
+  headrace groups list --group-type classic --protocol connect
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "List the groups of all types."
+    parser.usage = "%(prog)s list [options]"
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    common_options(parser, ACTIONS)
+    parser.add_argument(
+        "--group-type", metavar="TYPE", help=f"only groups of a type: {', '.join(TYPES)}"
+    )
+    parser.add_argument(
+        "--protocol",
+        metavar="PROTOCOL",
+        help="only groups of a protocol, as in consumer or connect",
+    )
+    parser.add_argument(
+        "--consumer",
+        action="store_true",
+        help="only consumer groups, also classic ones and those that only commit",
+    )
+    parser.add_argument("--share", action="store_true", help="only share groups")
+    parser.add_argument("--streams", action="store_true", help="only streams groups")
+
+
+def run(options: Namespace) -> int:
+    """Do what the options say.
+
+    :returns: the exit status
+    :raises Failure: it cannot be done
+    """
+    check(options)
+    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+
+    actions.list_groups(options)
+    return 0
+
+
+def check(options: Namespace) -> None:
+    """Make sense of the options together: ``options.types`` are those wanted, none for all.
+
+    :raises BadUsage: they do not go together
+    """
+    options.group, options.all_groups = [], False
+    choose_action(options, ACTIONS, {})
+    if options.group:
+        raise BadUsage(f"'{options.group[0]}' is not an option: see headrace groups --help")
+    kind = at_most_one(options, _KINDS)
+    if kind is not None:
+        at_most_one(options, (kind, "group-type"))
+        at_most_one(options, (kind, "protocol"))
+    options.types = known_words(options.group_type or "", TYPES, "types")
+    if options.share or options.streams:
+        options.types = [str(kind).capitalize()]

@@ -1,0 +1,207 @@
+"""What the commands on groups have in common in their options: the action, the groups, topics,
+times.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import (
+    SUPPRESS,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from headrace import __version__
+from headrace.cli.client_options import client_options
+from headrace.cli.errors import BadUsage
+
+_DURATION = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
+    r"(?P<time>T(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE,
+)
+_UNITS = ("days", "hours", "minutes", "seconds")
+
+
+def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: str) -> None:
+    """Declare what goes with every action on groups.
+
+    :param actions: as in ``list`` or ``--list``
+    :param all_groups: the help of ``--all-groups``
+    """
+    parser.usage = "%(prog)s ACTION [GROUP …] [options]"
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
+    )
+    parser.add_argument("--all-groups", action="store_true", help=all_groups)
+    common_options(parser, actions)
+
+
+def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
+    """Declare the actions, and how to reach the cluster."""
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="ACTION GROUP",
+        help=f"the action is one of {', '.join(actions)}",
+    )
+    for action in actions:
+        parser.add_argument(
+            f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS
+        )
+    parser.add_argument("--json", action="store_true", help="print JSON, an array of objects")
+    parser.add_argument(
+        "--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)"
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    client_options(parser)
+
+
+def choose_action(
+    options: Namespace, actions: Sequence[str], only_with: Mapping[str, Collection[str]]
+) -> None:
+    """Make sense of the action and the groups: afterwards ``options.action`` is set and
+    ``options.group`` complete.
+
+    :param only_with: option → the actions that it has a meaning for
+    :raises BadUsage: they do not go together
+    """
+    words, chosen = list(options.words), list(options.actions or ())
+    if not chosen and words and words[0] in actions:
+        chosen.append(words.pop(0))
+        if chosen == ["describe"] and options.state:  # `describe --state packers`
+            words.append(options.state)
+            options.state = ""
+    if len(chosen) != 1:
+        named = ", ".join(actions)
+        if not chosen and words:
+            raise BadUsage(f"'{words[0]}' is not an action: {named}; see --help")
+        raise BadUsage(f"Command must include exactly one action: {named}; see --help")
+    (options.action,) = chosen
+    options.group += words
+    for name, allowed in only_with.items():
+        if is_given(options, name) and options.action not in allowed:
+            raise BadUsage(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')
+    if options.timeout <= 0:
+        raise BadUsage("Option [timeout] takes a number of milliseconds above 0")
+    if options.group and options.all_groups:
+        raise BadUsage('Option "[group]" can\'t be used with option "[all-groups]"')
+    options.group = list(dict.fromkeys(options.group))
+    if "" in options.group:
+        raise BadUsage("Option [group] takes the id of a group, which is not empty")
+
+
+def is_given(options: Namespace, name: str) -> bool:
+    """Whether the option ``--name`` was given."""
+    value = getattr(options, name.replace("-", "_"))
+    return value is not None and value is not False and value != []
+
+
+def at_most_one(options: Namespace, names: Sequence[str]) -> str | None:
+    """Which of some options that exclude each other was given.
+
+    :raises BadUsage: more than one
+    """
+    given = [name for name in names if is_given(options, name)]
+    if len(given) > 1:
+        raise BadUsage(f'Option "[{given[0]}]" can\'t be used with option "[{given[1]}]"')
+    return given[0] if given else None
+
+
+def check_describe(options: Namespace) -> None:
+    """The rules of ``describe``.
+
+    :raises BadUsage: they are broken
+    """
+    if not options.group and not options.all_groups:
+        raise BadUsage("Option [describe] takes one of these options: [all-groups], [group]")
+    if sum([options.members, options.offsets, options.state is not None]) > 1:
+        raise BadUsage(
+            "Option [describe] takes at most one of these options: [members], [offsets], [state]"
+        )
+    if options.state:
+        raise BadUsage("Option [describe] does not take a value for [state]")
+
+
+def check_delete(options: Namespace) -> None:
+    """The rules of ``delete``.
+
+    :raises BadUsage: they are broken
+    """
+    if not options.group and not options.all_groups:
+        raise BadUsage("Option [delete] takes the options [group] or [all-groups]")
+
+
+def check_delete_offsets(options: Namespace) -> None:
+    """The rules of ``delete-offsets``.
+
+    :raises BadUsage: they are broken
+    """
+    if len(options.group) != 1 or not options.topic:
+        raise BadUsage(
+            "Option [delete-offsets] takes the following options: [group], [topic]; the group once"
+        )
+
+
+def known_words(text: str, known: Sequence[str], what: str) -> list[str]:
+    """The words of a list with commas, each as it stands in ``known``, whatever its capitals.
+
+    :raises BadUsage: one does not
+    """
+    spelled = {word.lower(): word for word in known}
+    wanted = [part.strip().lower() for part in text.split(",") if part.strip()]
+    if not set(wanted) <= set(spelled):
+        raise BadUsage(
+            f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(known)}"
+        )
+    return [spelled[word] for word in wanted]
+
+
+def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
+    """``TOPIC`` (None: all its partitions) or ``TOPIC:0,1,2``.
+
+    :raises BadUsage: it is neither
+    """
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    try:
+        partitions = sorted({int(number) for number in numbers.split(",")})
+    except ValueError:
+        partitions = []
+    if not topic or not partitions or partitions[0] < 0:
+        raise BadUsage(
+            f"Option [topic] takes TOPIC or TOPIC:0,1,2 with numbers of partitions, not '{text}'"
+        )
+    return topic, partitions
+
+
+def date_and_time(text: str) -> datetime:
+    """A point in time in ISO 8601; without an offset it is UTC, as in Kafka's tools."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"'{text}' is not of the form YYYY-MM-DDThh:mm:ss.sss, with +hh:mm or Z or neither"
+        ) from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def duration(text: str) -> timedelta:
+    """A duration as Kafka's tools take it, such as ``P2DT3H4M5.5S``."""
+    found = _DURATION.fullmatch(text)
+    parts = {unit: found[unit] for unit in _UNITS if found[unit]} if found is not None else {}
+    if found is None or not parts or (found["time"] and found["time"].upper() == "T"):
+        raise ArgumentTypeError(f"'{text}' is not of the form PnDTnHnMnS, as in P1DT12H or PT30M")
+    try:
+        length = timedelta(
+            **{unit: float(number.replace(",", ".")) for unit, number in parts.items()}
+        )
+    except OverflowError:
+        raise ArgumentTypeError(f"'{text}' is too long") from None
+    return -length if found["sign"] == "-" else length

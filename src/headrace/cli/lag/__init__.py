@@ -1,0 +1,1 @@
+"""``headrace lag show`` and ``headrace lag history``."""

@@ -1,0 +1,383 @@
+"""``headrace lag history``: how groups got on, from the internal topics, as tables, plots and
+advice; a Spark job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.client_options import client_config, client_options, must_answer
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.groups.options import date_and_time, duration
+from headrace.cli.tables import Column, as_json, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.history.run import GroupHistory, Report
+
+POINTS = 60
+"""Of the series, unless ``--step`` says otherwise."""
+MOST_POINTS = 2_000
+_STALL_STEPS = 3
+_LEAST_STALL_S = 30.0
+_SHORT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|min|h|d)")
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_REPORT = "report.html"
+_POLL_S = 0.2
+
+_EPILOG = """\
+examples:
+  headrace lag history --out lag
+  headrace lag history --out lag --since 6h --step 5m --groups 'billing-.*' \
+      --target-drain 10m --max-consumers 12
+  headrace lag history --out lag --since 2026-11-20T08:00 --until 2026-11-20T20:00 --json
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "How groups got on: rates, lag, stalls and how many consumers they need, from the "
+        "internal topics. "
+        "Writes Parquet tables and report.html."
+    )
+    parser.epilog = _EPILOG
+    client_options(parser)
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="where to write; made anew"
+    )
+    parser.add_argument(
+        "--since",
+        type=_moment,
+        default="1h",
+        metavar="TIME",
+        help="1h ago, 2d, or a date (default: 1h)",
+    )
+    parser.add_argument(
+        "--until",
+        type=_moment,
+        default="0s",
+        metavar="TIME",
+        help="likewise, at most now (default: now)",
+    )
+    parser.add_argument(
+        "--step",
+        type=_length,
+        metavar="DURATION",
+        help=f"between points (default: {POINTS} points)",
+    )
+    parser.add_argument("--groups", metavar="REGEX", help="only groups whose whole id matches")
+    parser.add_argument(
+        "--target-drain",
+        type=_length,
+        default="10m",
+        metavar="DURATION",
+        help="clear the lag in that time (default: 10m)",
+    )
+    parser.add_argument(
+        "--min-consumers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="advise at least so many (default: 1)",
+    )
+    parser.add_argument("--max-consumers", type=_count, metavar="N", help="advise at most so many")
+    parser.add_argument(
+        "--stall-after",
+        type=_length,
+        metavar="DURATION",
+        help=(
+            f"what takes longer is a stall (default: {_STALL_STEPS} steps, at least "
+            f"{_LEAST_STALL_S:.0f} s)"
+        ),
+    )
+    parser.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def run(options: Namespace) -> int:
+    """Do what the options say.
+
+    :returns: the exit status
+    :raises Failure: it cannot be done
+    """
+    config = client_config(options)
+    period = _period(options)
+    if options.max_consumers is not None and options.max_consumers < options.min_consumers:
+        raise BadUsage("--max-consumers is less than --min-consumers")
+    _check_pattern(options.groups)
+    _check_out(options.out)
+    must_answer(config)
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        raise Failure("Java is not installed: Spark needs a Java 17 runtime")
+    try:
+        import matplotlib  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
+    report = _make(options, config, period)
+    groups = report.groups
+    print(as_json(group.as_row() for group in groups) if options.json else _table(groups))
+    print(
+        f"{len(groups)} group{'' if len(groups) == 1 else 's'}; look at {options.out / _REPORT}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, int, int]) -> Report:
+    from headrace.spark.history import group_history
+    from headrace.spark.history import report as history_report
+    from headrace.spark.history import run as history_run
+    from headrace.spark.history.advice import Bounds
+    from headrace.spark.option_parsing import KafkaOptions, SourceError
+
+    servers = config.pop("bootstrap.servers")
+    kafka = KafkaOptions(servers, config)
+    target = history_run.Target(
+        options.target_drain.total_seconds(), Bounds(options.min_consumers, options.max_consumers)
+    )
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    # Nothing is at --out before all of it is.
+    with tempfile.TemporaryDirectory(
+        prefix=f".{options.out.name}-", dir=options.out.parent
+    ) as folder:
+        made = Path(folder).resolve() / "made"
+        with (
+            _session(options.master, Path(folder) / "spark.log") as spark,
+            _progress(spark) as begin,
+        ):
+            try:
+                _ = kafka.security
+                report = history_run.run(
+                    spark,
+                    kafka,
+                    group_history.Period(*period),
+                    target,
+                    made,
+                    groups=options.groups,
+                    begin=begin,
+                )
+            except SourceError as error:
+                raise Failure(str(error)) from None
+            except Exception as error:
+                raise _failure(error) from error
+            begin("drawing")
+            made.mkdir(exist_ok=True)
+            (made / _REPORT).write_text(history_report.page(report), encoding="utf-8")
+        if options.out.exists():
+            shutil.rmtree(options.out)
+        made.rename(options.out)
+    return report
+
+
+def _failure(error: Exception) -> Failure:
+    """What a Spark job says in hundreds of lines, in one."""
+    said = re.findall(r"SourceError: (.+)", str(error))
+    return Failure(said[-1] if said else " ".join(str(error).split())[:500])
+
+
+@contextmanager
+def _session(master: str, log: Path) -> Iterator[SparkSession]:
+    """A Spark session; what its JVM would print goes to ``log``."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.disable()  # py4j tells the root logger at length of a call that Ctrl-C ended
+    builder = SparkSession.builder.master(master).appName("headrace lag history")
+    if master.startswith("local"):  # rather than 200, which is for clusters
+        builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(name, value)
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with log.open("wb") as target:
+        os.dup2(target.fileno(), 2)  # the JVM is born with it
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise Failure(
+            f"Spark does not start with --master {master}: {_last_line(log, error)}"
+        ) from None
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    try:
+        yield session
+    finally:
+        with suppress(Exception):  # a JVM that has gone cannot be stopped
+            session.stop()
+        logging.disable(logging.NOTSET)
+
+
+def _last_line(log: Path, error: Exception) -> str:
+    lines = [
+        line
+        for line in log.read_text(errors="replace").splitlines()
+        if "Exception" in line or "rror" in line
+    ]
+    return (lines or str(error).splitlines() or [type(error).__name__])[-1].strip()
+
+
+@contextmanager
+def _progress(spark: SparkSession) -> Iterator[Any]:
+    """Say what is under way, with a bar of Spark's tasks, on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    tracker = spark.sparkContext.statusTracker()
+    over = threading.Event()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def watch() -> None:
+            while not over.wait(_POLL_S):
+                stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
+                counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
+                done, total = (
+                    (sum(column) for column in zip(*counts, strict=True)) if counts else (0, None)
+                )
+                bar.update(task, completed=done, total=total)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield lambda what: bar.update(task, description=what)
+        finally:
+            over.set()
+            watcher.join()
+
+
+_COLUMNS = (
+    Column("GROUP", 20),
+    Column("TYPE", 8),
+    Column("MEMBERS", 7),
+    Column("PARTITIONS", 10),
+    Column("LAG", 8),
+    Column("TIME-LAG", 8),
+    Column("CONSUMED/S", 10),
+    Column("PRODUCED/S", 10),
+    Column("ZERO-IN", 8),
+    Column("CONSUMERS", 9),
+    Column("STALLS", None),
+)
+
+
+def _table(groups: Any) -> str:
+    return table(_COLUMNS, [_row(group) for group in groups])
+
+
+def _row(group: GroupHistory) -> tuple[object, ...]:
+    from headrace.spark.history.report import eta, seconds, short, stall_summary
+
+    advice = group.advice
+    limited = f" ({advice.limited_by}; {advice.wanted} wanted)" if advice.limited_by else ""
+    return (
+        group.group_id,
+        "gone" if group.gone else group.group_type,
+        group.members,
+        group.partitions,
+        None if group.lag is None else int(group.lag),
+        None if group.time_lag_s is None else seconds(group.time_lag_s),
+        short(group.consumed_per_s),
+        short(group.produced_per_s),
+        eta(group).replace("–", "-"),
+        None if advice.consumers is None else f"{advice.consumers}{limited}",
+        stall_summary(group) or "-",
+    )
+
+
+def _period(options: Namespace) -> tuple[int, int, int, int]:
+    now_ms = int(time.time() * 1000)
+    since_ms, until_ms = (
+        options.since(now_ms),
+        min(now_ms, options.until(now_ms)),
+    )  # in the future all would stall
+    if since_ms >= until_ms:
+        raise BadUsage("--since is not before --until")
+    if options.step is None:
+        step_ms = max(1_000, -(-(until_ms - since_ms) // POINTS))
+    else:
+        step_ms = max(1, round(options.step.total_seconds() * 1000))
+    points = (until_ms - since_ms) // step_ms + 1
+    if points > MOST_POINTS:
+        raise BadUsage(
+            f"--step makes {points} points of that period: at most {MOST_POINTS}, or say a "
+            f"later --since"
+        )
+    if options.stall_after is None:
+        stall_ms = max(_STALL_STEPS * step_ms, int(_LEAST_STALL_S * 1000))
+    else:
+        stall_ms = round(options.stall_after.total_seconds() * 1000)
+    return since_ms, until_ms, step_ms, stall_ms
+
+
+def _check_pattern(pattern: str | None) -> None:
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise BadUsage(f"--groups is not a regular expression: {error}") from None
+
+
+def _check_out(out: Path) -> None:
+    if out.exists() and not (out.is_dir() and ((out / _REPORT).exists() or not any(out.iterdir()))):
+        raise BadUsage(f"{out} is there and is no report of before: name another --out")
+
+
+def _length(text: str) -> timedelta:
+    """``90s``, ``10m``, ``6h``, ``2d``, or as Kafka says it, ``PT10M``."""
+    found = _SHORT.fullmatch(text.strip().lower())
+    length = (
+        timedelta(seconds=float(found["number"]) * _UNITS_S[found["unit"]])
+        if found
+        else _kafkas(text)
+    )
+    if length <= timedelta(0) and text != "0s":
+        raise ArgumentTypeError(f"'{text}' is not a length of time, as in 10m, 6h or 2d")
+    return length
+
+
+def _kafkas(text: str) -> timedelta:
+    try:
+        return duration(text.upper())
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"'{text}' is not a length of time, as in 10m, 6h or 2d") from None
+
+
+def _moment(text: str) -> Any:
+    """A point in time, or how long ago: what turns now, in ms, into it."""
+    try:
+        ago_ms = round(_length(text).total_seconds() * 1000)
+    except ArgumentTypeError:
+        at_ms = round(date_and_time(text).timestamp() * 1000)
+        return lambda _: at_ms
+    return lambda now_ms: now_ms - ago_ms
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"'{text}' is not a whole number from 1")
+    return int(text)

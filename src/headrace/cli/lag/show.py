@@ -1,0 +1,332 @@
+"""``headrace lag show``: how far the groups of a cluster are, all types in one table, once or again
+and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.groups.options import known_words
+from headrace.cli.options import positive_seconds
+from headrace.cli.tables import Column, as_json, one_line, table
+
+if TYPE_CHECKING:
+    from headrace.client.lag.rows import LagPart, LagQuery, LagRow
+    from headrace.client.settings import Settings
+
+TYPES = ("Classic", "Consumer", "Share", "Streams")
+_WATCH_S = 2.0
+_COMPLAINTS_SHOWN = 5
+_EPILOG = """\
+examples:
+  headrace lag show
+  headrace lag show billing packers --partitions
+  headrace lag show --groups-pattern 'team-.*' --type share --watch
+  headrace lag show --json | jq 'map(select(.time_lag_ms > 60000))'
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "Show how far groups are: all of a cluster, whatever their type, or some."
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
+    )
+    parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
+    parser.add_argument(
+        "--type", metavar="TYPE,…", help=f"only groups of a type: {', '.join(TYPES)}"
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
+    )
+    parser.add_argument("--topics-pattern", metavar="REGEX", help="topics whose whole name matches")
+    parser.add_argument(
+        "--partitions", action="store_true", help="a line per partition, not per topic"
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help=(
+            "with read_committed the lag ends at the last stable offset (default: read_uncommitted)"
+        ),
+    )
+    parser.add_argument(
+        "--no-time-lag", action="store_true", help="do not read records for their age"
+    )
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=positive_seconds,
+        const=_WATCH_S,
+        metavar="SECONDS",
+        help=f"show it again and again, until Ctrl-C (default: every {_WATCH_S:g} s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, an object per partition")
+    parser.add_argument(
+        "--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)"
+    )
+    client_options(parser)
+
+
+def run(options: Namespace) -> int:
+    """Do what the options say.
+
+    :returns: the exit status
+    :raises Failure: it cannot be done, or not all of it
+    """
+    query = _query(options)
+    settings = connection_settings(client_config(options))
+    from headrace.client import ClientError
+
+    try:
+        asyncio.run(_show(replace(settings, request_timeout_ms=options.timeout), query, options))
+    except ClientError as error:
+        raise Failure(str(error)) from error
+    except KeyboardInterrupt:
+        if options.watch is None:
+            raise
+    return 0
+
+
+def _query(options: Namespace) -> LagQuery:
+    from headrace.client.lag.rows import LagQuery
+
+    groups = tuple(dict.fromkeys([*options.group, *options.groups]))
+    for name, pattern, named in (
+        ("groups", options.groups_pattern, groups),
+        ("topics", options.topics_pattern, options.topic),
+    ):
+        if pattern is not None and named:
+            raise BadUsage(f"say which {name} by name or with --{name}-pattern, not both")
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise BadUsage(f"--{name}-pattern is not a regular expression: {error}") from error
+    if options.timeout <= 0:
+        raise BadUsage("--timeout takes a number of milliseconds above 0")
+    return LagQuery(
+        groups=groups,
+        groups_pattern=options.groups_pattern,
+        group_types=tuple(
+            one.lower() for one in known_words(options.type or "", TYPES, "types") or TYPES
+        ),
+        topics=tuple(options.topic),
+        topics_pattern=options.topics_pattern,
+        read_committed=options.isolation_level == "read_committed",
+        time_lag=not options.no_time_lag,
+    )
+
+
+async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None:
+    cluster = settings.cluster()
+    on_terminal = sys.stdout.isatty() and not options.json
+    try:
+        if options.watch is None:
+            with _waiting() if sys.stderr.isatty() else nullcontext():
+                part = await _snapshot(cluster, query)
+            _print(part, options, on_terminal)
+            if part.warnings:
+                more = len(part.warnings) - _COMPLAINTS_SHOWN
+                shown = [
+                    *part.warnings[:_COMPLAINTS_SHOWN],
+                    *([f"and {more} more"] if more > 0 else []),
+                ]
+                raise Failure("; ".join(shown))
+        elif on_terminal:
+            await _watch(cluster, query, options)
+        else:
+            while True:
+                part = await _snapshot(cluster, query)
+                _print(part, options, on_terminal)
+                print(flush=True)
+                for one in part.warnings[:_COMPLAINTS_SHOWN]:
+                    print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
+                await asyncio.sleep(options.watch)
+    finally:
+        await cluster.close()
+
+
+async def _snapshot(cluster: Any, query: LagQuery) -> LagPart:
+    from headrace.client.lag.rows import LagPart
+    from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
+
+    groups, warnings = await wanted_groups(cluster, query)
+    rows: list[LagRow] = []
+    async for part in lag_snapshot(cluster, groups, query, time.time_ns() // 1_000_000):
+        rows += part.rows
+        warnings += part.warnings
+    return LagPart(
+        sorted(rows, key=lambda row: (row.group_id, row.topic or "", row.partition or 0)), warnings
+    )
+
+
+def _waiting() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True).status("asking the brokers")
+
+
+async def _watch(cluster: Any, query: LagQuery, options: Namespace) -> None:
+    from rich.live import Live
+
+    with Live(auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            part = await _snapshot(cluster, query)
+            title = time.strftime("%H:%M:%S") + "".join(
+                f"\n{one_line(one)}" for one in part.warnings[:_COMPLAINTS_SHOWN]
+            )
+            live.update(_rich(part.rows, options, title), refresh=True)
+            await asyncio.sleep(options.watch)
+
+
+def _print(part: LagPart, options: Namespace, on_terminal: bool) -> None:
+    if options.json:
+        print(as_json(row._asdict() for row in part.rows))
+    elif on_terminal:
+        from rich.console import Console
+
+        Console().print(_rich(part.rows, options, None))
+    else:
+        columns, lines = _lines(part.rows, options.partitions)
+        print(
+            table(
+                [Column(title, len(title)) for title in columns],
+                [*lines, _total(part.rows, columns)],
+            )
+        )
+
+
+def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import (
+        Text,
+    )  # a string would be taken for markup, and ids of groups may have brackets
+
+    def text(value: object, missing: str) -> Text:
+        return Text(missing if value is None else one_line(str(value)))
+
+    columns, lines = _lines(rows, options.partitions)
+    total = _total(rows, columns)
+    made = Table(
+        box=box.SIMPLE_HEAD, show_footer=True, caption=title and Text(title), caption_justify="left"
+    )
+    for column, sum_ in zip(columns, total, strict=True):
+        right = column in (
+            "PARTITION",
+            "PARTITIONS",
+            "MEMBERS",
+            "POSITION",
+            "END",
+            "LAG",
+            "TIME-LAG",
+        )
+        made.add_column(
+            column, footer=text(sum_, ""), justify="right" if right else "left", overflow="fold"
+        )
+    for line in lines:
+        made.add_row(*(text(value, "-") for value in line))
+    return made
+
+
+def _lines(rows: Sequence[LagRow], by_partition: bool) -> tuple[list[str], list[list[object]]]:
+    """The titles of the columns, and what is under them; None for what is not known."""
+    if by_partition:
+        columns = [
+            "GROUP",
+            "TYPE",
+            "TOPIC",
+            "PARTITION",
+            "POSITION",
+            "END",
+            "LAG",
+            "TIME-LAG",
+            "CLIENT-ID",
+            "HOST",
+        ]
+        return columns, [
+            [
+                row.group_id,
+                row.group_type,
+                row.topic,
+                row.partition,
+                row.start_offset if row.committed_offset is None else row.committed_offset,
+                row.end_offset,
+                row.lag,
+                duration(row.time_lag_ms),
+                row.client_id,
+                row.host,
+            ]
+            for row in rows
+        ]
+    together: dict[tuple[str, str | None], list[LagRow]] = {}
+    for row in rows:
+        together.setdefault((row.group_id, row.topic), []).append(row)
+    columns = ["GROUP", "TYPE", "STATE", "TOPIC", "PARTITIONS", "MEMBERS", "LAG", "TIME-LAG"]
+    lines: list[list[object]] = []
+    for (group_id, topic), some in together.items():
+        partitions = None if topic is None else len(some)
+        lag, time_lag = _sums(some)
+        head = (group_id, some[0].group_type, some[0].group_state, topic)
+        lines.append([*head, partitions, _members(some), lag, duration(time_lag)])
+    return columns, lines
+
+
+def _members(rows: Iterable[LagRow]) -> int:
+    return len(
+        {one for row in rows if row.member_id is not None for one in row.member_id.split(",")}
+    )
+
+
+def _sums(rows: Sequence[LagRow]) -> tuple[int | None, int | None]:
+    """The lag of all partitions where it is known, and the largest time lag; None where it is known
+    of none.
+    """
+    lags = [row.lag for row in rows if row.lag is not None]
+    times = [row.time_lag_ms for row in rows if row.time_lag_ms is not None]
+    return sum(lags) if lags else None, max(times, default=None)
+
+
+def _total(rows: Sequence[LagRow], columns: Sequence[str]) -> list[object]:
+    lag, time_lag = _sums(rows)
+    groups = len({row.group_id for row in rows})
+    partitions = sum(row.topic is not None for row in rows)
+    unknown = sum(row.lag is None for row in rows if row.topic is not None)
+    values = {
+        "GROUP": f"{groups:,} group{'' if groups == 1 else 's'}",
+        "TOPIC": f"lag unknown of {unknown:,}" if unknown else None,
+        "PARTITION": partitions,
+        "PARTITIONS": partitions,
+        "MEMBERS": _members(rows),
+        "LAG": lag,
+        "TIME-LAG": duration(time_lag),
+    }
+    return [values.get(column) for column in columns]
+
+
+def duration(milliseconds: int | None) -> str | None:
+    """A time for people, in its two largest units: ``3.2s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
+    if milliseconds is None:
+        return None
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.1f}s"
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours:02}h"
+    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {seconds:02}s"

@@ -1,0 +1,1 @@
+"""``headrace perf produce`` and ``headrace perf share-consume``."""

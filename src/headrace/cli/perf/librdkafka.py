@@ -1,0 +1,85 @@
+"""What the commands that work through librdkafka share: its configs, and its troubles in one
+line."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from headrace.cli.client_options import client_config, client_options
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.options import setting
+
+_PATIENCE_S = 30.0
+_POLL_S = 0.02
+
+
+def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) -> None:
+    """Declare ``--bootstrap-server``, ``--command-config`` and ``--command-property``.
+
+    :param former: the older name of ``--command-property``, taken too
+    :param former_file: likewise of ``--command-config``
+    """
+    client_options(parser)
+    parser.add_argument(
+        former_file, dest="command_config", metavar="FILE", help="an older name of --command-config"
+    )
+    parser.add_argument(
+        "--command-property",
+        former,
+        dest="command_property",
+        action="extend",
+        nargs="+",
+        default=[],
+        type=setting,
+        metavar="NAME=VALUE",
+        help=(
+            "client configs of librdkafka, which mostly have Kafka's names; they win over the file"
+        ),
+    )
+
+
+def librdkafka_config(options: Namespace) -> dict[str, Any]:
+    """The configuration for a client, quiet: errors are for us to report."""
+    return {"log_level": 2, **client_config(options), **dict(options.command_property)}
+
+
+def one_line(error: KafkaException | KafkaError) -> str:
+    """What went wrong, without the name of the exception."""
+    kafka_error = error.args[0] if isinstance(error, KafkaException) else error
+    text = kafka_error.str() if isinstance(kafka_error, KafkaError) else str(kafka_error)
+    return " ".join(text.removeprefix("Broker: ").removeprefix("Local: ").split())
+
+
+def partitions(config: Mapping[str, Any], topic: str) -> int:
+    """How many partitions a topic has.
+
+    :raises Failure: it does not exist, or no broker answers
+    """
+    reasons: dict[int, str] = {}
+    told: dict[str, Any] = {
+        **config,
+        "error_cb": lambda error: reasons.__setitem__(error.code(), one_line(error)),
+    }
+    try:
+        admin = AdminClient(told)
+    except KafkaException as error:
+        raise BadUsage(one_line(error)) from error
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=_PATIENCE_S)[topic]
+    while not future.done() and KafkaError._ALL_BROKERS_DOWN not in reasons:
+        admin.poll(_POLL_S)  # which also calls error_cb
+    problem = future.exception() if future.done() else None
+    if future.done() and problem is None:
+        return len(future.result().partitions)
+    code = problem.args[0].code() if isinstance(problem, KafkaException) else None
+    if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise Failure(f"topic '{topic}' does not exist: create it first, or correct its name")
+    if code in (None, KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+        why = reasons.get(KafkaError._TRANSPORT) or reasons.get(KafkaError._RESOLVE) or "timed out"
+        raise Failure(f"no broker answers at {config['bootstrap.servers']}: {why}")
+    assert isinstance(problem, KafkaException)
+    raise Failure(f"looking up topic '{topic}': {one_line(problem)}")

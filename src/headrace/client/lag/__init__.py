@@ -1,0 +1,1 @@
+"""Snapshots of the progress and lag of all groups of a cluster."""

@@ -1,0 +1,410 @@
+"""How far all groups of a cluster are: the rows of a snapshot, from few requests.
+
+For some groups at once: describe them and fetch all they have committed (one request per
+coordinator and kind), then the ends of all their partitions (two per broker: last stable offsets,
+ends), then the times of the records at their positions. Ends are read after the commits, so that no
+lag is negative just because somebody went on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Ask
+from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.group_requests import (
+    ListedGroup,
+    asking_for_commits,
+    assigned_partitions,
+    describe_classic_groups,
+    describe_consumer_groups,
+    describe_share_groups,
+    describe_streams_groups,
+    list_groups,
+    task_partitions,
+)
+from headrace.client.list_offsets import LATEST
+from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
+
+from .partition_leaders import PartitionLeaders
+from .record_times import Times, record_times
+from .rows import LagPart, LagQuery, LagRow
+from .share_progress import SharePosition, ShareProgress, share_progress
+
+GROUPS_AT_ONCE = 50
+"""How many groups one request is about."""
+ROWS_AT_ONCE = 100_000
+"""About so many rows are held at once, or those of one request for groups if they are more."""
+
+_SHARE, _STREAMS = "share", "streams"
+_UNKNOWN = -1
+_NOT_BEGUN = SharePosition(None, None, None)
+_DESCRIBE: Mapping[str, Ask[Any]] = {
+    "classic": describe_classic_groups,
+    "consumer": describe_consumer_groups,
+    _SHARE: describe_share_groups,
+    _STREAMS: describe_streams_groups,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who works on a partition."""
+
+    member_id: str
+    client_id: str
+    host: str
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is known of one group.
+
+    :param members: partition → who works on it
+    :param idle: the members without a partition
+    :param commits: partition → (committed offset, leader epoch, metadata)
+    :param shared: of a share group: partition → where it is
+    """
+
+    group: ListedGroup
+    state: str
+    members: dict[TopicPartition, list[Member]] = field(default_factory=dict)
+    idle: list[Member] = field(default_factory=list)
+    commits: dict[TopicPartition, tuple[int, int, str]] = field(default_factory=dict)
+    shared: ShareProgress = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """About how many rows it makes."""
+        return max(len(self.members), len(self.commits), len(self.shared))
+
+    def partitions(self) -> set[TopicPartition]:
+        """All that it has to do with."""
+        return self.members.keys() | self.commits.keys() | self.shared.keys()
+
+
+async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedGroup], list[str]]:
+    """The groups that a query is about, by coordinator and id, and warnings of what cannot be seen.
+
+    :raises ClientError: the cluster cannot be reached
+    """
+    await cluster.metadata()  # fails at once where the list would be patient
+    listed, errors = await list_groups(cluster, (), query.group_types, cluster.timeout_ms)
+    warnings = [f"groups are missing: {error}" for error in errors]
+    groups = sorted(filter(query.wants_group, listed), key=lambda one: (one.node_id, one.group_id))
+    found = {group.group_id for group in groups}
+    warnings += [f"group '{one}' is not there" for one in query.groups if one not in found]
+    return groups, warnings
+
+
+async def lag_snapshot(
+    cluster: Cluster, groups: Sequence[ListedGroup], query: LagQuery, snapshot_time_ms: int
+) -> AsyncIterator[LagPart]:
+    """The rows of ``groups``, in parts. What cannot be found out of one group does not keep the
+    others from being told.
+
+    :raises ClientError: the cluster cannot be reached
+    """
+    leaders = PartitionLeaders(cluster)
+    for group in groups:
+        cluster.coordinators.assume(group.group_id, group.node_id)
+    held: list[Progress] = []
+    warnings: list[str] = []
+    if cluster.cluster_id is None:
+        await cluster.metadata()
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        some = groups[start : start + GROUPS_AT_ONCE]
+        held += await _progress(cluster, some, query, leaders, warnings)
+        last = start + GROUPS_AT_ONCE >= len(groups)
+        if last or sum(one.size for one in held) >= ROWS_AT_ONCE:
+            rows = await _rows(cluster, held, query, leaders, snapshot_time_ms)
+            yield LagPart(rows, [*warnings, *leaders.problems])
+            held, warnings = [], []
+            leaders.problems.clear()
+
+
+async def _progress(
+    cluster: Cluster,
+    groups: Sequence[ListedGroup],
+    query: LagQuery,
+    leaders: PartitionLeaders,
+    warnings: list[str],
+) -> list[Progress]:
+    """Describe groups and fetch their positions; those that are gone or not to be seen are left
+    out, with a warning.
+    """
+    by_type: dict[str, list[str]] = {}
+    for group in groups:
+        by_type.setdefault(group.type, []).append(group.group_id)
+    committing = [group.group_id for group in groups if group.type != _SHARE]
+
+    async def ask(group_ids: Sequence[str], how: Ask[Any]) -> Mapping[str, Any]:
+        return (
+            await cluster.coordinators.ask(group_ids, how, cluster.timeout_ms) if group_ids else {}
+        )
+
+    answers = await asyncio.gather(
+        ask(committing, asking_for_commits({})),
+        *(ask(by_type.get(kind, []), how) for kind, how in _DESCRIBE.items()),
+    )
+    committed = answers[0]
+    described = {
+        group_id: answer for of_kind in answers[1:] for group_id, answer in of_kind.items()
+    }
+    await leaders.learn(_source_topics(map(described.get, by_type.get(_STREAMS, ()))))
+    known: dict[str, Progress] = {}
+    for group in groups:
+        progress = Progress(group, group.state)
+        refusal = committed.get(group.group_id)
+        if isinstance(refusal, ClientError):
+            warnings.append(f"group '{group.group_id}' is left out: {refusal}")
+            continue
+        if refusal is not None:
+            _add_commits(progress, refusal, query)
+        answer = described.get(group.group_id)
+        if isinstance(answer, ClientError):
+            if not progress.commits or not _is_gone(answer):
+                warnings.append(f"group '{group.group_id}': {answer}")
+            if not progress.commits:
+                continue
+        elif answer is not None:
+            _add_members(progress, answer, query, leaders)
+        known[group.group_id] = progress
+    shared = [one for one in known.values() if one.group.type == _SHARE]
+    assigned = {partition for one in shared for partition in one.members}
+    for group_id, of_group in (
+        await share_progress(cluster, leaders, [one.group.group_id for one in shared], assigned)
+    ).items():
+        if isinstance(of_group, ClientError):
+            warnings.append(f"group '{group_id}' is left out: {of_group}")
+            del known[group_id]
+        else:
+            known[group_id].shared = {
+                key: at for key, at in of_group.items() if query.wants_topic(key[0])
+            }
+    return list(known.values())
+
+
+def _is_gone(error: ClientError) -> bool:
+    return isinstance(error, RequestRefused) and error.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def _add_commits(progress: Progress, answer: Any, query: LagQuery) -> None:
+    for topic in answer.topics:
+        name = topic.name
+        if query.wants_topic(name):
+            for p in topic.partitions:
+                if p.committed_offset >= 0:
+                    metadata = (p.metadata or "").partition("\0")[
+                        0
+                    ]  # which librdkafka ends with one
+                    at = (p.committed_offset, p.committed_leader_epoch, metadata)
+                    progress.commits[name, p.partition_index] = at
+
+
+def _source_topics(answers: Iterable[Any]) -> set[str]:
+    """The topics that members of streams groups read."""
+    return {
+        topic
+        for answer in answers
+        if answer is not None and not isinstance(answer, ClientError)
+        for member in answer.members
+        for topic, _ in task_partitions(answer.topology, member.assignment.active_tasks)
+    }
+
+
+def _add_members(
+    progress: Progress, answer: Any, query: LagQuery, leaders: PartitionLeaders
+) -> None:
+    progress.state = str(answer.group_state)
+    for one in answer.members:
+        member = Member(str(one.member_id), str(one.client_id), str(one.client_host))
+        if progress.group.type == "classic":
+            partitions = list(assigned_partitions(one.member_assignment))
+        elif progress.group.type == _STREAMS:
+            tasks = task_partitions(answer.topology, one.assignment.active_tasks)
+            partitions = list(filter(leaders.may_exist, tasks))
+        else:
+            partitions = [
+                (str(t.topic_name), p)
+                for t in one.assignment.topic_partitions
+                for p in t.partitions
+            ]
+        if not partitions:
+            progress.idle.append(member)
+        for partition in partitions:
+            if query.wants_topic(partition[0]):
+                progress.members.setdefault(partition, []).append(member)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Where the partitions end that exist and have a leader."""
+
+    end: Mapping[TopicPartition, int]
+    stable: Mapping[TopicPartition, int]
+
+
+async def _rows(
+    cluster: Cluster,
+    held: Sequence[Progress],
+    query: LagQuery,
+    leaders: PartitionLeaders,
+    snapshot_time_ms: int,
+) -> list[LagRow]:
+    """The rows of groups whose positions are known."""
+    partitions = {partition for progress in held for partition in progress.partitions()}
+    # in this order, and after the commits: nobody can have read beyond what is asked for last
+    stable = await leaders.offsets(partitions, LATEST, read_committed=True)
+    ends = _Ends(await leaders.offsets(partitions, LATEST), stable)
+    places = [_places(progress, query, ends) for progress in held]
+    times: Mapping[bool, Times] = {}
+    if query.time_lag:
+        times = await _times(
+            cluster, [one for of_group in places for one in of_group], leaders, ends
+        )
+    rows: list[LagRow] = []
+    for progress, of_group in zip(held, places, strict=True):
+        head = (cluster.cluster_id, progress.group.group_id, progress.group.type, progress.state)
+        for at in of_group:
+            rows.append(_row(head, progress, at, ends, times, snapshot_time_ms))
+        if query.all_topics:
+            for worker in _workers(progress) or ([] if of_group else [(None, None, None)]):
+                rows.append(LagRow(*head, None, None, *worker, *(None,) * 9, snapshot_time_ms))
+    return rows
+
+
+class _Place(NamedTuple):
+    """Where a group is in one partition: ``position`` is a committed offset, or the start offset of
+    a share group.
+    """
+
+    key: TopicPartition
+    position: int | None
+    delivery_complete_count: int | None
+    lag: int | None
+    leader_epoch: int | None
+    metadata: str | None
+    committed_only: bool
+
+
+def _places(progress: Progress, query: LagQuery, ends: _Ends) -> list[_Place]:
+    found = []
+    for key in sorted(progress.partitions()):
+        end = ends.end.get(key)
+        lag = None
+        if progress.group.type == _SHARE:
+            at = progress.shared.get(key, _NOT_BEGUN)
+            if end is not None and at.start_offset is not None:
+                count = at.delivery_complete_count
+                lag = at.lag if count is None else end - at.start_offset - count
+                lag = None if lag is None else max(0, lag)
+            place = _Place(
+                key,
+                at.start_offset,
+                at.delivery_complete_count,
+                lag,
+                at.leader_epoch,
+                None,
+                committed_only=False,
+            )
+        elif (commit := progress.commits.get(key)) is not None:
+            offset, epoch, metadata = commit
+            target = ends.stable.get(key) if query.read_committed else end
+            if target is not None:
+                lag = max(0, target - offset)
+            place = _Place(
+                key,
+                offset,
+                None,
+                lag,
+                epoch if epoch >= 0 else None,
+                metadata,
+                query.read_committed,
+            )
+        else:
+            place = _Place(key, None, None, None, None, None, query.read_committed)
+        found.append(place)
+    return found
+
+
+def _workers(progress: Progress) -> list[tuple[str | None, str | None, str | None]]:
+    """The members without a partition."""
+    return [(one.member_id, one.client_id, one.host) for one in progress.idle]
+
+
+async def _times(
+    cluster: Cluster, places: Sequence[_Place], leaders: PartitionLeaders, ends: _Ends
+) -> dict[bool, Times]:
+    """The times of the records at the positions of those who lag, by whether only committed records
+    count.
+
+    Equal positions of several groups are looked up once.
+    """
+    wanted: dict[bool, dict[TopicPartition, set[int]]] = {False: {}, True: {}}
+    for at in places:
+        if at.lag and at.position is not None:
+            wanted[at.committed_only].setdefault(at.key, set()).add(at.position)
+    return {
+        committed_only: await record_times(
+            cluster,
+            leaders,
+            positions,
+            ends.stable if committed_only else ends.end,
+            read_committed=committed_only,
+        )
+        for committed_only, positions in wanted.items()
+    }
+
+
+def _row(
+    head: tuple[str | None, str, str, str],
+    progress: Progress,
+    at: _Place,
+    ends: _Ends,
+    times: Mapping[bool, Times],
+    snapshot_time_ms: int,
+) -> LagRow:
+    key, position, shared = at.key, at.position, progress.group.type == _SHARE
+    members = progress.members.get(key)
+    worker: tuple[str | None, str | None, str | None] = (None, None, None)
+    if members:
+        worker = (
+            ",".join([one.member_id for one in members]),
+            ",".join([one.client_id for one in members]),
+            ",".join([one.host for one in members]),
+        )
+    time_lag_ms = None
+    if times and at.lag is not None:
+        time_lag_ms = 0
+        if at.lag:
+            found = times[at.committed_only][key]
+            since = found.get(position, _UNKNOWN) if position is not None else _UNKNOWN
+            # without a record that counts there is nothing to wait for
+            time_lag_ms = (
+                None
+                if since == _UNKNOWN
+                else 0
+                if since is None
+                else max(0, snapshot_time_ms - since)
+            )
+    return LagRow(
+        *head,
+        *key,
+        *worker,
+        position if shared else None,
+        None if shared else position,
+        ends.end.get(key),
+        ends.stable.get(key),
+        at.delivery_complete_count,
+        at.lag,
+        time_lag_ms,
+        at.leader_epoch,
+        at.metadata,
+        snapshot_time_ms,
+    )

@@ -1,0 +1,1 @@
+"""A consumer of several topics in the order of their timestamps (KIP-695)."""

@@ -1,0 +1,400 @@
+"""A member of a share group: acquires records, and says what became of them (KIP-932)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
+from headrace.client.security import PLAINTEXT, Security
+from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicIdPartition, TopicPartition
+
+from .node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
+from .session import ShareMembership
+from .spans import Span
+from .types import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquiredRange,
+    AcquireMode,
+    FetchLimits,
+)
+
+_log = logging.getLogger(__name__)
+
+_RETRY_PAUSE_MS = 100
+_CLOSE_TIMEOUT_MS = 3000
+
+
+class ShareConsumer:
+    """One member of one share group.
+
+    ::
+
+        async with ShareConsumer("127.0.0.1:9092", "workers", ["orders"]) as consumer:
+            acquired = await consumer.acquire(max_records=500, max_wait_ms=1000)
+            await consumer.acknowledge(
+                Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset,
+                AcknowledgeType.ACCEPT) for r in acquired.ranges
+            )
+
+    Heartbeats go out by themselves. Acquisition locks do not renew themselves: call :meth:`renew`.
+    An error that ends the membership (group of another type, no authorization, …) is raised by the
+    next call.
+
+    :param bootstrap_servers: ``"host:port,host:port"``
+    :param topics: the topic names subscribed to
+    :param rack_id: this member's rack, or None
+    :param timeout_ms: how long one request may take, retries included
+    :param security: TLS and login
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topics: Iterable[str],
+        *,
+        client_id: str = "headrace",
+        rack_id: str | None = None,
+        timeout_ms: int = 30_000,
+        security: Security = PLAINTEXT,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
+        self.cluster = Cluster(
+            bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security
+        )
+        self._rack_id = rack_id
+        self._timeout_ms = timeout_ms
+        self._membership = ShareMembership(self.member_id, tuple(sorted(set(topics))))
+        self._membership_changed = asyncio.Event()
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._ended: ClientError | None = None
+        self._topics: dict[UUID, TopicMetadata] = {}
+        self._nodes: dict[int, ShareNode] = {}
+        self._paused: set[TopicPartition] = set()
+
+    async def __aenter__(self) -> ShareConsumer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the group.
+
+        :raises ClientError: a topic does not exist, the group is of another type, or the broker
+            cannot be reached
+        """
+        try:
+            await self.cluster.topics(self._membership.topics)
+            await self._learn_topics()
+            await self._heartbeat()
+            if self._ended is not None:
+                raise self._ended
+        except BaseException:
+            await self.cluster.close()
+            raise
+        self._heartbeats = asyncio.create_task(
+            self._keep_beating(), name=f"headrace-heartbeat-{self.group_id}"
+        )
+
+    async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
+        """Leave the group and end the sessions; the brokers release at once what is still held."""
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.gather(self._heartbeats, return_exceptions=True)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.gather(*(node.close() for node in self._nodes.values()))
+                if self._ended is None and self._membership.member_epoch > 0:
+                    await self._send_heartbeat(self._membership.leave_epoch(), None)
+        except (TimeoutError, ClientError) as problem:
+            _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
+        await self.cluster.close()
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Subscribe to these topics instead; the coordinator hears of it with the next heartbeat.
+
+        What is held of others stays held.
+        """
+        self._membership.topics = tuple(sorted(set(topics)))
+
+    # -- what is assigned and held
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this member acquires from; empty until the coordinator has assigned
+        some.
+        """
+        return frozenset(
+            (self._topics[i].name, p) for i, p in self._membership.assignment if i in self._topics
+        )
+
+    @property
+    def can_renew(self) -> bool:
+        """Whether the brokers offer lock renewal (ShareAcknowledge v2, Kafka 4.2)."""
+        return all(node.offers("share_acknowledge", 2) for node in self._nodes.values())
+
+    @property
+    def lock_timeout_ms(self) -> int:
+        """How long an acquisition lock lasts, as the brokers last said."""
+        return min((node.lock_timeout_ms for node in self._nodes.values()), default=30_000)
+
+    def held(self) -> dict[TopicPartition, list[Span]]:
+        """The runs of offsets that this member has acquired and not yet acknowledged, or lost."""
+        return {
+            (self._topics[i].name, p): list(node.held.spans((i, p)))
+            for node in self._nodes.values()
+            for i, p in node.held.partitions()
+        }
+
+    async def wait_for_assignment(self, timeout_ms: int) -> bool:
+        """Whether this member has, or within ``timeout_ms`` gets, partitions."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not self._membership.assignment and self._ended is None:
+                    self._membership_changed.clear()
+                    await self._membership_changed.wait()
+        except TimeoutError:
+            pass
+        if self._ended is not None:
+            raise self._ended
+        return bool(self._membership.assignment)
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Acquire nothing more from these, until :meth:`resume`. What is held stays held."""
+        self._paused.update(partitions)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Undo :meth:`pause`."""
+        self._paused.difference_update(partitions)
+
+    # -- acquiring
+
+    async def acquire(
+        self,
+        *,
+        max_records: int = 500,
+        max_wait_ms: int = 500,
+        max_bytes: int = 50 * 1024 * 1024,
+        batch_size: int | None = None,
+        mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
+        keep_data: bool = True,
+    ) -> Acquired:
+        """Acquire up to ``max_records`` records from the assigned partitions.
+
+        Empty when there was nothing to acquire within ``max_wait_ms``.
+
+        :param max_bytes: of record batches, per broker
+        :param batch_size: runs longer than this are split, at batch boundaries; None: as long as
+            ``max_records``
+        :param keep_data: False drops the record batches: when only the offsets matter
+        :raises ClientError: this membership has ended
+        """
+        if not await self.wait_for_assignment(max_wait_ms):
+            return Acquired(complete=False)
+        wanted = await self._wanted_by_node()
+        limits = FetchLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
+        if (
+            len(wanted) > 1
+        ):  # first whoever has something now, so that an idle leader holds nobody up
+            acquired = await self._acquire_from(
+                wanted, limits.spread_over(len(wanted), 0), keep_data
+            )
+            if acquired.ranges:
+                return acquired
+            limits = limits.spread_over(len(wanted), max_wait_ms)
+        return await self._acquire_from(wanted, limits, keep_data)
+
+    async def _acquire_from(
+        self, wanted: Mapping[int, set[TopicIdPartition]], limits: FetchLimits, keep_data: bool
+    ) -> Acquired:
+        if not any(wanted.values()):
+            await asyncio.sleep(limits.max_wait_ms / 1000)
+        results = await asyncio.gather(
+            *(
+                self._acquire_at(self._node(node_id), parts, limits, keep_data)
+                for node_id, parts in wanted.items()
+            )
+        )
+        ranges = tuple(acquired for result in results for acquired in result.ranges)
+        data = {key: batches for result in results for key, batches in result.data.items()}
+        return Acquired(ranges, data, complete=all(result.complete for result in results))
+
+    async def _acquire_at(
+        self, node: ShareNode, wanted: set[TopicIdPartition], limits: FetchLimits, keep_data: bool
+    ) -> Acquired:
+        response = await node.fetch(wanted, limits)
+        if response is None:
+            await self._learn_topics()
+            return Acquired(complete=False)
+        ranges: list[AcquiredRange] = []
+        data: dict[TopicPartition, bytes] = {}
+        troubled = False
+        for topic_response in response.responses:
+            topic = self._topics[topic_response.topic_id]
+            for partition in topic_response.partitions:
+                key = (topic.name, int(partition.partition_index))
+                if partition.error_code:
+                    troubled = True
+                    _log.warning(
+                        "ShareFetch of %s-%d: %s", *key, error_name(int(partition.error_code))
+                    )
+                if not partition.acquired_records:
+                    continue
+                spans = [
+                    (int(a.first_offset), int(a.last_offset)) for a in partition.acquired_records
+                ]
+                node.held.add((topic.topic_id, key[1]), spans, monotonic_ms())
+                ranges += (
+                    AcquiredRange(*key, *span, int(a.delivery_count))
+                    for span, a in zip(spans, partition.acquired_records, strict=True)
+                )
+                if keep_data and partition.records:
+                    data[key] = bytes(partition.records)
+        if troubled:
+            await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
+            await self._learn_topics()
+        return Acquired(tuple(ranges), data, complete=not troubled)
+
+    # -- acknowledging
+
+    async def acknowledge(
+        self, acknowledgements: Iterable[Acknowledgement]
+    ) -> list[Acknowledgement]:
+        """Tell the brokers what became of records, now. What this member does not hold is passed
+        over.
+
+        A partition's acknowledgements are taken or refused together. Where they are refused,
+        because the lock had been lost or the connection broke, the records are no longer held and
+        the broker delivers them again.
+
+        :returns: what was taken; the rest was not held any more
+        """
+        by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
+        wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
+        for a in acknowledgements:
+            if a.topic in by_name:
+                key = ((by_name[a.topic], a.partition), a.type)
+                wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
+        taken: list[Acknowledgement] = []
+        for node in self._nodes.values():
+            batches: dict[TopicIdPartition, list[AcknowledgeBatch]] = {}
+            for (partition, kind), spans in wanted.items():
+                if held := node.held.held(partition, spans):
+                    batches.setdefault(partition, []).extend((*span, kind) for span in held)
+            if not batches:
+                continue
+            for partition, code in (await node.acknowledge(batches)).items():
+                if code is ErrorCode.NONE:
+                    name = self._topics[partition[0]].name
+                    taken += (
+                        Acknowledgement(name, partition[1], *batch) for batch in batches[partition]
+                    )
+        return taken
+
+    async def renew(self, older_than_ms: int = 0) -> None:
+        """Start the acquisition locks of everything held anew; does nothing where the brokers do
+        not offer it.
+
+        :param older_than_ms: only for partitions where a lock has run for at least this long
+        """
+        if not self.can_renew:
+            return
+        for node in self._nodes.values():
+            due = node.held.locked_before(monotonic_ms() - older_than_ms)
+            if due:
+                await node.acknowledge({key: renewals(node.held.spans(key)) for key in due})
+
+    # -- the group and the cluster
+
+    async def _keep_beating(self) -> None:
+        while self._ended is None:
+            await asyncio.sleep(self._membership.heartbeat_delay_ms() / 1000)
+            try:
+                await self._heartbeat()
+            except ConnectionFailed as failure:
+                _log.warning("heartbeat of group %s: %s", self.group_id, failure)
+            except ClientError as error:
+                self._ended = error
+        self._membership_changed.set()
+
+    async def _heartbeat(self) -> None:
+        member_epoch, names = self._membership.next_heartbeat()
+        response = await self._send_heartbeat(member_epoch, names)
+        code = int(response.error_code)
+        if code:
+            if self._membership.refused(code):
+                _log.warning("heartbeat of group %s: %s", self.group_id, error_name(code))
+            else:
+                self._ended = RequestRefused(
+                    f"joining share group '{self.group_id}'", code, response.error_message
+                )
+        else:
+            assigned = response.assignment and frozenset(
+                (topic.topic_id, int(p))
+                for topic in response.assignment.topic_partitions
+                for p in topic.partitions
+            )
+            interval_ms = int(response.heartbeat_interval.total_seconds() * 1000)
+            self._membership.joined(int(response.member_epoch), interval_ms, assigned)
+            if any(topic_id not in self._topics for topic_id, _ in self._membership.assignment):
+                await self._learn_topics()
+        self._membership_changed.set()
+
+    async def _send_heartbeat(self, member_epoch: int, names: tuple[str, ...] | None) -> Any:
+        def build(connection: Connection) -> Any:
+            messages = connection.messages("share_group_heartbeat")
+            return messages.ShareGroupHeartbeatRequest(
+                group_id=self.group_id,
+                member_id=self.member_id,
+                member_epoch=member_epoch,
+                rack_id=self._rack_id,
+                subscribed_topic_names=names,
+            )
+
+        return await self.cluster.coordinator_call(self.group_id, build)
+
+    async def _learn_topics(self) -> None:
+        try:
+            found = await self.cluster.metadata(self._membership.topics)
+        except ConnectionFailed as failure:
+            _log.warning("looking up topics: %s", failure)
+            return
+        # A topic that was deleted stays known by name: its held records may still be asked about.
+        self._topics.update({t.topic_id: t for t in found.values() if isinstance(t, TopicMetadata)})
+
+    async def _wanted_by_node(self) -> dict[int, set[TopicIdPartition]]:
+        assigned = self._membership.assignment
+        if any(
+            i not in self._topics or self._topics[i].leaders.get(p, -1) < 0 for i, p in assigned
+        ):
+            await self._learn_topics()
+        wanted: dict[int, set[TopicIdPartition]] = {
+            n: set() for n, node in self._nodes.items() if node.session.partitions
+        }
+        for topic_id, partition in assigned:
+            topic = self._topics.get(topic_id)
+            leader = -1 if topic is None else topic.leaders.get(partition, -1)
+            if topic is not None and leader >= 0 and (topic.name, partition) not in self._paused:
+                wanted.setdefault(leader, set()).add((topic_id, partition))
+        return wanted
+
+    def _node(self, node_id: int) -> ShareNode:
+        if node_id not in self._nodes:
+            self._nodes[node_id] = ShareNode(
+                self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms
+            )
+        return self._nodes[node_id]

@@ -1,0 +1,259 @@
+"""The share session with one partition leader: its requests, one after another, and what is held
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from headrace.client.cluster import Cluster
+from headrace.client.connection import Connection
+from headrace.client.errors import ConnectionFailed, error_name
+from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicIdPartition
+
+from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
+from .spans import Span
+from .types import AcknowledgeType, FetchLimits
+
+_log = logging.getLogger(__name__)
+
+_RETRY_PAUSE_MS = 100
+_SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
+
+AcknowledgeBatch = tuple[int, int, AcknowledgeType]
+"""(first offset, last offset inclusive, what became of them)."""
+
+
+class ShareNode:
+    """One leader, seen by one member. A share session lives as long as the connection that opened
+    it.
+    """
+
+    def __init__(
+        self, cluster: Cluster, node_id: int, group_id: str, member_id: str, timeout_ms: int
+    ) -> None:
+        self.held = HeldRecords()
+        self.session = ShareSession()
+        self.lock_timeout_ms = 30_000
+        self._cluster = cluster
+        self._node_id = node_id
+        self._group_id = group_id
+        self._member_id = member_id
+        self._timeout_ms = timeout_ms
+        self._lock = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    def offers(self, api: str, version: int) -> bool:
+        """Whether this node speaks at least ``version`` of ``api``; True while nothing is known."""
+        return self._connection is None or self._connection.version(api) >= version
+
+    async def fetch(self, wanted: Iterable[TopicIdPartition], limits: FetchLimits) -> Any | None:
+        """One ShareFetch over exactly the partitions ``wanted``; None when the session broke: try
+        again.
+        """
+        async with self._lock:
+            try:
+                if self._connection is None or not self._connection.is_open:
+                    self._connection = await self._cluster.connection(self._node_id, "share")
+                    self._forget()
+                step = self.session.fetch(wanted)
+                request = self._share_fetch(self._connection, step, limits)
+                response = await self._connection.request(
+                    request, timeout_ms=self._timeout_ms + limits.max_wait_ms
+                )
+            except ConnectionFailed as failure:
+                await self._broke(failure)
+                return None
+            if response.error_code:
+                await self._refused(int(response.error_code), "ShareFetch")
+                return None
+            self.session.fetched(step)
+            self.lock_timeout_ms = (
+                response.acquisition_lock_timeout // timedelta(milliseconds=1)
+                or self.lock_timeout_ms
+            )
+            return response
+
+    async def acknowledge(
+        self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
+    ) -> dict[TopicIdPartition, ErrorCode]:
+        """One ShareAcknowledge; what it settles, or shows to be lost, is no longer held.
+
+        :returns: for each partition ``ErrorCode.NONE``, or why its acknowledgements were not taken
+        """
+        async with self._lock:
+            if not self.session.is_open or self._connection is None:
+                return self._lost(batches, ErrorCode.SHARE_SESSION_NOT_FOUND)
+            try:
+                request = self._share_acknowledge(self._connection, self.session.epoch, batches)
+                response = await self._connection.request(request, timeout_ms=self._timeout_ms)
+            except ConnectionFailed as failure:
+                await self._broke(failure)
+                return dict.fromkeys(batches, ErrorCode.NETWORK_EXCEPTION)
+            if response.error_code:
+                lost = self._lost(batches, ErrorCode(response.error_code))
+                await self._refused(int(response.error_code), "ShareAcknowledge")
+                return lost
+            self.session.acknowledged()
+            return self._settle(response, batches)
+
+    async def close(self) -> None:
+        """End the session: the broker releases what is still held."""
+        async with self._lock:
+            if self.session.is_open and self._connection is not None and self._connection.is_open:
+                request = self._share_acknowledge(self._connection, CLOSE_EPOCH, {})
+                try:
+                    await self._connection.request(request, timeout_ms=self._timeout_ms)
+                except ConnectionFailed:
+                    pass
+            self._forget()
+
+    def _settle(
+        self, response: Any, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
+    ) -> dict[TopicIdPartition, ErrorCode]:
+        now_ms = monotonic_ms()
+        codes = {
+            (topic.topic_id, int(p.partition_index)): (ErrorCode(p.error_code), p.error_message)
+            for topic in response.responses
+            for p in topic.partitions
+        }
+        outcomes = {}
+        for key, spans in batches.items():
+            code, message = codes.get(
+                key, (ErrorCode.UNKNOWN_SERVER_ERROR, "the answer does not mention it")
+            )
+            outcomes[key] = code
+            if code:
+                _log.warning("acknowledging %s-%d: %s (%s)", *key, code.name, message)
+                self._lost({key: spans}, code)
+                continue
+            self.held.drop(
+                key,
+                [(first, last) for first, last, kind in spans if kind is not AcknowledgeType.RENEW],
+            )
+            if any(kind is AcknowledgeType.RENEW for _, _, kind in spans):
+                self.held.renewed(key, now_ms)
+        return outcomes
+
+    def _lost(
+        self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]], code: ErrorCode
+    ) -> dict[TopicIdPartition, ErrorCode]:
+        for key, spans in batches.items():
+            self.held.drop(key, [(first, last) for first, last, _ in spans])
+        return dict.fromkeys(batches, code)
+
+    async def _broke(self, failure: ConnectionFailed) -> None:
+        _log.warning(
+            "share session of group %s with broker %d: %s", self._group_id, self._node_id, failure
+        )
+        self._forget()
+        await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
+
+    async def _refused(self, code: int, what: str) -> None:
+        _log.warning(
+            "%s of group %s at broker %d: %s", what, self._group_id, self._node_id, error_name(code)
+        )
+        if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
+            self._forget()
+        self.session.lost()
+        if code not in _SESSION_GONE:
+            await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
+
+    def _forget(self) -> None:
+        self.session.lost()
+        self.held = HeldRecords()
+
+    def _share_fetch(self, connection: Connection, step: SessionStep, limits: FetchLimits) -> Any:
+        messages = connection.messages("share_fetch")
+        newer = {}
+        if connection.version("share_fetch") >= 2:
+            newer = {"share_acquire_mode": int(limits.mode)}
+        return messages.ShareFetchRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            share_session_epoch=step.epoch,
+            max_wait=timedelta(milliseconds=limits.max_wait_ms),
+            min_bytes=1,
+            max_bytes=limits.max_bytes,
+            max_records=limits.max_records,
+            batch_size=limits.batch_size,
+            topics=_by_topic(
+                step.add,
+                lambda topic_id, partitions: messages.FetchTopic(
+                    topic_id=topic_id,
+                    partitions=tuple(
+                        messages.FetchPartition(partition_index=p, acknowledgement_batches=())
+                        for p in partitions
+                    ),
+                ),
+            ),
+            forgotten_topics_data=_by_topic(
+                step.forget,
+                lambda topic_id, partitions: messages.ForgottenTopic(
+                    topic_id=topic_id, partitions=partitions
+                ),
+            ),
+            **newer,
+        )
+
+    def _share_acknowledge(
+        self,
+        connection: Connection,
+        epoch: int,
+        batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]],
+    ) -> Any:
+        messages = connection.messages("share_acknowledge")
+        newer = {}
+        if connection.version("share_acknowledge") >= 2:
+            renews = any(
+                kind is AcknowledgeType.RENEW for spans in batches.values() for _, _, kind in spans
+            )
+            newer = {"is_renew_ack": renews}
+
+        def topic(topic_id: Any, partitions: tuple[int, ...]) -> Any:
+            return messages.AcknowledgeTopic(
+                topic_id=topic_id,
+                partitions=tuple(partition(p, batches[topic_id, p]) for p in partitions),
+            )
+
+        def partition(index: int, spans: list[AcknowledgeBatch]) -> Any:
+            return messages.AcknowledgePartition(
+                partition_index=index,
+                acknowledgement_batches=tuple(
+                    messages.AcknowledgementBatch(
+                        first_offset=first, last_offset=last, acknowledge_types=(int(kind),)
+                    )
+                    for first, last, kind in sorted(spans)
+                ),
+            )
+
+        return messages.ShareAcknowledgeRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            share_session_epoch=epoch,
+            topics=_by_topic(batches, topic),
+            **newer,
+        )
+
+
+def monotonic_ms() -> int:
+    """Milliseconds of a clock that only goes forward."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def _by_topic(partitions: Iterable[TopicIdPartition], make: Any) -> tuple[Any, ...]:
+    grouped: dict[Any, list[int]] = {}
+    for topic_id, partition in partitions:
+        grouped.setdefault(topic_id, []).append(partition)
+    return tuple(make(topic_id, tuple(indexes)) for topic_id, indexes in grouped.items())
+
+
+def renewals(spans: Iterable[Span]) -> list[AcknowledgeBatch]:
+    """The batches that renew these."""
+    return [(first, last, AcknowledgeType.RENEW) for first, last in spans]
