@@ -315,14 +315,15 @@ def hold(broker: Broker, scale: Scale) -> tuple[float, float]:
             assert receive_frame(held) is not None
             sockets.append(held)
         time.sleep(min(10, scale.idle_s))  # whatever creating them has left to do
-        before = _cpu_seconds(broker.pid)
+        before = cpu_seconds(broker.pid)
         time.sleep(scale.idle_s)
-        return _cpu_seconds(broker.pid) - before, resident_mib(broker.pid)
+        return cpu_seconds(broker.pid) - before, resident_mib(broker.pid)
     finally:
         for held in sockets:
             held.close()
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its children."""
     process = psutil.Process(pid)
     return sum(sum(p.cpu_times()[:2]) for p in [process, *process.children(recursive=True)])

@@ -19,9 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.alone import Cost
+from bench.cpu import CpuResult
 from bench.measurements import Metric
 
 COST_HEADERS = ("", "unit", "headrace", "wanted")
+CPU_BROKERS = {"kafka": "Apache Kafka", "kfake": "kfake", "headrace": "headrace"}
+CPU_HEADERS = ("CPU seconds per GiB", *CPU_BROKERS.values(), "runs")
 HEADERS = ("", "unit", "Apache Kafka", "headrace", "ratio", "wanted", "runs")
 
 
@@ -74,6 +77,26 @@ def _cost_row(cost: Cost) -> list[str]:
     return [cost.name, cost.unit, " → ".join(map(_number, (*cost.before, cost.value))), wanted]
 
 
+def _cpu_row(result: CpuResult) -> list[str]:
+    medians = [result.median(kind) for kind in CPU_BROKERS]
+    cells = ["–" if value is None else f"{value:.2f}" for value in medians]
+    runs = " / ".join(
+        ", ".join(f"{value:.2f}" for value in result.runs.get(kind, ())) or "–"
+        for kind in CPU_BROKERS
+    )
+    return [result.name, *cells, runs]
+
+
+def show_cpu(results: Sequence[CpuResult]) -> None:
+    """Print the table of CPU time."""
+    table = Table(*CPU_HEADERS[:-1], title="CPU of the broker for each GiB (less is better)")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for result in results:
+        table.add_row(*_cpu_row(result)[:-1])
+    Console().print(table)
+
+
 def show_costs(costs: Sequence[Cost]) -> None:
     """Print the table of headrace alone."""
     table = Table(*COST_HEADERS, title="headrace alone")
@@ -103,7 +126,12 @@ def show(results: Sequence[Result]) -> None:
 
 
 def write(
-    path: Path, results: Sequence[Result], costs: Sequence[Cost], command: str, notes: Sequence[str]
+    path: Path,
+    results: Sequence[Result],
+    cpu: Sequence[CpuResult],
+    costs: Sequence[Cost],
+    command: str,
+    notes: Sequence[str],
 ) -> None:
     """Write the results as Markdown."""
     rows = ["| " + " | ".join(HEADERS) + " |", "|---|---|--:|--:|--:|--:|---|"]
@@ -116,6 +144,14 @@ def write(
         "headrace is better. The last column has every run, Apache Kafka's before the slash.",
         "",
         *rows,
+        "",
+        "## CPU of the broker for each GiB",
+        "",
+        "User and system time of the broker's process while one client works; less is better.",
+        "",
+        "| " + " | ".join(CPU_HEADERS) + " |",
+        "|---|--:|--:|--:|---|",
+        *("| " + " | ".join(_cpu_row(result)) + " |" for result in cpu),
         "",
         "## headrace alone",
         "",

@@ -20,7 +20,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench import cpu
 from bench.alone import ALONE, Cost
+from bench.clients import ClientError
+from bench.kfake_peer import KfakeMissing, KfakePeer
 from bench.measurements import (
     IDLE_CPU,
     IDLE_MEMORY,
@@ -33,7 +36,7 @@ from bench.measurements import (
     hold,
     start_up,
 )
-from bench.report import Result, show, show_costs, write
+from bench.report import Result, show, show_costs, show_cpu, write
 from tests.peer import KafkaPeer, jars
 from tests.support import HeadraceProcess
 
@@ -71,7 +74,7 @@ NOTES = (
         "`bench/idle_groups.py` the CPU of a broker."
     ),
 )
-OTHERS = ("start-up", "hold")
+OTHERS = ("start-up", "hold", "cpu")
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -94,7 +97,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="name the measurements")
     parsed = parser.parse_args(arguments)
-    known = [OTHERS[0], *MEASUREMENTS, OTHERS[1], *ALONE]
+    known = [OTHERS[0], *MEASUREMENTS, *OTHERS[1:], *ALONE]
     if parsed.list:
         print("\n".join(known))
         raise SystemExit(0)
@@ -115,6 +118,8 @@ class Run:
         self.directory, self.pairs, self.scale = directory, pairs, scale
         self.results: list[Result] = []
         self.costs: list[Cost] = []
+        self.cpu: list[cpu.CpuResult] = []
+        self.notes: list[str] = []
         self.failures: list[str] = []
         self.console = Console(stderr=True, highlight=False)
         self.started = time.monotonic()
@@ -214,6 +219,43 @@ class Run:
                 forget_admins()
         self.results += results
 
+    def cpu_per_gib(self) -> None:
+        """Measure what each GiB costs the brokers, kfake among them where it can be built."""
+        brokers = self.brokers("cpu")
+        try:
+            brokers["kfake"] = KfakePeer()
+        except KfakeMissing as error:
+            self.notes.append(f"kfake was not measured: {error}.")
+            self.say(self.notes[-1])
+        try:
+            for broker in brokers.values():
+                broker.start()
+            for name, work in cpu.WORK.items():
+                result = cpu.CpuResult(name)
+                self.cpu.append(result)
+                for turn in range(self.pairs + 1):
+                    for kind, broker in brokers.items():
+                        self._cpu_turn(result, kind, broker, work, counts=turn > 0)
+        finally:
+            for broker in brokers.values():
+                broker.stop()
+            forget_admins()
+
+    def _cpu_turn(
+        self, result: cpu.CpuResult, kind: str, broker: Broker, work: cpu.Work, *, counts: bool
+    ) -> None:
+        """Let one broker have its turn; the first one warms it up."""
+        try:
+            seconds = cpu.seconds_per_gib(broker, self.scale, work)
+        except ClientError as error:
+            if counts:
+                self.notes.append(f"{result.name} failed on {kind}.")
+            self.say(f"CPU, {result.name}: {kind} failed: {str(error).splitlines()[-1]}")
+            return
+        if counts:
+            result.runs.setdefault(kind, []).append(seconds)
+            self.say(f"CPU, {result.name}: {kind} {seconds:.2f} s per GiB")
+
     def alone(self, name: str) -> None:
         for cost in ALONE[name](self.scale):
             self.costs.append(cost)
@@ -234,11 +276,15 @@ def main(arguments: Sequence[str]) -> None:
             run.under_load(under_load)
         if "hold" in chosen.only:
             run.attempt("hold", run.hold)
+        if "cpu" in chosen.only:
+            run.attempt("cpu", run.cpu_per_gib)
         for name in ALONE:
             if name in chosen.only:
                 run.attempt(name, lambda name=name: run.alone(name))
     if run.results:
         show(run.results)
+    if run.cpu:
+        show_cpu(run.cpu)
     if run.costs:
         show_costs(run.costs)
     if chosen.output:
@@ -248,7 +294,8 @@ def main(arguments: Sequence[str]) -> None:
         failed = (
             [f"Failed, and therefore missing: {', '.join(run.failures)}."] if run.failures else []
         )
-        write(chosen.output, run.results, run.costs, command, [*NOTES, *failed])
+        notes = [*NOTES, *run.notes, *failed]
+        write(chosen.output, run.results, run.cpu, run.costs, command, notes)
         print(f"written to {chosen.output}")
     if run.failures:
         raise SystemExit(f"failed: {', '.join(run.failures)}")
