@@ -127,8 +127,11 @@ def message(message_class: type, **values: Any) -> Any:
 class Connection:
     """One connection on which requests are sent as they are given."""
 
-    def __init__(self, bootstrap_servers: str, timeout_s: float = 30) -> None:
+    def __init__(
+        self, bootstrap_servers: str, timeout_s: float = 30, client_id: str = "raw"
+    ) -> None:
         host, port = bootstrap_servers.rsplit(":", 1)
+        self.client_id = client_id
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._correlation_id = 0
 
@@ -146,7 +149,8 @@ class Connection:
     def send_request(self, api_key: int, api_version: int, body: bytes) -> int:
         """Send a request and return its correlation id."""
         self._correlation_id += 1
-        self.send(frame(request_header(api_key, api_version, self._correlation_id) + body))
+        header = request_header(api_key, api_version, self._correlation_id, self.client_id)
+        self.send(frame(header + body))
         return self._correlation_id
 
     def receive(self) -> bytes | None:
@@ -236,9 +240,9 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connection(bootstrap_servers: str) -> Iterator[Connection]:
+def connection(bootstrap_servers: str, client_id: str = "raw") -> Iterator[Connection]:
     """A connection that is closed at the end."""
-    opened = Connection(bootstrap_servers)
+    opened = Connection(bootstrap_servers, client_id=client_id)
     try:
         yield opened
     finally:

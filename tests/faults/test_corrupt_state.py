@@ -1,5 +1,5 @@
-"""Damage to the internal topics: a torn tail is cut, anything else stops the start and says what
-can be done.
+"""Damage to the internal topics: a torn tail is cut, a record that cannot be read is skipped, and
+a damaged batch stops the start and says what can be done.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ import headrace
 from headrace.protocol import record_batch as batch
 from headrace.share.records import SharePartitionKey, ShareUpdate, encode
 from tests.clients.confluent import PATIENCE_S
+from tests.raw import connection
 from tests.stories.groups_wire import Client
 from tests.stories.share_state_wire import DONE, Desk
 from tests.support import HeadraceProcess
 
-CONFIGS = {"share.coordinator.state.topic.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+CONFIGS = {
+    "share.coordinator.state.topic.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
 GROUP = "g"
 WRITES = 10
 
@@ -172,14 +177,51 @@ def appended(key, value):
 
 
 @pytest.mark.parametrize("stop", ["cleanly", "by kill -9"])
-def test_a_record_that_makes_no_sense_stops_the_start(ground, stop):
+def test_a_record_that_cannot_be_decoded_is_skipped(ground, stop):
     ground.server.stop() if stop == "cleanly" else ground.server.kill()
-    key, _ = encode(ShareUpdate(ground.key, 0, 0, 5))
+    key, value = encode(ShareUpdate(ground.key, 0, 0, 5))
     ground.spoil(appended(key, b"\0\0\0"))
-    told = ground.refusal()
-    assert f"{ground.segment()} is damaged at offset {WRITES + 1}: not a share state record" in told
-    subprocess.run(re.search(r"truncate -s \d+ \S+\.log", told)[0].split(), check=True)
+    ground.spoil(appended(key, value))
+    assert ground.start_offset() == 5
+    (told,) = [line for line in ground.server.output if "skipped" in line]
+    assert str(ground.segment()) in told
+    assert f"offset {WRITES + 1} " in told
+    assert repr(key) in told
+    assert "not a share state record" in told
+
+
+def test_a_batch_that_cannot_be_opened_is_skipped(ground):
+    ground.server.stop()
+
+    def spoil(data, positions):
+        whole = bytearray(batch.build([(b"k", b"v")], timestamp_ms=0, base_offset=len(positions)))
+        header = batch.header_at(whole)
+        gzip = 1
+        body = whole[batch.HEADER_BYTES :]
+        data += batch.seal(header._replace(attributes=gzip), body) + body
+
+    ground.spoil(spoil)
     assert ground.start_offset() == WRITES
+    (told,) = [line for line in ground.server.output if "skipped" in line]
+    assert f"{ground.segment()} from offset {WRITES + 1} on" in told
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_garbage_of_another_coordinator_is_skipped(ground, topic):
+    with connection(ground.server.bootstrap_servers) as client:
+        client.ask(
+            22,
+            4,
+            transactional_id="t",
+            transaction_timeout=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+    ground.server.stop()
+    keys = {"__consumer_offsets": b"\0\x02\0\x01g", "__transaction_state": b"\0\0\0\x01t"}
+    ground.spoil(appended(keys[topic], b"\0"), topic)
+    assert ground.start_offset() == WRITES
+    assert [line for line in ground.server.output if "skipped" in line and topic in line]
 
 
 def test_a_record_of_another_type_is_passed_over(ground):

@@ -143,8 +143,8 @@ def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
 
 def test_without_a_path_nothing_is_kept() -> None:
     catalog = Catalog()
-    catalog.create_topic("t", 2, internal=True)
-    assert catalog.topics["t"].internal
+    catalog.create_topic("__consumer_offsets", 2)
+    assert catalog.topics["__consumer_offsets"].internal
     assert len(catalog.cluster_id) == 22
     assert not Catalog().topics
     assert Catalog().cluster_id != catalog.cluster_id

@@ -23,6 +23,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import RequestContext, handler
+from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol import record_batch as batch
 
 CONTEXT = RequestContext(0, "test", "/127.0.0.1", 1, "broker.example", 9092)
@@ -274,14 +275,16 @@ def test_a_topic_named_twice_is_refused_and_the_others_are_created(broker: Broke
     assert list(broker.catalog.topics) == ["b"]
 
 
+@pytest.mark.parametrize("name", INTERNAL_TOPICS)
 def test_an_internal_topic_created_by_a_client_is_as_the_broker_would_make_it(
-    broker: Broker,
+    broker: Broker, name: str
 ) -> None:
-    (created,) = create(broker, new("__consumer_offsets", -1, -1))
+    (created,) = create(broker, new(name, -1, -1))
     assert created.num_partitions == 50
-    topic = broker.catalog.topics["__consumer_offsets"]
+    topic = broker.catalog.topics[name]
     assert topic.internal
-    assert topic.configs["cleanup.policy"] == "compact"
+    assert (topic.partitions, topic.configs) == broker.config.internal_topic(name)
+    assert broker.config.log_config(topic).internal
 
 
 def test_partitions_are_added(broker: Broker) -> None:

@@ -24,7 +24,7 @@ ALL_KEYS = [key for kind in ("broker", "topic", "group") for key in config_keys(
 @dataclass
 class SomeTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
-    internal: bool = False
+    name: str = "t"
 
 
 class Store(dict[tuple[str, str], dict[str, str]]):

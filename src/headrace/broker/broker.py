@@ -162,15 +162,10 @@ class Broker(Machines):
     # Topics ---------------------------------------------------------------------------------------
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        configs: Mapping[str, str] | None = None,
-        *,
-        internal: bool = False,
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
     ) -> Topic:
         """Create a topic. No file is made before its first record."""
-        return self.catalog.create_topic(name, partitions, configs or {}, internal=internal)
+        return self.catalog.create_topic(name, partitions, configs or {})
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records, offsets and share state."""
@@ -207,7 +202,7 @@ class Broker(Machines):
         topic = self.catalog.topics.get(name)
         if topic is None:
             partitions, configs = self.config.internal_topic(name)
-            topic = self.create_topic(name, partitions, configs, internal=True)
+            topic = self.create_topic(name, partitions, configs)
         return topic
 
     # Logs -----------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
 
+from headrace.internal_topics import INTERNAL_TOPICS
+
 from .limits import PRODUCER_ID_BLOCK
 
 _APPLICATION_ID = 0x48454144  # "HEAD"
@@ -47,14 +49,17 @@ class Topic:
 
     :param partitions: how many there are; they are numbered from 0
     :param configs: only the configs that the topic itself has, as text
-    :param internal: whether it holds the state of a coordinator
     """
 
     name: str
     topic_id: UUID
     partitions: int
     configs: Mapping[str, str] = field(default_factory=lambda: _NO_CONFIGS, hash=False)
-    internal: bool = False
+
+    @property
+    def internal(self) -> bool:
+        """True for a topic that holds the state of a coordinator."""
+        return self.name in INTERNAL_TOPICS
 
 
 class Catalog:
@@ -134,11 +139,11 @@ class Catalog:
         )
         for kind, resource, name, value in self._database.execute("SELECT * FROM configs"):
             self._configs.setdefault((kind, resource), {})[name] = value
-        for name, topic_id, partitions, internal in self._database.execute(
-            "SELECT * FROM topics ORDER BY name"
+        for name, topic_id, partitions in self._database.execute(
+            "SELECT name, topic_id, partitions FROM topics ORDER BY name"
         ):
             configs = MappingProxyType(dict(self._configs.get(("topic", name), {})))
-            self._put(Topic(name, UUID(bytes=topic_id), partitions, configs, bool(internal)))
+            self._put(Topic(name, UUID(bytes=topic_id), partitions, configs))
 
     def _one(self, query: str) -> Any:
         row = self._database.execute(query).fetchone()
@@ -167,21 +172,16 @@ class Catalog:
     # Topics ---------------------------------------------------------------------------------------
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        configs: Mapping[str, str] = _NO_CONFIGS,
-        *,
-        internal: bool = False,
+        self, name: str, partitions: int, configs: Mapping[str, str] = _NO_CONFIGS
     ) -> Topic:
         """Create a topic that does not exist yet. Its name and configs have been checked before.
 
         :raises CatalogError: when the database refuses
         """
         assert self.twin(name) is None, name
-        topic = Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs)), internal)
+        topic = Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs)))
         with self._transaction(f"create topic {name}"):
-            row = (name, topic.topic_id.bytes, partitions, internal)
+            row = (name, topic.topic_id.bytes, partitions, topic.internal)
             self._database.execute("INSERT INTO topics VALUES (?, ?, ?, ?)", row)
             self._store("topic", name, configs.items())
         if configs:

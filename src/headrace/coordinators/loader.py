@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.limits import PRUNED_LOG_BYTES
 from headrace.errors import Refusal
 from headrace.log.partition_log import PartitionLog
-from headrace.log.recovery import CorruptLog
 from headrace.log.replay import FoundBatch, checked_batches
 from headrace.outcome import Coordinator, Position
 from headrace.protocol import record_batch as batch
@@ -21,9 +20,12 @@ log = logging.getLogger("headrace.broker")
 
 
 def load(broker: Broker, coordinator: Coordinator[Any]) -> None:
-    """Bring a coordinator to where it was: the same door as in normal work.
+    """Replay the records of a coordinator's internal topic.
 
-    :raises CorruptLog: when a record cannot be read
+    A record that cannot be decoded or replayed is skipped with a warning: it costs its key at
+    most, and never the start.
+
+    :raises CorruptLog: when a batch in the middle of a log is damaged or missing
     """
     topic = broker.catalog.topics.get(coordinator.topic)
     if topic is None:
@@ -38,27 +40,40 @@ def load(broker: Broker, coordinator: Coordinator[Any]) -> None:
 def _replay(
     broker: Broker, coordinator: Coordinator[Any], partition: int, found: FoundBatch
 ) -> None:
-    header, offset = found.header, found.header.base_offset
+    """Replay one batch, without the records that cannot be replayed."""
+    header = found.header
     producer_id = header.producer_id if header.is_transactional else batch.NO_PRODUCER_ID
-    try:
-        if header.is_control:
-            marker = batch.marker_in(found.data)
-            if marker is not None:
-                broker.groups.end_transaction(producer_id, partition, commit=marker.commit)
-            return
-        for record in batch.records(found.data):
-            offset = record.offset
-            if record.key is not None:
+    for record in _readable_records(found):
+        if record.key is None:
+            continue
+        try:
+            if header.is_control:
+                marker = batch.marker_in(found.data)
+                if marker is not None:
+                    broker.groups.end_transaction(producer_id, partition, commit=marker.commit)
+            else:
                 decoded = coordinator.decode(record.key, record.value)
-                if (
-                    decoded is not None
-                ):  # a record type that this version does not know is passed over
-                    coordinator.replay(decoded, Position(partition, offset, producer_id))
-    except Exception as error:  # whatever a record that makes no sense leads to
-        what = (
-            str(error) if isinstance(error, ValueError) else f"replaying it failed with {error!r}"
-        )
-        raise CorruptLog.damage(found.path, found.position, offset, what) from error
+                if decoded is not None:  # else a record type that this version does not know
+                    coordinator.replay(decoded, Position(partition, record.offset, producer_id))
+        except Exception as error:
+            log.warning(
+                "skipped the record at offset %d of %s with the key %r: %s",
+                record.offset,
+                found.path,
+                record.key,
+                error if isinstance(error, ValueError) else repr(error),
+            )
+
+
+def _readable_records(found: FoundBatch) -> Iterator[batch.Record]:
+    """Yield the records of a batch up to the first one that cannot be read."""
+    offset = found.header.base_offset
+    try:
+        for record in batch.records(found.data):
+            yield record
+            offset = record.offset + 1
+    except batch.CorruptBatch as error:
+        log.warning("skipped the records of %s from offset %d on: %s", found.path, offset, error)
 
 
 def prune(broker: Broker, coordinator: Coordinator[Any], deletable: Iterable[Position]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.outcome import Coordinator
 
 from . import loader as internal_logs
@@ -33,14 +34,6 @@ class HasDeadline(Protocol):
         """When, in epoch milliseconds; None when nothing is waiting."""
 
 
-_BY_TOPIC = {
-    "__consumer_offsets": "groups",
-    "__share_group_state": "share_state",
-    "__transaction_state": "transactions",
-}
-"""Whose memory an internal topic is, in the order in which they are loaded."""
-
-
 class Machines:
     """What a :class:`~headrace.broker.broker.Broker` has of machines, under the names that it has
     them by.
@@ -62,7 +55,7 @@ class Machines:
         made[name] = machine
         self.coordinators = [
             getattr(made[one], "coordinator", made[one])
-            for one in _BY_TOPIC.values()
+            for one in (topic.coordinator for topic in INTERNAL_TOPICS.values())
             if one in made
         ]
         self.timed = [
@@ -121,13 +114,19 @@ class Machines:
         """Whether the machine of that name has been needed."""
         return name in self._made
 
+    def coordinator_of(self, topic: str) -> Coordinator[Any]:
+        """Return the coordinator whose state is in the internal topic of this name."""
+        service = getattr(self, INTERNAL_TOPICS[topic].coordinator)
+        coordinator: Coordinator[Any] = getattr(service, "coordinator", service)
+        return coordinator
+
     def load(self) -> None:
         """Bring each machine that has an internal topic to where it was.
 
         :raises CorruptLog: when its state cannot be read
         """
-        for topic, name in _BY_TOPIC.items():
-            if topic in self._broker.catalog.topics:
-                getattr(self, name)
+        for topic in INTERNAL_TOPICS.values():
+            if topic.name in self._broker.catalog.topics:
+                getattr(self, topic.coordinator)
         for coordinator in self.coordinators:
             internal_logs.load(self._broker, coordinator)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
+from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.outcome import NOWHERE, Outcome, Position
 
 from . import record_schemas
@@ -96,7 +97,7 @@ class GroupCoordinator(GroupOffsets):
     :ivar consumer: the consumer groups
     """
 
-    topic = "__consumer_offsets"
+    topic = CONSUMER_OFFSETS
 
     def __init__(self, config: Configuration, catalog: TopicCatalog | None = None) -> None:
         super().__init__(config)

@@ -41,6 +41,7 @@ from headrace.protocol.record_batch import (
 from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 
 from . import CloseConnection, RequestContext
+from .internal_records import check_coordinator_records
 
 _ACKS = (-1, 0, 1)
 _TELL_NO_START = frozenset(
@@ -146,7 +147,11 @@ def _append(
     if log.config.internal and context.client_id != _ADMIN_CLIENT_ID:
         message = f"Cannot append to internal topic {log.topic}"
         return _refused(data.index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
-    appended = _begins_amiss(broker, log, records, context) or broker.append(log, records)
+    appended = (
+        _begins_amiss(broker, log, records, context)
+        or check_coordinator_records(broker, log, records)
+        or broker.append(log, records)
+    )
     if isinstance(appended, Refusal):
         return _refused(
             data.index, appended, -1 if appended.code in _TELL_NO_START else log.log_start_offset

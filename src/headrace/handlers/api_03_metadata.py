@@ -21,8 +21,9 @@ from kio.schema.metadata.v13.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
 from headrace.broker.config.broker_config import NODE_ID
-from headrace.broker.config.topic_rules import INTERNAL_TOPICS, name_refusal, new_name_refusal
+from headrace.broker.config.topic_rules import name_refusal, new_name_refusal
 from headrace.errors import ErrorCode
+from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -93,7 +94,13 @@ def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTo
         name = None
     elif name is None:
         name = ""  # one of name and id must be there
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id, partitions=())
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=asked.topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=(),
+    )
 
 
 def _described(topic: Topic) -> MetadataResponseTopic:

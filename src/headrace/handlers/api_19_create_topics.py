@@ -17,9 +17,10 @@ from kio.schema.create_topics.v7.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
 from headrace.broker.config.described import describe_topic
-from headrace.broker.config.topic_rules import INTERNAL_TOPICS, new_name_refusal, partition_count
+from headrace.broker.config.topic_rules import new_name_refusal, partition_count
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
 from headrace.errors import ErrorCode, Refusal
+from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -55,9 +56,7 @@ def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> Creat
         return _refused(asked.name, planned)
     if not validate_only:
         try:
-            planned = broker.create_topic(
-                planned.name, planned.partitions, planned.configs, internal=planned.internal
-            )
+            planned = broker.create_topic(planned.name, planned.partitions, planned.configs)
         except CatalogError as error:
             return _refused(asked.name, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
     return CreatableTopicResult(
@@ -89,8 +88,7 @@ def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
     if without_value:
         message = f"Null value not supported for topic configs: {','.join(without_value)}"
         return Refusal(ErrorCode.INVALID_CONFIG, message)
-    internal = asked.name in INTERNAL_TOPICS
-    if internal:
+    if asked.name in INTERNAL_TOPICS:
         default, configs = broker.config.internal_topic(asked.name)
     else:
         default, configs = broker.config.get_int("num.partitions"), {}
@@ -106,7 +104,7 @@ def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
     )
     if isinstance(partitions, Refusal):
         return partitions
-    return Topic(asked.name, _NO_ID, partitions, configs, internal)
+    return Topic(asked.name, _NO_ID, partitions, configs)
 
 
 def _refused(name: str, refusal: Refusal) -> CreatableTopicResult:

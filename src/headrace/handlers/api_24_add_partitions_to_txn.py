@@ -22,6 +22,7 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
 
@@ -86,8 +87,8 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
 
 
 def _refusal(broker: Broker, name: str, partition: int, *, client: bool) -> ErrorCode | None:
-    """Why a partition may not take part: it does not exist, or is not for clients to write to."""
-    if client and (topic := broker.catalog.topics.get(name)) is not None and topic.internal:
+    """Return the error for a partition that does not exist or that clients may not write to."""
+    if client and name in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     found = broker.partition_by_name(name, partition)
     return found if isinstance(found, ErrorCode) else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.internal_topics import SHARE_GROUP_STATE
 from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.share.merged_state import ShareState
 from headrace.share.records import (
@@ -96,7 +97,7 @@ class ShareCoordinator:
     an unknown topic.
     """
 
-    topic = "__share_group_state"
+    topic = SHARE_GROUP_STATE
 
     def __init__(
         self,

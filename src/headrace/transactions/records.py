@@ -27,8 +27,6 @@ from headrace.protocol.serial import (
 
 from .producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-TOPIC = "__transaction_state"
-
 NO_TIMESTAMP = -1
 
 _KEY_TYPE, _VALUE_VERSION = 0, 1

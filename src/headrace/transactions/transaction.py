@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
+from headrace.internal_topics import TRANSACTION_STATE
 from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.protocol.partitions import TopicPartition
 from headrace.transactions.producer import (
@@ -76,7 +77,7 @@ class TransactionSettings:
 class TransactionCoordinator:
     """All transactional ids."""
 
-    topic = records.TOPIC
+    topic = TRANSACTION_STATE
 
     def __init__(self, settings: TransactionSettings | None = None) -> None:
         self.settings = settings or TransactionSettings()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from headrace.errors import Refusal
+from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 
 from . import rules as config_rules
@@ -25,6 +26,8 @@ DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
 """Where a value comes from, in the numbers of DescribeConfigs."""
 
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+_MIN_SEGMENT_BYTES = 1_048_576
+"""The lower bound of ``segment.bytes``."""
 
 TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
@@ -70,12 +73,10 @@ class ConfigError(ValueError):
 
 
 class Topic(Protocol):
-    """What is asked of a topic here: its own configs, by name, and whether it holds the state of
-    coordinators.
-    """
+    """A topic: its name and the configs that it has itself, by name."""
 
     @property
-    def internal(self) -> bool: ...
+    def name(self) -> str: ...
     @property
     def configs(self) -> Mapping[str, str]: ...
 
@@ -212,13 +213,13 @@ class Config:
     def topic_value(self, topic: Topic, name: str) -> str | None:
         """The value of a topic config for ``topic``, its own or the broker's, as Kafka prints
         it."""
-        value = self._topic_value(topic.configs, name)
+        value = self._topic_value(_with_internal_configs(topic), name)
         return None if value is None else render(value)
 
     def log_config(self, topic: Topic) -> LogConfig:
         """What a topic's configuration says to its logs."""
-        if topic.internal:
-            return replace(self._make_log_config(topic.configs), internal=True)
+        if topic.name in INTERNAL_TOPICS:
+            return replace(self._make_log_config(_with_internal_configs(topic)), internal=True)
         if topic.configs:
             return self._make_log_config(topic.configs)
         if self._log_config is None:
@@ -263,29 +264,14 @@ class Config:
         )
 
     def internal_topic(self, name: str) -> tuple[int, dict[str, str]]:
-        """How many partitions and what configs an internal topic is created with."""
-        if name == "__consumer_offsets":
-            prefix, configs = "offsets.topic", {"cleanup.policy": "compact"}
-        elif name == "__transaction_state":
-            prefix, configs = (
-                "transaction.state.log",
-                {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"},
-            )
-        else:
-            assert name == "__share_group_state", name
-            prefix, configs = (
-                "share.coordinator.state.topic",
-                {"cleanup.policy": "delete", "retention.ms": "-1"},
-            )
-        segment_bytes = self.get_int(f"{prefix}.segment.bytes")
-        # The broker-level config has no lower bound, the topic config has one: the internal one
-        # serves small values.
-        smallest = 1_048_576
-        configs["segment.bytes" if segment_bytes >= smallest else "internal.segment.bytes"] = str(
-            segment_bytes
-        )
-        configs["compression.type"] = "producer"
-        return self.get_int(f"{prefix}.num.partitions"), configs
+        """Return the number of partitions and the configs to create an internal topic with."""
+        topic = INTERNAL_TOPICS[name]
+        segment_bytes = self.get_int(f"{topic.config_prefix}.segment.bytes")
+        # segment.bytes of a topic has a lower bound, which the broker's config does not have.
+        small = segment_bytes < _MIN_SEGMENT_BYTES
+        segment_key = "internal.segment.bytes" if small else "segment.bytes"
+        configs = {**topic.configs, segment_key: str(segment_bytes)}
+        return self.get_int(f"{topic.config_prefix}.num.partitions"), configs
 
     # Groups ---------------------------------------------------------------------------------------
 
@@ -344,6 +330,12 @@ class Config:
     def validate(self, kind: str, name: str, value: str) -> Refusal | None:
         """What is wrong with a single config, in Kafka's words; None when nothing is."""
         return self.refusal(kind, {name: value})
+
+
+def _with_internal_configs(topic: Topic) -> Mapping[str, str]:
+    """Return a topic's own configs; for an internal topic, above those of the table."""
+    internal = INTERNAL_TOPICS.get(topic.name)
+    return topic.configs if internal is None else {**internal.configs, **topic.configs}
 
 
 def _nearest(name: str) -> str:

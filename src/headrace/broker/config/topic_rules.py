@@ -11,9 +11,6 @@ from headrace.errors import ErrorCode, Refusal
 
 from .broker_config import NODE_ID
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__share_group_state")
-"""The topics that hold the state of coordinators."""
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.spark.reader.byte_fields import Column, Fields, Numbers, text
 from headrace.spark.reader.columns import Records
 
-OFFSETS_TOPIC, SHARE_STATE_TOPIC = "__consumer_offsets", "__share_group_state"
+OFFSETS_TOPIC, SHARE_STATE_TOPIC = CONSUMER_OFFSETS, SHARE_GROUP_STATE
 
 COMMIT, COMMIT_DELETED = "commit", "commit deleted"
 """A group committed an offset of a partition; the offset was deleted, or expired."""
