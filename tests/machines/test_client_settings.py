@@ -194,8 +194,8 @@ def test_new_credentials_are_used_by_our_connections_too() -> None:
         {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "sasl_plaintext", **login}
     ) as admin:
         admin.set_sasl_credentials("bob", "new")
-        assert admin._link is not None
-        assert admin._link.cluster.security.sasl == Sasl("PLAIN", "bob", "new")
+        assert admin._loop_thread is not None
+        assert admin._loop_thread.cluster.security.sasl == Sasl("PLAIN", "bob", "new")
 
 
 @pytest.mark.parametrize(

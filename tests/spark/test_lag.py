@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.admin import AdminClient
-from headrace.client.group_requests import ListedGroup
+from headrace.client.group_listing import ListedGroup
 from headrace.client.lag.rows import LagRow
 from headrace.spark.lag.options import DEFAULT_GROUPS_PER_TASK, LagOptions
 from headrace.spark.lag.source import LagDataSource, LagStreamReader, plan, record_batch

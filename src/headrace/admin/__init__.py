@@ -1,6 +1,4 @@
-"""Administration from Python: confluent-kafka's admin client, and what it lacks for groups of all
-types.
-"""
+"""Administration of groups from Python: confluent-kafka's admin client and the calls it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that calls can be made from any thread."""
+"""An event loop in a thread of its own, for calls from any thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ T = TypeVar("T")
 _CLOSE_TIMEOUT_S = 5.0
 
 
-class Link:
-    """Connections to a cluster for callers in any thread. Loop, thread and connections are made
-    when first needed.
+class LoopThread:
+    """Connections to a cluster, used from any thread.
+
+    The loop, its thread and the connections are created on first use.
+
+    :ivar cluster: belongs to the loop; use it only inside :meth:`submit`
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -28,7 +31,7 @@ class Link:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._closed = False
+        self._is_closed = False
 
     def submit(self, work: Callable[[Cluster], Awaitable[T]]) -> Future[T]:
         """Run ``work`` on the loop.
@@ -40,7 +43,7 @@ class Link:
             return await work(self.cluster)
 
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise RuntimeError("the admin client is closed")
             if self._loop is None:
                 self._start()
@@ -48,31 +51,32 @@ class Link:
             return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     def change_login(self, username: str, password: str) -> None:
-        """Log in with these on connections made from now on, where the configuration asks for a
-        login.
+        """Use these credentials for connections opened from now on.
+
+        Does nothing when the configuration has no SASL login.
         """
         security = self.cluster.security
-        if security.sasl is not None:
-            self.cluster.security = replace(
-                security, sasl=replace(security.sasl, username=username, password=password)
-            )
+        if security.sasl is None:
+            return
+        sasl = replace(security.sasl, username=username, password=password)
+        self.cluster.security = replace(security, sasl=sasl)
 
     def close(self) -> None:
-        """Hang up and end the thread. What is still under way is cancelled."""
+        """Close the connections and end the thread. Cancel unfinished work."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             thread, loop, stop = self._thread, self._loop, self._stop
             self._thread = self._loop = self._stop = None
         if thread is None or loop is None or stop is None:
             return
         loop.call_soon_threadsafe(stop.set)
-        if thread is not threading.current_thread():  # which the garbage collector may have chosen
+        if thread is not threading.current_thread():  # a finalizer may run on any thread
             thread.join(_CLOSE_TIMEOUT_S)
 
     def _start(self) -> None:
         started = threading.Event()
 
-        async def live() -> None:
+        async def run_until_stopped() -> None:
             self._loop = asyncio.get_running_loop()
             self._stop = stop = asyncio.Event()
             started.set()
@@ -80,7 +84,7 @@ class Link:
             await self.cluster.close()
 
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(live()), name="headrace-admin", daemon=True
+            target=lambda: asyncio.run(run_until_stopped()), name="headrace-admin", daemon=True
         )
         self._thread.start()
         started.wait()

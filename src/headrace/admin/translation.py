@@ -1,4 +1,4 @@
-"""From our errors to confluent-kafka's."""
+"""Translation of client errors into confluent-kafka's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from headrace.errors import ErrorCode
 
 
 def kafka_error(error: ClientError) -> KafkaError:
-    """The :class:`KafkaError` that says the same: the broker's code and text, or a local code and
-    ours.
+    """Translate an error.
+
+    :returns: the broker's code and text for a refusal; else a code of librdkafka and our text
     """
     if isinstance(error, RequestRefused):
         text = error.message or KafkaError(error.code).str().removeprefix("Broker: ")
@@ -30,14 +31,18 @@ def kafka_error(error: ClientError) -> KafkaError:
     return KafkaError(KafkaError._FAIL, str(error))
 
 
-def kafka_exception(error: BaseException) -> BaseException:
-    """What a future fails with: a :class:`KafkaException` for an expected error, the error itself
-    for a bug.
+def kafka_exception(error: ClientError) -> KafkaException:
+    """Translate an error into the exception that carries it."""
+    return KafkaException(kafka_error(error))
+
+
+def future_exception(error: BaseException) -> BaseException:
+    """Return the exception for a future: ``KafkaException`` for an expected error, else ``error``
+    itself.
     """
     if isinstance(error, ClientError):
-        return KafkaException(kafka_error(error))
+        return kafka_exception(error)
     if isinstance(error, TimeoutError):
-        return KafkaException(
-            KafkaError(KafkaError._TIMED_OUT, str(error) or "the brokers did not answer in time")
-        )
+        text = str(error) or "the brokers did not answer in time"
+        return KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
     return error

@@ -14,6 +14,7 @@ from headrace.errors import ErrorCode
 from .connection import Connection
 from .coordinators import MOVED, Coordinators
 from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic
+from .group_requests import asking_for_share_offsets
 from .security import PLAINTEXT, Security
 
 _GROUP_RESOURCE_TYPE = 32
@@ -302,42 +303,27 @@ class Cluster:
         }
 
     async def share_lag(self, group_id: str, topics: Sequence[str]) -> list[PartitionLag]:
-        """How far a share group is with every partition of ``topics`` (KIP-1226), by topic and
-        partition.
+        """Return a share group's progress in every partition of ``topics`` (KIP-1226).
+
+        :returns: ordered by topic and partition
+        :raises UnknownTopic: a topic does not exist
+        :raises ClientError: the coordinator refuses or does not answer
         """
         partitions = {
             name: sorted(topic.leaders) for name, topic in (await self.topics(topics)).items()
         }
-
-        def build(connection: Connection) -> Any:
-            messages = connection.messages("describe_share_group_offsets")
-            asked = tuple(
-                messages.DescribeShareGroupOffsetsRequestTopic(
-                    topic_name=name, partitions=tuple(indexes)
-                )
-                for name, indexes in partitions.items()
+        ask = asking_for_share_offsets({group_id: partitions})
+        answer = (await self.coordinators.ask([group_id], ask, self.timeout_ms))[group_id]
+        if isinstance(answer, ClientError):
+            raise answer
+        lags = [
+            PartitionLag(
+                str(topic.topic_name),
+                int(p.partition_index),
+                int(p.start_offset) if p.start_offset >= 0 else None,
+                int(p.lag) if getattr(p, "lag", -1) >= 0 else None,
             )
-            group = messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked)
-            return messages.DescribeShareGroupOffsetsRequest(groups=(group,))
-
-        response = await self.coordinator_call(group_id, build, lambda r: r.groups[0].error_code)
-        (group,) = response.groups
-        if group.error_code:
-            raise RequestRefused(
-                f"asking for the lag of group '{group_id}'",
-                int(group.error_code),
-                group.error_message,
-            )
-        return sorted(
-            (
-                PartitionLag(
-                    str(topic.topic_name),
-                    int(p.partition_index),
-                    int(p.start_offset) if p.start_offset >= 0 else None,
-                    int(p.lag) if getattr(p, "lag", -1) >= 0 else None,
-                )
-                for topic in group.topics
-                for p in topic.partitions
-            ),
-            key=lambda lag: (lag.topic, lag.partition),
-        )
+            for topic in answer.topics
+            for p in topic.partitions
+        ]
+        return sorted(lags, key=lambda lag: (lag.topic, lag.partition))

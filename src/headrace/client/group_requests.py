@@ -7,16 +7,13 @@ for each group, or the refusal that stands in its place.
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .cluster import Cluster
 from .connection import Connection
-from .coordinators import MOVED, Ask, backing_off, in_time
-from .errors import ClientError, ConnectionFailed, RequestRefused
+from .coordinators import Ask
+from .errors import RequestRefused
 
 T = TypeVar("T")
 
@@ -27,91 +24,6 @@ CONSUMER_PROTOCOL = "consumer"
 """The protocol type of classic groups whose members read topics."""
 
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
-
-
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
-    """A group of any type in a list, in Kafka's own words.
-
-    :param type: "classic", "consumer", "share" or "streams"
-    :param protocol_type: "consumer", "share", "connect" …; empty for a group that has only
-        committed offsets
-    :param state: "Empty", "Stable", "PreparingRebalance" …
-    :param node_id: the broker that coordinates it
-    """
-
-    group_id: str
-    type: str
-    protocol_type: str
-    state: str
-    node_id: int
-
-
-async def list_groups(
-    cluster: Cluster, states: Collection[str], types: Collection[str], timeout_ms: int
-) -> tuple[list[ListedGroup], list[ClientError]]:
-    """Ask every broker for the groups that it coordinates; the groups by id, and why a broker did
-    not tell.
-
-    :param states: only groups in one of these, by Kafka's names; empty for all
-    :param types: only groups of one of these; empty for all
-    """
-    await eventually(cluster.metadata, timeout_ms)
-    listed: dict[str, ListedGroup] = {}
-    errors: list[ClientError] = []
-
-    async def ask(node_id: int) -> None:
-        connection = await cluster.connection(node_id)
-        messages = connection.messages("list_groups")
-        request = messages.ListGroupsRequest(
-            states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types))
-        )
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        if response.error_code:
-            raise RequestRefused(
-                f"listing the groups of {connection.address}", int(response.error_code)
-            )
-        for group in response.groups:
-            listed[str(group.group_id)] = ListedGroup(
-                str(group.group_id),
-                str(group.group_type),
-                str(group.protocol_type),
-                str(group.group_state),
-                node_id,
-            )
-
-    async def ask_patiently(node_id: int) -> None:
-        try:
-            await eventually(lambda: ask(node_id), timeout_ms)
-        except ClientError as error:
-            errors.append(error)
-
-    await asyncio.gather(*(ask_patiently(node_id) for node_id in tuple(cluster.nodes)))
-    return [listed[group_id] for group_id in sorted(listed)], errors
-
-
-async def eventually(call: Callable[[], Awaitable[T]], timeout_ms: int) -> T:
-    """What ``call`` gives, tried again while brokers cannot be reached or coordinators are
-    loading."""
-    problem = ClientError("not tried")
-    deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-
-    async def attempt() -> tuple[T] | None:
-        nonlocal problem
-        try:
-            return (await in_time(call(), deadline_s, "the cluster"),)
-        except RequestRefused as refusal:
-            if refusal.code not in MOVED:
-                raise
-            problem = refusal
-        except ConnectionFailed as failure:
-            problem = failure
-        return None
-
-    result = await backing_off(attempt, timeout_ms)
-    if result is None:
-        raise problem
-    return result[0]
 
 
 def refused(what: str, answer: Any) -> RequestRefused | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.client.group_requests import ListedGroup
+from headrace.client.group_listing import ListedGroup
 
 GROUP_TYPES = ("classic", "consumer", "share", "streams")
 """The types of groups, as ListGroups names them."""

@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Ask
 from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.group_listing import ListedGroup, list_groups
 from headrace.client.group_requests import (
-    ListedGroup,
     asking_for_commits,
     assigned_partitions,
     describe_classic_groups,
     describe_consumer_groups,
     describe_share_groups,
     describe_streams_groups,
-    list_groups,
     task_partitions,
 )
 from headrace.client.list_offsets import LATEST

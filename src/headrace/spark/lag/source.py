@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from headrace.client import ClientError
-from headrace.client.group_requests import ListedGroup
+from headrace.client.group_listing import ListedGroup
 from headrace.client.lag.rows import LagRow
 from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
 from headrace.spark.option_parsing import SourceError, one_line
