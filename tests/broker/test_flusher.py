@@ -1,30 +1,46 @@
-"""Group commit: one round of fsync for all who wait; a failed one acknowledges nobody."""
+"""Group commit: a write waits for a flush that began after it; a failed one acknowledges nobody."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.broker.flusher import Flusher
+from headrace.errors import StorageError
+from headrace.log.log_config import FOREVER
 
 
 class FakeLog:
-    """A log that counts its flushes, and waits in each until it is let go."""
+    """A log that counts its flushes, and waits in each until it is let go.
 
-    def __init__(self, flush_messages: int = 1, flush_ms: int = 2**63 - 1) -> None:
+    :ivar begun: flushes begun
+    :ivar flushes: flushes finished without an error
+    """
+
+    def __init__(self, flush_messages: int = 1, flush_ms: int = FOREVER) -> None:
         self.config = SimpleNamespace(flush_messages=flush_messages, flush_ms=flush_ms)
         self.unflushed_records = 1
+        self.begun = 0
         self.flushes = 0
-        self.go = threading.Event()
-        self.go.set()
-        self.error: OSError | None = None
+        self.permits = threading.Semaphore(1000)
+        self.error: Exception | None = None
+
+    def block(self) -> None:
+        """Have each further flush wait for :meth:`let_go`."""
+        self.permits = threading.Semaphore(0)
+
+    def let_go(self) -> None:
+        """Let one flush finish."""
+        self.permits.release()
 
     def flush(self) -> None:
-        self.go.wait(5)
+        self.begun += 1
+        self.permits.acquire(timeout=5)
         if self.error is not None:
             raise self.error
         self.flushes += 1
@@ -34,46 +50,155 @@ def appended(flusher: Flusher, log: Any) -> None:
     flusher.appended(log)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def waiting(durable: Awaitable[None]) -> asyncio.Future[None]:
+    async def wait() -> None:
+        await durable
+
+    return asyncio.ensure_future(wait())
+
+
 def test_writers_during_a_round_share_the_next_one() -> None:
     async def story() -> None:
         flusher, log = Flusher(), FakeLog()
-        log.go.clear()
+        log.block()
         appended(flusher, log)
-        first = asyncio.ensure_future(flusher.durable())
-        await asyncio.sleep(0.01)  # the first round is now in its thread
+        first = waiting(flusher.durable())
+        await until(lambda: log.begun == 1)
         others = []
         for _ in range(10):
             appended(flusher, log)
-            others.append(asyncio.ensure_future(flusher.durable()))
+            others.append(waiting(flusher.durable()))
         await asyncio.sleep(0)
         assert not first.done()
-        log.go.set()
-        await asyncio.gather(first, *others)
+        log.let_go()
+        await first
+        await until(lambda: log.begun == 2)
+        assert not any(other.done() for other in others)
+        log.let_go()
+        await asyncio.gather(*others)
         assert log.flushes == 2
-        assert not flusher.due
+        assert not flusher.pending
         flusher.close()
 
     asyncio.run(story())
 
 
-def test_nothing_is_due_by_default() -> None:
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog(flush_messages=2**63 - 1)
-        appended(flusher, log)
-        assert not flusher.due
-        await flusher.durable()
-        assert log.flushes == 0
-        flusher.close()
+def test_a_writer_who_waits_later_still_waits_for_its_round() -> None:
+    """The answer is made at once, and awaited when the round of its write has already begun."""
 
-    asyncio.run(story())
-
-
-def test_a_failed_round_reaches_its_writers_and_only_them() -> None:
     async def story() -> None:
         flusher, log = Flusher(), FakeLog()
+        log.block()
+        appended(flusher, log)
+        first = waiting(flusher.durable())
+        await until(lambda: log.begun == 1)
+        appended(flusher, log)
+        late = flusher.durable()
+        appended(flusher, log)
+        other = waiting(flusher.durable())
+        await asyncio.sleep(0)
+        log.let_go()
+        await first
+        await until(lambda: log.begun == 2)
+        late_answer = waiting(late)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not late_answer.done(), "acknowledged before the disk has it"
+        log.let_go()
+        await asyncio.gather(late_answer, other)
+        assert log.flushes == 2
+        flusher.close()
+
+    asyncio.run(story())
+
+
+def test_whoever_asks_while_a_round_runs_waits_for_it() -> None:
+    """A parked request asks some turns after its write: that may be in the round that runs."""
+
+    async def story() -> None:
+        flusher, log = Flusher(), FakeLog()
+        log.block()
+        appended(flusher, log)
+        first = waiting(flusher.durable())
+        await until(lambda: log.begun == 1)
+        assert flusher.pending
+        parked = waiting(flusher.durable())
+        await asyncio.sleep(0)
+        assert not parked.done()
+        log.let_go()
+        await asyncio.gather(first, parked)
+        assert (log.begun, flusher.pending) == (1, False), "one round serves both"
+        flusher.close()
+
+    asyncio.run(story())
+
+
+def test_nothing_is_pending_by_default() -> None:
+    async def story() -> None:
+        flusher, log = Flusher(), FakeLog(flush_messages=FOREVER)
+        appended(flusher, log)
+        assert not flusher.pending
+        await flusher.durable()
+        assert log.begun == 0
+        flusher.close()
+
+    asyncio.run(story())
+
+
+def test_a_failed_round_reaches_its_writers_and_those_who_came_meanwhile() -> None:
+    """Whoever came meanwhile may have written before the round began."""
+
+    async def story() -> None:
+        flusher, log, other = Flusher(), FakeLog(), FakeLog()
+        log.block()
         log.error = OSError(5, "I/O error")
         appended(flusher, log)
-        with pytest.raises(OSError, match="I/O error"):
+        first = waiting(flusher.durable())
+        await until(lambda: log.begun == 1)
+        appended(flusher, other)
+        meanwhile = waiting(flusher.durable())
+        await asyncio.sleep(0)
+        log.let_go()
+        for waiter in (first, meanwhile):
+            with pytest.raises(StorageError, match="I/O error"):
+                await waiter
+        await until(lambda: other.flushes == 1)
+        appended(flusher, other)
+        await flusher.durable()
+        assert other.flushes == 2
+        flusher.close()
+
+    asyncio.run(story())
+
+
+def test_a_failing_log_does_not_keep_others_from_the_disk() -> None:
+    async def story() -> None:
+        flusher, bad, good = Flusher(), FakeLog(), [FakeLog() for _ in range(10)]
+        bad.error = OSError(5, "I/O error")
+        for log in (bad, *good):
+            appended(flusher, log)
+        with pytest.raises(StorageError, match="I/O error"):
+            await flusher.durable()
+        assert [log.flushes for log in good] == [1] * 10
+        flusher.close()
+
+    asyncio.run(story())
+
+
+def test_a_bug_in_a_flush_leaves_nobody_waiting() -> None:
+    async def story() -> None:
+        flusher, log = Flusher(), FakeLog()
+        log.error = ValueError("a bug")
+        appended(flusher, log)
+        with pytest.raises(ValueError, match="a bug"):
             await flusher.durable()
         log.error = None
         appended(flusher, log)
@@ -85,15 +210,20 @@ def test_a_failed_round_reaches_its_writers_and_only_them() -> None:
 
 
 def test_flush_ms_flushes_in_the_background() -> None:
+    """Nobody waits for it: flush.ms says when records are flushed, not when they are answered."""
+
     async def story() -> None:
-        flusher, log = Flusher(), FakeLog(flush_messages=2**63 - 1, flush_ms=1)
+        flusher, log = Flusher(), FakeLog(flush_messages=FOREVER, flush_ms=1)
+        log.block()
         appended(flusher, log)
         appended(flusher, log)
-        for _ in range(500):
-            if log.flushes:
-                break
-            await asyncio.sleep(0.01)
-        assert log.flushes == 1
+        await until(lambda: log.begun == 1)
+        assert not flusher.pending
+        await flusher.durable()
+        assert log.flushes == 0
+        log.let_go()
+        await until(lambda: log.flushes == 1)
+        assert log.begun == 1
         flusher.close()
 
     asyncio.run(story())

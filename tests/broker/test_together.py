@@ -255,7 +255,7 @@ def test_an_fsync_that_fails_acknowledges_nothing(
 ) -> None:
     async def work(broker: Broker) -> None:
         async def durable() -> None:
-            raise OSError(5, "Input/output error")
+            raise StorageError("cannot flush: [Errno 5] Input/output error")
 
         monkeypatch.setattr(broker.flusher, "durable", durable)
         told = await asyncio.gather(*(commit(broker, group_id, 1) for group_id in GROUPS))

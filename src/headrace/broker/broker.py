@@ -49,6 +49,11 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+async def _after(durable: Awaitable[None], response: R) -> R:
+    await durable
+    return response
+
+
 class Broker(Machines):
     """One node: topics, logs, coordinators. Use it through :class:`headrace.Broker` or ``headrace
     serve``.
@@ -260,27 +265,21 @@ class Broker(Machines):
         self.flusher.appended(partition_log)
         self.waits.notify(("log", partition_log.topic_id, partition_log.partition))
 
-    async def durable(self) -> None:
-        """Wait until all that was appended so far is as durable as the flush settings ask; usually
-        at once.
+    def durable(self) -> Awaitable[None]:
+        """Return an awaitable for when all that was appended up to this call is as durable as the
+        flush settings ask; usually that is at once.
 
-        :raises StorageError: when the disk refuses
+        :raises StorageError: from the awaitable, when a flush failed
         """
-        if self.flusher.due:
-            try:
-                await self.flusher.durable()
-            except OSError as error:
-                raise StorageError(f"cannot flush: {error}") from error
+        return self.flusher.durable()
 
     def when_durable(self, response: R) -> R | Awaitable[R]:
-        """The response itself where :meth:`durable` has nothing to wait for, as is usual; else one
-        that waits.
+        """Return the response itself if :meth:`durable` has nothing to wait for, as is usual; else
+        an awaitable of it.
         """
-        return self._after_flush(response) if self.flusher.due else response
-
-    async def _after_flush(self, response: R) -> R:
-        await self.durable()
-        return response
+        if not self.flusher.pending:
+            return response
+        return _after(self.flusher.durable(), response)
 
     async def _retain(self) -> None:
         """Delete what retention no longer keeps, every ``log.retention.check.interval.ms``, a few

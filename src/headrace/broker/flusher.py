@@ -1,22 +1,49 @@
 """Group commit: one fsync for all writers that wait (``log.flush.interval.messages``,
 ``log.flush.interval.ms``).
 
-By default an acknowledged write is in the page cache, which survives the death of the process. A
-log whose flush settings ask for more is *due* after an append; whoever wants to answer waits for
-the round that flushes it. While one round runs in a thread, the next one collects.
+By default an acknowledged write is in the page cache, which survives the death of the process. When
+the flush settings of a log ask for more, an append makes the log *due*. Due logs are flushed in
+rounds: one round runs in a thread while the next one collects. A write is acknowledged after a
+round that began after its append.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Awaitable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+from headrace.errors import StorageError
+from headrace.log.log_config import FOREVER
 from headrace.log.partition_log import PartitionLog
 
-log = logging.getLogger("headrace.flusher")
 
-_NEVER_MS = 2**62
+class _RoundEnd:
+    """The end of a round, to be awaited by many; one that is cancelled does not disturb the
+    others.
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.shield(self._future).__await__()
+
+
+class _Durable:
+    """Nothing to wait for."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_DURABLE = _Durable()
 
 
 class Flusher:
@@ -26,63 +53,88 @@ class Flusher:
 
     def __init__(self) -> None:
         self._due: set[PartitionLog] = set()
+        """Logs whose writers wait for the next round."""
+        self._timed: set[PartitionLog] = set()
+        """Logs to flush in the next round because flush.ms has passed; nobody waits for these."""
         self._next: asyncio.Future[None] | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._running: asyncio.Future[None] | None = None
+        """The end of the round in the thread; None also when nobody waits for its logs."""
+        self._task: asyncio.Task[None] | None = None
         self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
         self._executor = ThreadPoolExecutor(1, "headrace-flush")
 
     @property
-    def due(self) -> bool:
-        """Whether something was appended that must be on disk before it is acknowledged."""
-        return bool(self._due)
+    def pending(self) -> bool:
+        """Whether an answer must wait for :meth:`durable`."""
+        return bool(self._due) or self._running is not None
 
     def appended(self, partition: PartitionLog) -> None:
-        """Note an append."""
+        """Make a log due after an append, if its flush settings say so."""
         config = partition.config
         if partition.unflushed_records >= config.flush_messages:
             self._due.add(partition)
-        elif config.flush_ms < _NEVER_MS and partition not in self._timers:
+        elif config.flush_ms < FOREVER and partition not in self._timers:
             loop = asyncio.get_running_loop()
             self._timers[partition] = loop.call_later(
                 config.flush_ms / 1000, self._flush_later, partition
             )
 
-    def _flush_later(self, partition: PartitionLog) -> None:
-        del self._timers[partition]
-        self._due.add(partition)
-        self._round()
+    def durable(self) -> Awaitable[None]:
+        """Return an awaitable for the flush of everything appended up to this call.
 
-    async def durable(self) -> None:
-        """Wait until all that is due now is on disk.
+        Call it right after the append. It may be awaited later, or not at all.
 
-        :raises OSError: when the disk refuses; what was appended must not be acknowledged
+        :raises StorageError: from the awaitable, when a flush failed; what was appended must not be
+            acknowledged
         """
         if self._due:
-            await asyncio.shield(self._round())
+            return _RoundEnd(self._next_round())
+        if self._running is not None:
+            return _RoundEnd(self._running)
+        return _DURABLE
 
-    def _round(self) -> asyncio.Future[None]:
-        """The round that flushes what is due now: the next one."""
+    def _flush_later(self, partition: PartitionLog) -> None:
+        del self._timers[partition]
+        self._timed.add(partition)
+        self._next_round()
+
+    def _next_round(self) -> asyncio.Future[None]:
+        """Return the end of the next round, which is started if none is running."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-        promised = self._next
-        if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(self._run())
-        return promised
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._next
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while self._next is not None:
-            promised, self._next = self._next, None
-            due, self._due = self._due, set()
+            end, self._next = self._next, None
+            self._running = end if self._due else None
+            logs = self._due | self._timed
+            self._due, self._timed = set(), set()
             try:
-                await loop.run_in_executor(self._executor, _flush_all, due)
+                await loop.run_in_executor(self._executor, _flush_all, logs)
             except OSError as error:
-                log.error("cannot flush: %s", error)
-                promised.set_exception(error)
-                promised.exception()  # a round by timer has nobody who waits for it
+                self._fail(end, StorageError(f"cannot flush: {error}"))
+            except Exception as error:
+                self._fail(end, error)
             else:
-                promised.set_result(None)
-        self._running = None
+                end.set_result(None)
+            self._running = None
+        self._task = None
+
+    def _fail(self, end: asyncio.Future[None], error: Exception) -> None:
+        """Fail a round, and whoever waits for the next one: they may have appended before the
+        failed round began. The logs of the next round are flushed all the same.
+        """
+        waiters = [end]
+        if self._next is not None:
+            waiters.append(self._next)
+            self._next = asyncio.get_running_loop().create_future()
+        for waiter in waiters:
+            waiter.set_exception(error)
+            waiter.exception()  # mark it as retrieved, as there may be nobody who waits
 
     def close(self) -> None:
         """Stop the timers and the thread. The logs flush themselves when they are closed."""
@@ -92,6 +144,13 @@ class Flusher:
         self._executor.shutdown(wait=True)
 
 
-def _flush_all(due: set[PartitionLog]) -> None:
-    for partition in due:
-        partition.flush()
+def _flush_all(logs: Iterable[PartitionLog]) -> None:
+    """Flush each log, and raise the first error when all have had their turn."""
+    first_error: Exception | None = None
+    for partition in logs:
+        try:
+            partition.flush()
+        except Exception as error:
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error

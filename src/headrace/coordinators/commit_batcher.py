@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.errors import StorageError
@@ -96,9 +96,9 @@ class Together:
         except StorageError:  # perhaps not everywhere: what is written twice says the same
             answers = [self._alone(*both) for both in zip(answers, written, strict=True)]
         self._broker.arm()
-        if self._broker.flusher.due:
+        if self._broker.flusher.pending:
             task = asyncio.get_running_loop().create_task(
-                self._answer_when_durable(commands, answers)
+                _answer_when_durable(self._broker.durable(), commands, answers)
             )
             self._durable.add(task)
             task.add_done_callback(self._durable.discard)
@@ -112,14 +112,15 @@ class Together:
             return error
         return answer
 
-    async def _answer_when_durable(
-        self, commands: Sequence[Later[Any]], answers: Sequence[Any]
-    ) -> None:
-        try:
-            await self._broker.durable()
-        except StorageError as error:
-            answers = [error] * len(commands)
-        _answer(commands, answers)
+
+async def _answer_when_durable(
+    durable: Awaitable[None], commands: Sequence[Later[Any]], answers: Sequence[Any]
+) -> None:
+    try:
+        await durable
+    except Exception as error:
+        answers = [error] * len(commands)
+    _answer(commands, answers)
 
 
 def _answer(commands: Sequence[Later[Any]], answers: Sequence[Any]) -> None:

@@ -134,6 +134,7 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
     broker, session, min_bytes = fetch.broker, fetch.session, fetch.request.min_bytes
     wait_ms = min(fetch.request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
     deadline_ms = broker.monotonic_ms() + wait_ms
+    durable = broker.durable()  # of the acknowledgements
 
     def waiter() -> Awaitable[bool]:
         keys = wait_keys(broker.share, session, fetch.settings)
@@ -143,7 +144,7 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
         metrics = broker.metrics.share
         metrics.delayed_fetches += 1
         try:
-            await broker.durable()  # the acknowledgements, while waiting anyway
+            await durable
             while True:
                 more = await notified
                 if not broker.share.sessions.is_open(
