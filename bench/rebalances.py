@@ -10,11 +10,11 @@ their answers.
 
 from __future__ import annotations
 
-import struct
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +28,8 @@ from confluent_kafka.admin import (
 )
 
 from headrace.errors import ErrorCode
+from headrace.protocol.consumer_protocol import Subscription, write_subscription
+from headrace.protocol.primitives import i32
 from tests.raw import Connection
 from tests.support import unique
 
@@ -72,12 +74,13 @@ class ClassicGroup:
 
     def __init__(self, opened: Sequence[Connection], topic: str) -> None:
         self.opened, self.id = opened, unique("bench")
-        self.subscription = struct.pack(">hih", 0, 1, len(topic)) + topic.encode()
+        self.subscription = Subscription(0, (topic,))
         self.round = 0
         self.member_ids = [""] * len(opened)
         opened[0].ask(FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[self.id])
 
     def joining(self, member_id: str) -> dict[str, Any]:
+        metadata = replace(self.subscription, user_data=i32(self.round))
         return {
             "group_id": self.id,
             "session_timeout": 30_000,
@@ -86,9 +89,7 @@ class ClassicGroup:
             "group_instance_id": None,
             "protocol_type": "consumer",
             "reason": None,
-            "protocols": [
-                {"name": "range", "metadata": self.subscription + struct.pack(">ii", 4, self.round)}
-            ],
+            "protocols": [{"name": "range", "metadata": write_subscription(metadata)}],
         }
 
     def introduce(self) -> None:

@@ -22,29 +22,11 @@ import crc32c
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from headrace.protocol.primitives import record_bytes, string, varint
 from tests.support import frame, receive_frame, request_header
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 """The bits of a batch's attributes that say so."""
-
-
-def string(value: str | None) -> bytes:
-    """A nullable string: its length as int16, -1 for null."""
-    if value is None:
-        return struct.pack(">h", -1)
-    encoded = value.encode()
-    return struct.pack(">h", len(encoded)) + encoded
-
-
-def varint(value: int) -> bytes:
-    """A zigzag varint."""
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 def batch(
@@ -60,10 +42,15 @@ def batch(
     key: bytes | None = None,
 ) -> bytes:
     """A record batch of `values`, all with one key or without, uncompressed, base offset 0."""
-    records, key_bytes = b"", varint(-1) if key is None else varint(len(key)) + key
+    records, key_bytes = b"", b"".join(record_bytes(key))
     for delta, value in enumerate(values):
         body = (
-            b"\0" + varint(0) + varint(delta) + key_bytes + varint(len(value)) + value + varint(0)
+            b"\0"
+            + varint(0)
+            + varint(delta)
+            + key_bytes
+            + b"".join(record_bytes(value))
+            + varint(0)
         )
         records += varint(len(body)) + body
     attributes = TRANSACTIONAL * transactional + CONTROL * control

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 import headrace
 from headrace.broker import limits
-from headrace.protocol import varint
+from headrace.protocol.primitives import compact_length
 from tests import raw
 
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
@@ -50,7 +50,7 @@ def topic_id(broker: headrace.Broker, name: str) -> bytes:
 def produce_v13(topic_id: bytes, records: bytes) -> bytes:
     """A Produce request for partition 0 with correlation id 100."""
     head = struct.pack(">hhih", 0, 13, 100, -1) + b"\0" + b"\0" + struct.pack(">hi", -1, 1000)
-    size = varint.encode(len(records) + 1)
+    size = compact_length(len(records))
     return head + b"\2" + topic_id + b"\2" + struct.pack(">i", 0) + size + records + b"\0\0\0"
 
 

@@ -8,13 +8,13 @@ assert group.committed == {topic.name: {0: 5}}
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
+from headrace.protocol.consumer_protocol import Subscription, write_subscription
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.raw import Connection
 from tests.support import unique, wait_until
@@ -29,19 +29,8 @@ Partition = tuple[int, int, str, str]
 def subscription(
     *topics: str, version: int = 1, owned: Mapping[str, Sequence[int]] | None = None
 ) -> bytes:
-    """What a consumer says of itself in its JoinGroup: Kafka's ConsumerProtocol, of version 1 with
-    what it owns.
-    """
-    data = struct.pack(">hi", version, len(topics))
-    for topic in topics:
-        data += struct.pack(">h", len(topic)) + topic.encode()
-    data += struct.pack(">i", -1)
-    if version >= 1:
-        data += struct.pack(">i", len(owned or {}))
-        for topic, partitions in (owned or {}).items():
-            data += struct.pack(">h", len(topic)) + topic.encode()
-            data += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
-    return data
+    """Return a consumer's metadata for JoinGroup; from version 1 on with the partitions it owns."""
+    return write_subscription(Subscription(version, topics, owned or {}))
 
 
 class ClassicGroup:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.protocol.consumer_protocol import read_assignment
+from headrace.protocol.consumer_protocol import Subscription, read_assignment, write_subscription
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 
@@ -172,10 +171,6 @@ def assigned(member: Any) -> list[int]:
     )
 
 
-def _string(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
-
-
 class ClassicConsumer:
     """A cooperative member of the classic protocol, in a group of whichever."""
 
@@ -185,14 +180,8 @@ class ClassicConsumer:
         self.owned: dict[str, tuple[int, ...]] = {}
 
     def _subscription(self) -> bytes:
-        names = struct.pack(">hi", 1, len(self.topics)) + b"".join(
-            _string(topic.name) for topic in self.topics
-        )
-        held = b"".join(
-            _string(name) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
-            for name, numbers in self.owned.items()
-        )
-        return names + struct.pack(">ii", -1, len(self.owned)) + held
+        topics = tuple(topic.name for topic in self.topics)
+        return write_subscription(Subscription(1, topics, self.owned))
 
     def ask_to_join(self, protocol: str = "range", **fields: Any) -> Any:
         """JoinGroup."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import ErrorCode
-from headrace.protocol.serial import Reader
+from headrace.protocol.primitives import Reader
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.raw import batch
 from tests.support import unique, wait_until
@@ -303,7 +303,7 @@ class Described:
     def read(cls, reader: Reader) -> Described:
         def topic(reader: Reader) -> tuple[str, list[int]]:
             found = reader.string(), sorted(reader.array(Reader.i32))
-            reader.tags()
+            reader.tagged_fields()
             return found
 
         one = cls(
@@ -316,7 +316,7 @@ class Described:
             reader.i16(),
             dict(reader.array(topic)),
         )
-        reader.tags()
+        reader.tagged_fields()
         return one
 
 
@@ -330,7 +330,7 @@ def describe_transactions(world: World, *transactional_ids: str) -> list[Describ
     def answered() -> list[Described] | None:
         reader = Reader(world.connection.call(65, 0, b"\0" + asked + b"\0"))
         reader.flexible = True
-        reader.tags()
+        reader.tagged_fields()
         reader.i32()
         told = reader.array(Described.read)
         coming = any(

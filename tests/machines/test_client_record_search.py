@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.client.lag.record_search import FIRST_BYTES, PartitionSearch
 from headrace.protocol.compression import compress
+from headrace.protocol.primitives import record_bytes, varint
 from headrace.protocol.record_batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -24,7 +25,6 @@ from headrace.protocol.record_batch import (
     header_at,
     seal,
 )
-from headrace.protocol.record_varints import encoded, sized
 
 T0 = 1_700_000_000_000
 
@@ -50,13 +50,13 @@ def a_batch(
         delta = timestamp - base_timestamp
         record = [
             b"\0",
-            encoded(delta),
-            encoded(offset_delta),
-            *sized(None),
-            *sized(value),
-            encoded(0),
+            varint(delta),
+            varint(offset_delta),
+            *record_bytes(None),
+            *record_bytes(value),
+            varint(0),
         ]
-        body += b"".join(sized(b"".join(record)))
+        body += b"".join(record_bytes(b"".join(record)))
     payload = compress(codec, bytes(body))
     latest = max((timestamp for _, timestamp in times), default=-1)
     header = BatchHeader(

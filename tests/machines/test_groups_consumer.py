@@ -4,8 +4,6 @@ costs.
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
@@ -20,7 +18,13 @@ from headrace.groups.records import (
     ResolvedRegex,
 )
 from headrace.groups.topics import topics_hash
-from headrace.protocol.consumer_protocol import read_assignment, read_subscription, write_assignment
+from headrace.protocol.consumer_protocol import (
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
 from tests.machines.group_desk import Desk
 
 
@@ -203,14 +207,7 @@ def test_a_log_that_is_compacted_while_it_is_read_gives_no_partition_to_two(desk
 
 
 def subscription(*topics, owned=(), version=1):
-    def string(text):
-        return struct.pack(">h", len(text)) + text.encode()
-
-    held = b"".join(string(t) + struct.pack(f">i{len(ns)}i", len(ns), *ns) for t, ns in owned)
-    names = b"".join(map(string, topics))
-    return (
-        struct.pack(">hi", version, len(topics)) + names + struct.pack(">ii", -1, len(owned)) + held
-    )
+    return write_subscription(Subscription(version, topics, dict(owned)))
 
 
 def join(desk, member_id, metadata, *, group="c", instance=None, protocol="range"):

@@ -12,6 +12,7 @@ from headrace.groups.offsets.committed import commit_record
 from headrace.groups.offsets.expiration import MAX_TOMBSTONES, PORTION
 from headrace.groups.offsets.service import NO_MEMBER
 from headrace.outcome import Position
+from headrace.protocol.consumer_protocol import Subscription, write_subscription
 from tests.machines.group_desk import Desk, durable
 
 MINUTE_MS = 60_000
@@ -19,9 +20,8 @@ SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def subscription(*topics, version=0, rest=b""):
-    """A consumer's metadata: version, topics, its own bytes, and whatever later versions add."""
-    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
-    return struct.pack(">hi", version, len(topics)) + names + struct.pack(">i", -1) + rest
+    """A consumer's metadata of any version, and whatever later versions add."""
+    return write_subscription(Subscription(version, topics)) + rest
 
 
 @pytest.fixture

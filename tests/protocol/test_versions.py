@@ -19,7 +19,7 @@ from kio.serial import entity_reader, entity_writer
 
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
-from headrace.protocol.frames import BadFrame, request_header, skip_tagged_fields
+from headrace.protocol.frames import BadFrame, request_header
 from headrace.protocol.messages import codec, frame_of
 from headrace.protocol.refusals import refuse_all
 from headrace.protocol.skimmer import skimmer
@@ -244,16 +244,6 @@ def test_explicit_retention_survives_as_legacy() -> None:
 def test_bad_header_is_refused(frame: bytes) -> None:
     with pytest.raises(BadFrame):
         request_header(frame)
-
-
-@pytest.mark.parametrize("tail", [b"", b"\1", b"\1\0\x7f", b"\xff\xff\xff\xff\xff\xff"])
-def test_bad_tagged_fields_are_refused(tail: bytes) -> None:
-    with pytest.raises(BadFrame):
-        skip_tagged_fields(b"head" + tail, 4)
-
-
-def test_tagged_fields_are_skipped() -> None:
-    assert skip_tagged_fields(b"\2\0\3abc\5\1z!", 0) == 9
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)

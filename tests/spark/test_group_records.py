@@ -29,7 +29,7 @@ from headrace.groups.records import (
     ShareGroupMetadata,
     ShareMember,
 )
-from headrace.protocol import serial
+from headrace.protocol import primitives
 from headrace.share import records as share_records
 from headrace.spark.history.group_records import (
     COMMIT,
@@ -238,18 +238,18 @@ def test_what_happened_in_share_partitions(records: list[Any]) -> None:
 
 def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
     key = record_schemas.encode(OffsetCommit("g", "t", 2, None))[0]
-    head, middle = struct.pack(">q", 42), serial.string("note")
+    head, middle = struct.pack(">q", 42), primitives.string("note")
     values = [
-        serial.i16(0) + head + middle + serial.i64(99),
-        serial.i16(1) + head + middle + serial.i64(99) + serial.i64(100),
-        serial.i16(2) + head + middle + serial.i64(99),
-        serial.i16(3) + head + serial.i32(5) + middle + serial.i64(99),
-        serial.i16(4)
+        primitives.i16(0) + head + middle + primitives.i64(99),
+        primitives.i16(1) + head + middle + primitives.i64(99) + primitives.i64(100),
+        primitives.i16(2) + head + middle + primitives.i64(99),
+        primitives.i16(3) + head + primitives.i32(5) + middle + primitives.i64(99),
+        primitives.i16(4)
         + head
-        + serial.i32(5)
-        + serial.compact_string("note")
-        + serial.i64(99)
-        + serial.NO_TAGS,
+        + primitives.i32(5)
+        + primitives.compact_string("note")
+        + primitives.i64(99)
+        + primitives.NO_TAGS,
     ]
     found = rows([(key, value) for value in values], OFFSETS_TOPIC)
     assert [
@@ -261,16 +261,21 @@ def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
 
 def test_the_members_of_old_generations_are_counted() -> None:
     key = record_schemas.encode(GroupMetadata("g", None))[0]
-    start = serial.string("consumer") + serial.i32(7) + serial.string(None) + serial.string(None)
+    start = (
+        primitives.string("consumer")
+        + primitives.i32(7)
+        + primitives.string(None)
+        + primitives.string(None)
+    )
     values = [
-        serial.i16(0) + start + serial.array([b""] * 2),
-        serial.i16(1) + start + serial.array([b""] * 3),
-        serial.i16(2) + start + serial.i64(9) + serial.array([b""] * 4),
-        serial.i16(4)
-        + serial.compact_string("consumer")
-        + serial.i32(7)
+        primitives.i16(0) + start + primitives.array([b""] * 2),
+        primitives.i16(1) + start + primitives.array([b""] * 3),
+        primitives.i16(2) + start + primitives.i64(9) + primitives.array([b""] * 4),
+        primitives.i16(4)
+        + primitives.compact_string("consumer")
+        + primitives.i32(7)
         + b"\0\0"
-        + serial.i64(9)
+        + primitives.i64(9)
         + b"\6",
     ]
     found = rows([(key, value) for value in values], OFFSETS_TOPIC)
@@ -325,8 +330,8 @@ def test_streams_groups_that_apache_kafka_coordinates() -> None:
 
 def test_what_is_not_known_is_counted() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
-    newer = (commit[0], serial.i16(9) + commit[1][2:])
-    other_type = (serial.i16(77) + commit[0][2:], commit[1])
+    newer = (commit[0], primitives.i16(9) + commit[1][2:])
+    other_type = (primitives.i16(77) + commit[0][2:], commit[1])
     found = rows([commit, newer, other_type, (b"", b""), commit], OFFSETS_TOPIC)
     assert [row["event"] for row in found] == [COMMIT, UNREADABLE, UNREADABLE, UNREADABLE, COMMIT]
     assert found[1]["version"] == 9

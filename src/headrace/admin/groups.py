@@ -16,7 +16,6 @@ from headrace.client import ApiMissing, ClientError, Cluster, Connection, Reques
 from headrace.client.coordinators import backing_off
 from headrace.client.group_listing import list_groups
 from headrace.client.group_requests import (
-    CONSUMER_PROTOCOL,
     asking_for_commits,
     asking_for_share_offsets,
     describe_classic_groups,
@@ -25,6 +24,7 @@ from headrace.client.group_requests import (
     refused,
 )
 from headrace.errors import ErrorCode
+from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 
 from . import descriptions
 from .results import (
@@ -309,7 +309,7 @@ def _not_a_consumer_group(group: Any) -> RequestRefused | None:
     reason = None
     if group.group_state == "Dead":  # DescribeGroups 5 describes a missing group as dead
         reason = f"Group {group.group_id} not found."
-    elif group.protocol_type not in ("", CONSUMER_PROTOCOL):
+    elif group.protocol_type not in ("", PROTOCOL_TYPE):
         reason = (
             f"Group {group.group_id} is not a consumer group but one of the protocol "
             f"'{group.protocol_type}'."

@@ -7,9 +7,10 @@ for each group, or the refusal that stands in its place.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
+
+from headrace.protocol.consumer_protocol import read_assignment
 
 from .connection import Connection
 from .coordinators import Ask
@@ -19,11 +20,6 @@ T = TypeVar("T")
 
 Partitions = Mapping[str, Sequence[int]]
 """Topic → numbers of its partitions."""
-
-CONSUMER_PROTOCOL = "consumer"
-"""The protocol type of classic groups whose members read topics."""
-
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 def refused(what: str, answer: Any) -> RequestRefused | None:
@@ -187,24 +183,12 @@ def task_partitions(topology: Any, tasks: Iterable[Any]) -> Iterator[tuple[str, 
 
 
 def assigned_partitions(data: bytes) -> Iterator[tuple[str, int]]:
-    """What the leader of a classic group has assigned to a member: version, then topics with
-    partitions, then more.
+    """Return the partitions in an assignment that the leader of a classic group has given a member.
 
     None at all where the bytes are something else, which only the members have to understand.
     """
-    found = []
     try:
-        (topics,) = _INT32.unpack_from(data, _INT16.size)
-        at = _INT16.size + _INT32.size
-        for _ in range(topics):
-            (length,) = _INT16.unpack_from(data, at)
-            at += _INT16.size
-            topic = bytes(data[at : at + length]).decode()
-            at += length
-            (count,) = _INT32.unpack_from(data, at)
-            at += _INT32.size
-            found += [(topic, number) for number in struct.unpack_from(f">{count}i", data, at)]
-            at += count * _INT32.size
-    except (struct.error, UnicodeDecodeError):
-        return iter(())
-    return iter(found)
+        assignment = read_assignment(data)
+    except ValueError:
+        assignment = {}
+    return ((topic, number) for topic, numbers in assignment.items() for number in numbers)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headrace.protocol.serial import (
+from headrace.protocol.primitives import (
     NO_TAGS,
     Reader,
     array,
@@ -27,7 +27,7 @@ from headrace.protocol.serial import (
     i32,
     i64,
     string,
-    tagged,
+    tagged_fields,
 )
 
 from .consumer.schemas import (
@@ -138,7 +138,7 @@ def _write_offset(value: CommittedOffset) -> bytes:
             4, offset, leader_epoch, 1, commit_ms, 1, 0, 16, topic_id.int.to_bytes(16)
         )
     head = struct.pack(">hqi", 4, offset, leader_epoch)
-    tags = NO_TAGS if topic_id is None else tagged(0, topic_id.bytes)
+    tags = NO_TAGS if topic_id is None else tagged_fields((0, topic_id.bytes))
     return head + compact_string(metadata) + i64(commit_ms) + tags
 
 
@@ -150,7 +150,7 @@ def _read_offset(reader: Reader) -> CommittedOffset:
     metadata = reader.string()
     commit_timestamp_ms = reader.i64()
     expire_timestamp_ms = reader.i64() if version == 1 else NO_TIMESTAMP
-    topic_id = reader.tags().get(0)
+    topic_id = reader.tagged_fields().get(0)
     return CommittedOffset(
         offset,
         leader_epoch,
@@ -205,7 +205,7 @@ def _read_generation(reader: Reader) -> Generation:
             reader.blob(),
             reader.blob(),
         )
-        reader.tags()
+        reader.tagged_fields()
         return read
 
     protocol_type, generation_id = reader.string(), reader.i32()
@@ -246,13 +246,13 @@ def _write_assignment_epoch(value: AssignmentEpoch) -> bytes:
     return (
         i16(0)
         + i32(value.epoch)
-        + (tagged(0, i64(value.timestamp_ms)) if value.timestamp_ms else NO_TAGS)
+        + (tagged_fields((0, i64(value.timestamp_ms))) if value.timestamp_ms else NO_TAGS)
     )
 
 
 def _read_assignment_epoch(reader: Reader) -> AssignmentEpoch:
     reader.begin_flexible()
-    epoch, tags = reader.i32(), reader.tags()
+    epoch, tags = reader.i32(), reader.tagged_fields()
     return AssignmentEpoch(epoch, Reader(tags[0]).i64() if 0 in tags else 0)
 
 
@@ -264,7 +264,7 @@ def _assignment(value: Assignment) -> bytes:
 
 def _read_topic(reader: Reader) -> tuple[UUID, tuple[int, ...]]:
     topic = reader.uuid(), reader.array(Reader.i32)
-    reader.tags()
+    reader.tagged_fields()
     return topic
 
 
@@ -306,12 +306,12 @@ def _write_state_partitions(value: StatePartitions) -> bytes:
 def _read_state_partitions(reader: Reader) -> StatePartitions:
     def topic(reader: Reader) -> tuple[UUID, SharedTopic]:
         read = reader.uuid(), SharedTopic(reader.string(), reader.array(Reader.i32))
-        reader.tags()
+        reader.tagged_fields()
         return read
 
     def named(reader: Reader) -> tuple[UUID, str]:
         read = reader.uuid(), reader.string()
-        reader.tags()
+        reader.tagged_fields()
         return read
 
     reader.begin_flexible()

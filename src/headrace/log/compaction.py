@@ -22,6 +22,7 @@ from typing import NamedTuple
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.producer_state import ProducerState
 from headrace.protocol.compression import compress
+from headrace.protocol.primitives import append_varint, read_varint
 from headrace.protocol.record_batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -35,7 +36,6 @@ from headrace.protocol.record_batch import (
     opened,
     seal,
 )
-from headrace.protocol.record_varints import put_varint, varint
 
 MAX_TIMESTAMP = 2**63 - 1
 
@@ -70,16 +70,16 @@ def slots(body: bytes, header: BatchHeader) -> Iterator[Slot]:
     try:
         for _ in range(header.record_count):
             start = position
-            length, position = varint(body, position)
+            length, position = read_varint(body, position)
             end = position + length
-            timestamp_delta, rest = varint(body, position + 1)
-            offset_delta, position = varint(body, rest)
-            length, position = varint(body, position)
+            timestamp_delta, rest = read_varint(body, position + 1)
+            offset_delta, position = read_varint(body, rest)
+            length, position = read_varint(body, position)
             key = None
             if length >= 0:
                 key = body[position : position + length]
                 position += length
-            length, _ = varint(body, position)
+            length, _ = read_varint(body, position)
             if position > end or end > len(body):
                 raise CorruptBatch(
                     f"the record at offset {base_offset + offset_delta} is longer than it says"
@@ -306,9 +306,9 @@ def _shifted(body: bytes, kept: list[Slot], by_ms: int) -> bytes:
     out = bytearray()
     for slot in kept:
         record = bytearray(b"\0")
-        put_varint(record, slot.timestamp_delta + by_ms)
+        append_varint(record, slot.timestamp_delta + by_ms)
         record += body[slot.rest : slot.end]
-        put_varint(out, len(record))
+        append_varint(out, len(record))
         out += record
     return bytes(out)
 

@@ -1,87 +1,136 @@
-"""The metadata that classic consumers give with JoinGroup, and the assignments that they get with
-SyncGroup.
+"""Kafka's ConsumerProtocol, versions 0-3: what classic consumers say in JoinGroup and SyncGroup.
 
-To a classic group they are opaque: the members' leader reads and writes them. The coordinator has
-to understand them where classic members and members of the consumer protocol are in one group
-(KIP-848).
+A member's subscription travels in JoinGroup, its assignment in SyncGroup. To a classic group both
+are opaque: the members' leader reads and writes them. The coordinator reads subscriptions to know
+which topics a group reads (KIP-496), and both where classic members and members of the consumer
+protocol are in one group (KIP-848). Clients read assignments to show them.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headrace.protocol.serial import Reader, array, i16, i32, string
+from .primitives import Reader, array, blob, i16, i32, string
 
 PROTOCOL_TYPE = "consumer"
+"""The protocol type of classic groups whose members speak this protocol."""
+
 HIGHEST_VERSION = 3
 _NO_USER_DATA = i32(-1)
+_NO_GENERATION = i32(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a classic consumer says when it joins.
+    """A classic consumer's subscription.
 
-    :param version: of the encoding, which its assignment shall have too
-    :param owned: what it still holds, by topic name: of consumers that rebalance cooperatively
+    :param version: version of its encoding; its assignment has the same
+    :param owned: partitions that it still holds, by topic name; from version 1 on, by consumers
+        that rebalance cooperatively
+    :param rack_id: from version 3 on
+    :param user_data: what its assignor tells the leader's
     """
 
     version: int
     topics: tuple[str, ...]
-    owned: Mapping[str, tuple[int, ...]]
+    owned: Mapping[str, Sequence[int]] = field(default_factory=dict)
     rack_id: str | None = None
+    user_data: bytes | None = None
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """A consumer's metadata. What a later version has more is left alone.
+    """Read a subscription. Fields of later versions are ignored.
 
-    :raises ValueError: when it is none
+    :raises ValueError: the bytes are not a subscription
     """
     reader = Reader(data)
     try:
         version = reader.i16()
         if version < 0:
             raise ValueError(f"version {version}")
-        topics = reader.array(Reader.string)
-        _skip_nullable(reader)
-        owned = dict(reader.array(_topic)) if version >= 1 else {}
+        topics, user_data = _subscribed(reader)
+        owned = _topics(reader) if version >= 1 else {}
         if version >= 2:
             reader.i32()  # the generation in which it got them
         rack_id = reader.nullable_string() if version >= 3 else None
     except (struct.error, IndexError, ValueError) as error:
         raise ValueError(f"not the subscription of a consumer: {error}") from error
-    return Subscription(min(version, HIGHEST_VERSION), topics, owned, rack_id)
+    return Subscription(min(version, HIGHEST_VERSION), topics, owned, rack_id, user_data)
+
+
+def read_subscribed_topics(data: bytes) -> tuple[str, ...]:
+    """Read the topics of a subscription as of version 0, with which every version begins.
+
+    :raises ValueError: the bytes do not begin like a subscription
+    """
+    reader = Reader(data)
+    try:
+        reader.i16()
+        topics, _ = _subscribed(reader)
+    except (struct.error, IndexError, ValueError) as error:
+        raise ValueError(f"not the subscription of a consumer: {error}") from error
+    return topics
+
+
+def write_subscription(subscription: Subscription) -> bytes:
+    """Return a subscription as bytes."""
+    version = subscription.version
+    user_data = subscription.user_data
+    data = i16(version) + array(map(string, subscription.topics))
+    data += _NO_USER_DATA if user_data is None else blob(user_data)
+    if version >= 1:
+        data += _topics_array(subscription.owned)
+    if version >= 2:
+        data += _NO_GENERATION
+    if version >= 3:
+        data += string(subscription.rack_id)
+    return data
 
 
 def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """A consumer's partitions by topic name; none for no data.
+    """Read the partitions of an assignment by topic name; none from empty data.
 
-    :raises ValueError: when it is no assignment
+    :raises ValueError: the bytes are not an assignment
     """
     if not data:
         return {}
     reader = Reader(data)
     try:
         reader.i16()
-        return dict(reader.array(_topic))
+        return _topics(reader)
     except (struct.error, IndexError, ValueError) as error:
         raise ValueError(f"not the assignment of a consumer: {error}") from error
 
 
 def write_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
-    """An assignment of partitions by topic name."""
-    topics = array(
-        string(topic) + array(map(i32, numbers)) for topic, numbers in partitions.items()
-    )
-    return i16(version) + topics + _NO_USER_DATA
+    """Return an assignment of partitions by topic name as bytes."""
+    return i16(version) + _topics_array(partitions) + _NO_USER_DATA
+
+
+def _subscribed(reader: Reader) -> tuple[tuple[str, ...], bytes | None]:
+    """Read topics and user data, which every version has."""
+    return reader.array(_name, nullable=False), reader.nullable_blob()
+
+
+def _name(reader: Reader) -> str:
+    name = reader.nullable_string()
+    if name is None:
+        raise ValueError("a topic without a name")
+    return name
+
+
+def _topics(reader: Reader) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for topic, partitions in reader.array(_topic):
+        found[topic] = found.get(topic, ()) + partitions
+    return found
 
 
 def _topic(reader: Reader) -> tuple[str, tuple[int, ...]]:
     return reader.string(), reader.array(Reader.i32)
 
 
-def _skip_nullable(reader: Reader) -> None:
-    length = reader.i32()
-    for _ in range(length):
-        reader.i8()
+def _topics_array(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    return array(string(topic) + array(map(i32, ids)) for topic, ids in partitions.items())

@@ -20,11 +20,18 @@ from kio.index import load_response_schema
 from kio.schema.fetch.v18 import response as kio_response
 
 from headrace.errors import ErrorCode
-from headrace.protocol.serial import NO_TAGS, tagged
 
-from . import varint
-from .fields import ID_BYTES, array_length, string, topic_id_of
-from .frames import BadFrame, skip_tagged_fields
+from .primitives import (
+    INT32,
+    NO_TAGS,
+    UUID_BYTES,
+    compact_length,
+    read_compact_count,
+    read_compact_string,
+    skip_tagged_fields,
+    tagged_fields,
+    topic_id_from,
+)
 from .writer import NO_TIME
 from .writer import writer as general_writer
 
@@ -136,7 +143,6 @@ class FetchResponse:
 
 # Reading ------------------------------------------------------------------------------------------
 
-_REPLICA_ID = Struct(">i")
 _LIMITS = Struct(">iiibii")
 """Milliseconds to wait, least and most bytes, isolation level, session id and epoch."""
 _PARTITION = Struct(">iiqiqi")
@@ -145,10 +151,9 @@ _PARTITION = Struct(">iiqiqi")
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchRequest, int]]:
     """What reads the request that starts at an offset of a frame, and tells the position behind it.
 
-    It raises BadFrame when the bytes are no such request; also IndexError, ValueError or
-    struct.error, which mean that.
+    It raises IndexError, ValueError or struct.error when the bytes are no such request.
     """
-    before = 0 if version >= _FIRST_WITHOUT_REPLICA_ID else _REPLICA_ID.size
+    before = 0 if version >= _FIRST_WITHOUT_REPLICA_ID else INT32.size
 
     def read(frame: bytes | memoryview, offset: int) -> tuple[FetchRequest, int]:
         frame = bytes(
@@ -156,15 +161,15 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchReque
         )  # nothing of it is kept, and small as it is a copy costs less than views of it
         limits = _LIMITS.unpack_from(frame, offset + before)
         topics, forgotten = [], []
-        count, offset = array_length(frame, offset + before + _LIMITS.size)
+        count, offset = read_compact_count(frame, offset + before + _LIMITS.size)
         for _ in range(count):
             topic, offset = _topic(frame, offset)
             topics.append(topic)
-        count, offset = array_length(frame, offset)
+        count, offset = read_compact_count(frame, offset)
         for _ in range(count):
             one, offset = _forgotten(frame, offset)
             forgotten.append(one)
-        _, offset = string(frame, offset)  # the rack, of which there is one
+        _, offset = read_compact_string(frame, offset)  # rack id
         return FetchRequest(tuple(topics), tuple(forgotten), *limits), skip_tagged_fields(
             frame, offset
         )
@@ -173,10 +178,10 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchReque
 
 
 def _topic(frame: bytes, offset: int) -> tuple[FetchTopic, int]:
-    end = offset + ID_BYTES
-    topic_id = topic_id_of(frame[offset:end])
+    end = offset + UUID_BYTES
+    topic_id = topic_id_from(frame[offset:end])
     partitions = []
-    count, offset = array_length(frame, end)
+    count, offset = read_compact_count(frame, end)
     for _ in range(count):
         partitions.append(FetchPartition._make(_PARTITION.unpack_from(frame, offset)))
         offset = skip_tagged_fields(frame, offset + _PARTITION.size)
@@ -184,13 +189,15 @@ def _topic(frame: bytes, offset: int) -> tuple[FetchTopic, int]:
 
 
 def _forgotten(frame: bytes, offset: int) -> tuple[ForgottenTopic, int]:
-    end = offset + ID_BYTES
-    topic_id = topic_id_of(frame[offset:end])
-    count, offset = array_length(frame, end)
+    end = offset + UUID_BYTES
+    topic_id = topic_id_from(frame[offset:end])
+    count, offset = read_compact_count(frame, end)
     layout = f">{count}i"
     end = offset + calcsize(layout)
     if end > len(frame):
-        raise BadFrame(f"an array claims {count} partitions, {len(frame) - offset} bytes are left")
+        raise ValueError(
+            f"an array claims {count} partitions, {len(frame) - offset} bytes are left"
+        )
     return ForgottenTopic(topic_id, unpack_from(layout, frame, offset)), skip_tagged_fields(
         frame, end
     )
@@ -226,10 +233,10 @@ def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
             write_any(put, response)
             return
         put(_HEAD.pack(0, response.error_code, response.session_id))
-        put(varint.encode(len(response.responses) + 1))
+        put(compact_length(len(response.responses)))
         for topic in response.responses:
             put(topic.topic_id.bytes)
-            put(varint.encode(len(topic.partitions) + 1))
+            put(compact_length(len(topic.partitions)))
             for one in topic.partitions:
                 _write_partition(put, one)
             put(NO_TAGS)
@@ -251,15 +258,15 @@ def _write_partition(put: Callable[[Any], object], one: PartitionData) -> None:
         put(_READ_EVERYTHING.pack(*numbers, 0, _NO_REPLICA))
     else:
         put(_READ.pack(*numbers))
-        put(varint.encode(len(aborted) + 1))
+        put(compact_length(len(aborted)))
         for producer_id, first_offset in aborted:
             put(_ABORTED.pack(producer_id, first_offset, 0))
-        put(_REPLICA_ID.pack(_NO_REPLICA))
-    put(varint.encode(len(one.records) + 1))
+        put(INT32.pack(_NO_REPLICA))
+    put(compact_length(len(one.records)))
     put(one.records)
     diverging = one.diverging_epoch
     put(
         NO_TAGS
         if diverging == NOT_DIVERGING
-        else tagged(_DIVERGING_TAG, _DIVERGING.pack(*diverging, 0))
+        else tagged_fields((_DIVERGING_TAG, _DIVERGING.pack(*diverging, 0)))
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from . import varint
+from .primitives import INT32
 
-SIZE = Struct(">i")
+SIZE = INT32
 _FIXED_HEADER = Struct(">hhih")
 
 
@@ -70,24 +70,3 @@ def correlation_bytes(frame: bytes | memoryview) -> bytes:
     either.
     """
     return bytes(frame[_CORRELATION_ID])
-
-
-def skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
-    """The position behind the tagged fields that start at ``offset``; the header of a request has
-    none we need.
-
-    :raises BadFrame: when they run over the end of the frame
-    """
-    try:
-        if frame[offset] == 0:  # all that clients send in practice
-            return offset + 1
-        count, offset = varint.decode(frame, offset)
-        for _ in range(count):
-            _, offset = varint.decode(frame, offset)
-            size, offset = varint.decode(frame, offset)
-            offset += size
-    except (IndexError, ValueError) as error:
-        raise BadFrame(f"the tagged fields of the header cannot be read: {error}") from error
-    if offset > len(frame):
-        raise BadFrame("the tagged fields of the header run over the end of the request")
-    return offset

@@ -15,7 +15,8 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
-from .frames import SIZE, BadFrame, skip_tagged_fields
+from .frames import SIZE, BadFrame
+from .primitives import skip_tagged_fields
 from .skimmer import skimmer
 from .writer import NO_TIME, Write, writer
 
@@ -87,15 +88,11 @@ class Codec:
 
         :raises BadFrame: when the bytes are not such a request
         """
-        if self._flexible_request:
-            offset = skip_tagged_fields(frame, offset)
         try:
+            if self._flexible_request:
+                offset = skip_tagged_fields(frame, offset)
             request, _ = self._read_request(frame, offset)
-        except BadFrame:
-            raise
-        except (
-            Exception
-        ) as error:  # kio raises many kinds; to us they are one: these bytes are no such request
+        except Exception as error:  # kio raises many kinds
             raise BadFrame(
                 f"{self.request_type.__name__} v{self.version} cannot be read: {error}"
             ) from error

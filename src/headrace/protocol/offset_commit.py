@@ -18,11 +18,20 @@ from struct import Struct, calcsize
 from typing import Any, ClassVar, NamedTuple
 
 from headrace.errors import ErrorCode
-from headrace.protocol.serial import NO_TAGS, i32
 
-from . import varint
-from .fields import ID_BYTES, array_length, compact_string, nullable_string, string, topic_id_of
-from .frames import skip_tagged_fields
+from .primitives import (
+    INT32,
+    NO_TAGS,
+    UUID_BYTES,
+    compact_length,
+    compact_string,
+    i32,
+    read_compact_count,
+    read_compact_string,
+    read_nullable_compact_string,
+    skip_tagged_fields,
+    topic_id_from,
+)
 from .writer import NO_TIME
 
 API_KEY, FIRST_BY_HAND, FIRST_WITH_TOPIC_IDS = 8, 8, 10
@@ -113,7 +122,6 @@ def of_older(request: Any) -> OffsetCommitRequest:
 
 # Reading ------------------------------------------------------------------------------------------
 
-_GENERATION = Struct(">i")
 _OFFSET = Struct(">iqi")
 """Partition index, offset, leader epoch."""
 
@@ -121,8 +129,7 @@ _OFFSET = Struct(">iqi")
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[OffsetCommitRequest, int]]:
     """What reads the request that starts at an offset of a frame, and tells the position behind it.
 
-    It raises BadFrame when the bytes are no such request; also IndexError, ValueError or
-    struct.error, which mean that.
+    It raises IndexError, ValueError or struct.error when the bytes are no such request.
     """
     read_topic = _topic_with_id if version >= FIRST_WITH_TOPIC_IDS else _topic_with_name
 
@@ -130,12 +137,12 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[OffsetComm
         frame = bytes(
             frame
         )  # nothing of it is kept, and small as it is a copy costs less than views of it
-        group_id, offset = string(frame, offset)
-        (generation,) = _GENERATION.unpack_from(frame, offset)
-        member_id, offset = string(frame, offset + _GENERATION.size)
-        instance_id, offset = nullable_string(frame, offset)
+        group_id, offset = read_compact_string(frame, offset)
+        (generation,) = INT32.unpack_from(frame, offset)
+        member_id, offset = read_compact_string(frame, offset + INT32.size)
+        instance_id, offset = read_nullable_compact_string(frame, offset)
         topics = []
-        count, offset = array_length(frame, offset)
+        count, offset = read_compact_count(frame, offset)
         for _ in range(count):
             topic, offset = read_topic(frame, offset)
             topics.append(topic)
@@ -146,14 +153,14 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[OffsetComm
 
 
 def _topic_with_name(frame: bytes, offset: int) -> tuple[OffsetCommitRequestTopic, int]:
-    name, offset = string(frame, offset)
+    name, offset = read_compact_string(frame, offset)
     partitions, offset = _partitions(frame, offset)
     return OffsetCommitRequestTopic(partitions, name), offset
 
 
 def _topic_with_id(frame: bytes, offset: int) -> tuple[OffsetCommitRequestTopic, int]:
-    end = offset + ID_BYTES
-    topic_id = topic_id_of(frame[offset:end])
+    end = offset + UUID_BYTES
+    topic_id = topic_id_from(frame[offset:end])
     partitions, offset = _partitions(frame, end)
     return OffsetCommitRequestTopic(partitions, None, topic_id), offset
 
@@ -161,10 +168,10 @@ def _topic_with_id(frame: bytes, offset: int) -> tuple[OffsetCommitRequestTopic,
 def _partitions(frame: bytes, offset: int) -> tuple[tuple[OffsetCommitRequestPartition, ...], int]:
     """The partitions of a topic, and the position behind its tagged fields."""
     partitions = []
-    count, offset = array_length(frame, offset)
+    count, offset = read_compact_count(frame, offset)
     for _ in range(count):
         index, committed, leader_epoch = _OFFSET.unpack_from(frame, offset)
-        metadata, offset = nullable_string(frame, offset + _OFFSET.size)
+        metadata, offset = read_nullable_compact_string(frame, offset + _OFFSET.size)
         partitions.append(OffsetCommitRequestPartition(index, committed, leader_epoch, metadata))
         offset = skip_tagged_fields(frame, offset)
     return tuple(partitions), skip_tagged_fields(frame, offset)
@@ -239,12 +246,12 @@ def writer(version: int) -> Callable[[Callable[[bytes], object], OffsetCommitRes
     has_ids = version >= FIRST_WITH_TOPIC_IDS
 
     def write(put: Callable[[bytes], object], response: OffsetCommitResponse) -> None:
-        pieces = [_NOT_THROTTLED, varint.encode(len(response.topics) + 1)]
+        pieces = [_NOT_THROTTLED, compact_length(len(response.topics))]
         for topic in response.topics:
             pieces.append(
                 (topic.topic_id or _NO_ID).bytes if has_ids else compact_string(topic.name or "")
             )
-            pieces.append(varint.encode(len(topic.partitions) + 1))
+            pieces.append(compact_length(len(topic.partitions)))
             pieces += [
                 _ANSWER.pack(one.partition_index, one.error_code, 0) for one in topic.partitions
             ]

@@ -20,9 +20,16 @@ from kio.schema.produce.v13 import response as kio_response
 
 from headrace.errors import ErrorCode
 
-from . import varint
-from .fields import ID_BYTES, array_length, nullable_string, span, topic_id_of
-from .frames import BadFrame, skip_tagged_fields
+from .primitives import (
+    INT32,
+    UUID_BYTES,
+    compact_length,
+    read_compact_count,
+    read_compact_span,
+    read_nullable_compact_string,
+    skip_tagged_fields,
+    topic_id_from,
+)
 from .writer import NO_TIME
 from .writer import writer as general_writer
 
@@ -109,22 +116,20 @@ class ProduceResponse:
 # Reading ------------------------------------------------------------------------------------------
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
-_INDEX = Struct(">i")
 
 
 def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
     """The request that starts at ``offset``, and the position behind it. Its records are views of
     ``frame``.
 
-    :raises BadFrame: when the bytes are no such request; also IndexError, ValueError or
-        struct.error, which mean that
+    :raises IndexError, ValueError, struct.error: the bytes are no such request
     """
     frame = memoryview(frame)
-    transactional_id, offset = nullable_string(frame, offset)
+    transactional_id, offset = read_nullable_compact_string(frame, offset)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, offset)
     offset += _ACKS_AND_TIMEOUT.size
     topics = []
-    count, offset = array_length(frame, offset)
+    count, offset = read_compact_count(frame, offset)
     for _ in range(count):
         topic, offset = _topic(frame, offset)
         topics.append(topic)
@@ -134,13 +139,13 @@ def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
 
 
 def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
-    end = offset + ID_BYTES
-    topic_id = topic_id_of(bytes(frame[offset:end]))
+    end = offset + UUID_BYTES
+    topic_id = topic_id_from(bytes(frame[offset:end]))
     partitions = []
-    count, offset = array_length(frame, end)
+    count, offset = read_compact_count(frame, end)
     for _ in range(count):
-        (index,) = _INDEX.unpack_from(frame, offset)
-        start, end = span(frame, offset + _INDEX.size)
+        (index,) = INT32.unpack_from(frame, offset)
+        start, end = read_compact_span(frame, offset + INT32.size)
         partitions.append(PartitionProduceData(index, None if end < start else frame[start:end]))
         offset = skip_tagged_fields(frame, max(start, end))
     return TopicProduceData(topic_id, tuple(partitions)), skip_tagged_fields(frame, offset)
@@ -152,7 +157,6 @@ _FIRST_FLEXIBLE = 9
 _TAGS_BEHIND, _NO_TAGS_BEHIND = b"\0\0\0", b""
 """What stands behind the only records of a request: the tagged fields of partition, topic and
 request, which are empty, where its version has such fields."""
-_LENGTH = Struct(">i")
 
 
 class Head(NamedTuple):
@@ -171,7 +175,7 @@ def head(frame: memoryview, version: int, records: bytes | memoryview) -> Head |
     else None.
     """
     is_flexible = version >= _FIRST_FLEXIBLE
-    length = varint.encode(len(records) + 1) if is_flexible else _LENGTH.pack(len(records))
+    length = compact_length(len(records)) if is_flexible else INT32.pack(len(records))
     behind = _TAGS_BEHIND if is_flexible else _NO_TAGS_BEHIND
     found = Head(len(frame) - len(behind) - len(records) - len(length), is_flexible)
     return found if records_behind(frame, found) == records else None
@@ -183,13 +187,11 @@ def records_behind(frame: memoryview, head: Head) -> memoryview | None:
     """
     end_of_head, is_flexible = head
     if not is_flexible:
-        start = end_of_head + _LENGTH.size
-        return (
-            frame[start:] if frame[end_of_head:start] == _LENGTH.pack(len(frame) - start) else None
-        )
+        start = end_of_head + INT32.size
+        return frame[start:] if frame[end_of_head:start] == INT32.pack(len(frame) - start) else None
     try:
-        start, end = span(frame, end_of_head)
-    except (BadFrame, IndexError, ValueError):
+        start, end = read_compact_span(frame, end_of_head)
+    except (IndexError, ValueError):
         return None
     return frame[start:end] if start <= end and frame[end:] == _TAGS_BEHIND else None
 
@@ -218,9 +220,9 @@ def write(put: Callable[[Any], object], response: Any) -> None:
     """Hand the response's bytes to ``put``: one ``struct`` call for each partition. Errors go the
     general way.
     """
-    pieces = [varint.encode(len(response.responses) + 1)]
+    pieces = [compact_length(len(response.responses))]
     for topic in response.responses:
-        pieces += (topic.topic_id.bytes, varint.encode(len(topic.partition_responses) + 1))
+        pieces += (topic.topic_id.bytes, compact_length(len(topic.partition_responses)))
         for one in topic.partition_responses:
             if one.error_code:
                 _write_any(put, response)

@@ -16,7 +16,13 @@ from typing import NamedTuple
 
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.compression import NONE, BadCompression, compress, decompress
-from headrace.protocol.record_varints import NULL, byte_string, encoded, sized, varint
+from headrace.protocol.primitives import (
+    NULL_RECORD_BYTES,
+    read_record_bytes,
+    read_varint,
+    record_bytes,
+    varint,
+)
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta, base and max
@@ -225,16 +231,16 @@ def build(
         record = b"".join(
             (
                 b"\0",
-                encoded(delta) if delta else b"\0",
-                encoded(count),
-                NULL if key is None else encoded(len(key)),
+                varint(delta) if delta else b"\0",
+                varint(count),
+                NULL_RECORD_BYTES if key is None else varint(len(key)),
                 key or b"",
-                NULL if value is None else encoded(len(value)),
+                NULL_RECORD_BYTES if value is None else varint(len(value)),
                 value or b"",
                 _headers(headers[count]) if headers else b"\0",
             )
         )
-        pieces += (encoded(len(record)), record)
+        pieces += (varint(len(record)), record)
         count += 1
     if not count:
         raise ValueError("a batch holds at least one record")
@@ -265,9 +271,9 @@ def build(
 
 
 def _headers(headers: Sequence[Header]) -> bytes:
-    pieces = [encoded(len(headers))]
+    pieces = [varint(len(headers))]
     for name, content in headers:
-        pieces += (*sized(name.encode()), *sized(content))
+        pieces += (*record_bytes(name.encode()), *record_bytes(content))
     return b"".join(pieces)
 
 
@@ -365,7 +371,7 @@ def records(batch: bytes | memoryview) -> Iterator[Record]:
     try:
         body, position = opened(batch, header), 0
         for _ in range(header.record_count):
-            length, position = varint(body, position)
+            length, position = read_varint(body, position)
             end = position + length
             if length < 0 or end > len(body):
                 raise CorruptBatch(f"record length {length}")
@@ -378,15 +384,15 @@ def records(batch: bytes | memoryview) -> Iterator[Record]:
 
 
 def _record(body: bytes, position: int, header: BatchHeader) -> Record:
-    timestamp_delta, position = varint(body, position + 1)
-    offset_delta, position = varint(body, position)
-    key, position = byte_string(body, position)
-    value, position = byte_string(body, position)
-    count, position = varint(body, position)
+    timestamp_delta, position = read_varint(body, position + 1)
+    offset_delta, position = read_varint(body, position)
+    key, position = read_record_bytes(body, position)
+    value, position = read_record_bytes(body, position)
+    count, position = read_varint(body, position)
     own_headers = []
     for _ in range(count):
-        name, position = byte_string(body, position)
-        content, position = byte_string(body, position)
+        name, position = read_record_bytes(body, position)
+        content, position = read_record_bytes(body, position)
         own_headers.append(((name or b"").decode(), content))
     timestamp = header.base_timestamp + timestamp_delta
     if header.attributes & LOG_APPEND_TIME_BIT:

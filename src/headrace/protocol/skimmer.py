@@ -15,17 +15,16 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from . import varint
-from .frames import BadFrame
+from .primitives import INT32, read_compact_length, read_unsigned_varint
 from .writer import FIXED_FORMATS, nested_type
 
 Skim = Callable[[Any, int, int], int]
-"""``skim(frame, offset, end)``: the offset behind a message that starts at ``offset``.
+"""``skim(frame, offset, end)``: the offset after a message that starts at ``offset``.
 
-Raises :class:`BadFrame` for an impossible array, IndexError or struct.error where the frame ends
-too early, ValueError for an endless varint."""
+Raises ValueError for an impossible array or varint, IndexError or struct.error where the frame ends
+too early."""
 
-_SHORT, _LONG = Struct(">h").unpack_from, Struct(">i").unpack_from
+_INT16, _INT32 = Struct(">h").unpack_from, INT32.unpack_from
 
 
 @cache
@@ -128,47 +127,40 @@ def _of_tag(nested: Any, many: bool) -> Skim | None:
 
 
 def _compact(frame: Any, offset: int) -> int:
-    length = frame[offset]
-    if length < 0x80:
-        return offset + length if length else offset + 1
-    length, offset = varint.decode(frame, offset)
-    return offset + length - 1
+    length, offset = read_compact_length(frame, offset)
+    return offset + length if length > 0 else offset
 
 
 def _legacy_string(frame: Any, offset: int) -> int:
-    return offset + 2 + max(int(_SHORT(frame, offset)[0]), 0)
+    return offset + 2 + max(int(_INT16(frame, offset)[0]), 0)
 
 
 def _legacy_data(frame: Any, offset: int) -> int:
-    return offset + 4 + max(int(_LONG(frame, offset)[0]), 0)
+    return offset + 4 + max(int(_INT32(frame, offset)[0]), 0)
 
 
 def _compact_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
-    count = frame[offset]
-    if count < 0x80:
-        offset += 1
-    else:
-        count, offset = varint.decode(frame, offset)
-    return _possible(count - 1 if count else 0, end - offset), offset
+    count, offset = read_compact_length(frame, offset)
+    return _possible(max(count, 0), end - offset), offset
 
 
 def _legacy_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
-    count: int = _LONG(frame, offset)[0]
+    count: int = _INT32(frame, offset)[0]
     offset += 4
     return _possible(max(count, 0), end - offset), offset
 
 
 def _possible(count: int, left_bytes: int) -> int:
     if count > left_bytes:
-        raise BadFrame(f"an array claims {count} elements, {left_bytes} bytes are left")
+        raise ValueError(f"an array claims {count} elements, {left_bytes} bytes are left")
     return count
 
 
 def _tags(frame: Any, offset: int, end: int, known: dict[int, Skim]) -> int:
-    count, offset = varint.decode(frame, offset)
+    count, offset = read_unsigned_varint(frame, offset)
     for _ in range(_possible(count, end - offset)):
-        tag, offset = varint.decode(frame, offset)
-        size, offset = varint.decode(frame, offset)
+        tag, offset = read_unsigned_varint(frame, offset)
+        size, offset = read_unsigned_varint(frame, offset)
         walk = known.get(tag)
         # kio reads a field that it knows to its own end, whatever its size says.
         offset = walk(frame, offset, end) if walk is not None else offset + size

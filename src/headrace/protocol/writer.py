@@ -17,7 +17,8 @@ from functools import cache, partial
 from operator import attrgetter, ne
 from typing import Any
 
-from . import varint
+from . import primitives
+from .primitives import compact_length, i32, tagged_fields
 
 Write = Callable[[Callable[[Any], object], Any], None]
 """``write(put, message)``: hands the message's bytes to ``put``, piece by piece."""
@@ -82,9 +83,9 @@ class _Generator:
             "ms": _milliseconds,
             "epoch_ms": _epoch_milliseconds,
             "uuid_bytes": _uuid_bytes,
-            "string": _compact_string if self._flexible else _legacy_string,
-            "data": _compact_data if self._flexible else _legacy_data,
-            "length": _compact_length if self._flexible else _legacy_length,
+            "string": primitives.compact_string if self._flexible else primitives.string,
+            "length": compact_length if self._flexible else i32,
+            "put_data": _put_data,
             "tagged": _tagged,
         }
 
@@ -134,17 +135,21 @@ class _Generator:
         elif nested is not None:
             self._struct(nested, type(None) in typing.get_args(hint), value)
         else:
-            self._lines.append(f"{'string' if kind == 'string' else 'data'}(put, {value})")
+            self._lines.append(_put_text_or_data(kind, value))
 
     def _array(self, nested: Any, kind: str, value: str) -> None:
-        self._lines += [f"items = {value}", "length(put, items)", "for item in items or ():"]
+        self._lines += [
+            f"items = {value}",
+            "put(length(-1 if items is None else len(items)))",
+            "for item in items or ():",
+        ]
         if nested is not None:
             self._lines.append(f"    {self._name(writer(nested))}(put, item)")
         elif kind in FIXED_FORMATS:
             pack = self._name(struct.Struct(">" + FIXED_FORMATS[kind]).pack)
             self._lines.append(f"    put({pack}({_AS_NUMBER.get(kind, '{}').format('item')}))")
         else:
-            self._lines.append(f"    {'string' if kind == 'string' else 'data'}(put, item)")
+            self._lines.append("    " + _put_text_or_data(kind, "item"))
 
     def _struct(self, nested: Any, nullable: bool, value: str) -> None:
         write = f"{self._name(writer(nested))}(put, {value})"
@@ -183,6 +188,10 @@ class _Generator:
         self._lines.append("tagged(put, message, tags)")
 
 
+def _put_text_or_data(kind: str, value: str) -> str:
+    return f"put(string({value}))" if kind == "string" else f"put_data(put, length, {value})"
+
+
 # What generated functions call --------------------------------------------------------------------
 
 
@@ -198,54 +207,22 @@ def _uuid_bytes(value: Any) -> bytes:
     return bytes(16) if value is None else value.bytes
 
 
-def _compact_string(put: Callable[[Any], object], value: str | None) -> None:
-    if not value:
-        put(b"\0" if value is None else b"\1")
-    else:
-        encoded = value.encode()
-        put(varint.encode(len(encoded) + 1) + encoded)
-
-
-def _legacy_string(put: Callable[[Any], object], value: str | None) -> None:
-    if not value:
-        put(b"\xff\xff" if value is None else b"\0\0")
-    else:
-        encoded = value.encode()
-        put(struct.pack(">h", len(encoded)) + encoded)
-
-
-def _compact_data(put: Callable[[Any], object], value: Any) -> None:
+def _put_data(put: Callable[[Any], object], length: Callable[[int], bytes], value: Any) -> None:
+    """Put bytes without copying them."""
     if value is None:
-        put(b"\0")
+        put(length(-1))
     else:
-        put(varint.encode(len(value) + 1))
+        put(length(len(value)))
         put(value)
-
-
-def _legacy_data(put: Callable[[Any], object], value: Any) -> None:
-    if value is None:
-        put(b"\xff\xff\xff\xff")
-    else:
-        put(struct.pack(">i", len(value)))
-        put(value)
-
-
-def _compact_length(put: Callable[[Any], object], items: Any) -> None:
-    put(b"\0" if items is None else varint.encode(len(items) + 1))
-
-
-def _legacy_length(put: Callable[[Any], object], items: Any) -> None:
-    put(struct.pack(">i", -1 if items is None else len(items)))
 
 
 def _tagged(put: Callable[[Any], object], message: Any, tags: list[tuple[int, Write]]) -> None:
-    put(varint.encode(len(tags)))
+    fields = []
     for tag, write in tags:
         pieces: list[bytes] = []
         write(pieces.append, message)
-        data = b"".join(pieces)
-        put(varint.encode(tag) + varint.encode(len(data)))
-        put(data)
+        fields.append((tag, b"".join(pieces)))
+    put(tagged_fields(*fields))
 
 
 def _differs_from(default: Any) -> Callable[[Any], bool]:

@@ -18,7 +18,15 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from headrace.protocol import varint
+from headrace.protocol.primitives import (
+    NO_TAGS,
+    compact_length,
+    i32,
+    read_compact_length,
+    read_tagged_fields,
+    skip_tagged_fields,
+    tagged_fields,
+)
 
 SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1
@@ -233,40 +241,26 @@ def _encode_key(record_type: int, key: SharePartitionKey) -> bytes:
 
 
 def _encode_tail(record: ShareSnapshot | ShareUpdate) -> bytes:
-    parts = [varint.encode(len(record.state_batches) + 1)]
+    parts = [compact_length(len(record.state_batches))]
     parts += [_BATCH.pack(*batch, 0) for batch in record.state_batches]
-    if record.delivery_complete_count == UNKNOWN:
-        parts.append(b"\0")
-    else:
-        parts.append(b"\1\0\4" + struct.pack(">i", record.delivery_complete_count))
+    count = record.delivery_complete_count
+    parts.append(NO_TAGS if count == UNKNOWN else tagged_fields((0, i32(count))))
     return b"".join(parts)
 
 
 def _decode_tail(value: bytes, position: int) -> tuple[tuple[StateBatch, ...], int]:
-    length, position = varint.decode(value, position)
+    length, position = read_compact_length(value, position)
     batches: list[StateBatch] = []
-    for _ in range(length - 1):
+    for _ in range(length):
         first, last, state, count, tags = _BATCH.unpack_from(value, position)
         position += _BATCH.size
         if tags:
-            position = _skip_tags(value, position, tags)
+            position = skip_tagged_fields(value, position - 1)
         if not first <= last:
             raise ValueError(f"not a share state record: a batch from {first} to {last}")
         batches.append(StateBatch(first, last, state, count))
     complete_count = UNKNOWN
-    tags, position = varint.decode(value, position)
-    for _ in range(tags):
-        tag, position = varint.decode(value, position)
-        size, position = varint.decode(value, position)
-        if tag == 0:
-            (complete_count,) = struct.unpack_from(">i", value, position)
-        position += size
+    fields, _ = read_tagged_fields(value, position)
+    if 0 in fields:
+        (complete_count,) = struct.unpack(">i", fields[0])
     return tuple(batches), complete_count
-
-
-def _skip_tags(value: bytes, position: int, tags: int) -> int:
-    for _ in range(tags):
-        _, position = varint.decode(value, position)
-        size, position = varint.decode(value, position)
-        position += size
-    return position

@@ -11,9 +11,8 @@ from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
 
-from headrace.protocol import varint
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.serial import (
+from headrace.protocol.primitives import (
     NO_TAGS,
     Reader,
     compact_array,
@@ -23,6 +22,7 @@ from headrace.protocol.serial import (
     i32,
     i64,
     string,
+    tagged_fields,
 )
 
 from .producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -123,7 +123,7 @@ def _write(value: Transaction) -> bytes:
         for topic, partitions in groupby(sorted(value.partitions), key=itemgetter(0))
     ]
     tags = [
-        varint.encode(tag) + varint.encode(len(data)) + data
+        (tag, data)
         for tag, data in (
             (_PREVIOUS_PRODUCER_ID, _unless(value.previous_producer_id, NO_PRODUCER_ID, i64)),
             (_NEXT_PRODUCER_ID, _unless(value.next_producer_id, NO_PRODUCER_ID, i64)),
@@ -141,8 +141,7 @@ def _write(value: Transaction) -> bytes:
             compact_array(topics) if value.partitions or value.state != State.EMPTY else b"\0",
             i64(value.last_update_ms),
             i64(value.start_ms),
-            varint.encode(len(tags)),
-            *tags,
+            tagged_fields(*tags),
         )
     )
 
@@ -160,7 +159,7 @@ def _read(reader: Reader) -> Transaction:
     def partitions_of_topic(reader: Reader) -> list[TopicPartition]:
         topic = reader.string()
         partitions = reader.array(Reader.i32)
-        reader.tags()
+        reader.tagged_fields()
         return [(topic, partition) for partition in partitions]
 
     producer_id, producer_epoch, timeout_ms, state = (
@@ -171,7 +170,7 @@ def _read(reader: Reader) -> Transaction:
     )
     partitions = frozenset(one for topic in reader.array(partitions_of_topic) for one in topic)
     last_update_ms, start_ms = reader.i64(), reader.i64()
-    tags = reader.tags()
+    tags = reader.tagged_fields()
     return Transaction(
         producer_id,
         producer_epoch,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from headrace.protocol.primitives import read_varint
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
@@ -22,7 +23,6 @@ from headrace.protocol.record_batch import (
     marker_in,
     opened,
 )
-from headrace.protocol.record_varints import varint
 
 FIRST_BYTES = 4 * 1024
 """What is asked for at first: the header of a batch, or all of a small one."""
@@ -165,11 +165,11 @@ class PartitionSearch:
         body, position = opened(batch, header), 0
         wanted = max(self._pending[0], self.offset) - header.base_offset
         for offset_delta in range(header.record_count):
-            length, position = _varint(body, position)
+            length, position = read_varint(body, position)
             if not complete or offset_delta >= wanted:
-                delta_ms, after = _varint(body, position + 1)
+                delta_ms, after = read_varint(body, position + 1)
                 if not complete:
-                    offset_delta, _ = _varint(body, after)
+                    offset_delta, _ = read_varint(body, after)
                 if offset_delta >= wanted:
                     by_broker = header.attributes & LOG_APPEND_TIME_BIT
                     timestamp = (
@@ -180,19 +180,6 @@ class PartitionSearch:
                         return
                     wanted = self._pending[0] - header.base_offset
             position += length
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """As :func:`headrace.protocol.record_varints.varint`, faster for the numbers of one or two
-    bytes that most are.
-    """
-    low = data[position]
-    if low < 0x80:
-        return (low >> 1) ^ -(low & 1), position + 1
-    high = data[position + 1]
-    if high < 0x80:
-        return ((low & 0x7F | high << 7) >> 1) ^ -(low & 1), position + 2
-    return varint(data, position)
 
 
 def _is_abort(batch: memoryview, header: BatchHeader) -> bool:

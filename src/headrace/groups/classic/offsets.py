@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from headrace.errors import ErrorCode
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset
+from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 
 from .member import State
 from .members import Roster
-from .subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from .subscriptions import subscribed_topics
 
 
 class ClassicOffsets:
@@ -40,7 +41,7 @@ class ClassicOffsets:
     def check_offset_delete(self) -> ErrorCode:
         """Whether offsets may be deleted, but for those in topics that :meth:`is_subscribed`
         has."""
-        says_topics = self.is_empty or self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        says_topics = self.is_empty or self.protocol_type == PROTOCOL_TYPE
         return ErrorCode.NONE if says_topics else ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed(self, topic: str) -> bool:
@@ -48,7 +49,7 @@ class ClassicOffsets:
         everywhere.
         """
         if self.subscribed is None:
-            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+            return self.protocol_type == PROTOCOL_TYPE
         return topic in self.subscribed
 
     def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
@@ -66,5 +67,5 @@ class ClassicOffsets:
         """A generation has begun: see what its members are subscribed to."""
         metadata = (member.metadata(self.protocol) for member in self.roster.all())
         self.subscribed = (
-            subscribed_topics(metadata) if self.protocol_type == CONSUMER_PROTOCOL_TYPE else None
+            subscribed_topics(metadata) if self.protocol_type == PROTOCOL_TYPE else None
         )

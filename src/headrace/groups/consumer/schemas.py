@@ -17,7 +17,7 @@ from headrace.groups.records import (
     MemberState,
     ResolvedRegex,
 )
-from headrace.protocol.serial import (
+from headrace.protocol.primitives import (
     NO_TAGS,
     Reader,
     compact_array,
@@ -28,7 +28,7 @@ from headrace.protocol.serial import (
     i16,
     i32,
     i64,
-    tagged,
+    tagged_fields,
 )
 
 _ABSENT, _PRESENT = b"\0", b"\1"
@@ -39,13 +39,13 @@ def write_consumer_epoch(value: GroupEpoch) -> bytes:
     return (
         i16(0)
         + i32(value.epoch)
-        + (tagged(0, i64(value.metadata_hash)) if value.metadata_hash else NO_TAGS)
+        + (tagged_fields((0, i64(value.metadata_hash))) if value.metadata_hash else NO_TAGS)
     )
 
 
 def read_consumer_epoch(reader: Reader) -> GroupEpoch:
     """Type 3."""
-    epoch, tags = reader.begin_flexible().i32(), reader.tags()
+    epoch, tags = reader.begin_flexible().i32(), reader.tagged_fields()
     return GroupEpoch(epoch, Reader(tags[0]).i64() if 0 in tags else 0)
 
 
@@ -60,7 +60,7 @@ def write_consumer_member(value: ConsumerMember) -> bytes:
             compact_string(value.subscribed_topic_regex),
             i32(value.rebalance_timeout_ms),
             compact_string(value.server_assignor),
-            tagged(0, _classic_side(value.classic)),
+            tagged_fields((0, _classic_side(value.classic))),
         )
     )
 
@@ -86,14 +86,14 @@ def read_consumer_member(reader: Reader) -> ConsumerMember:
         reader.string(),
         reader.i32(),
         reader.nullable_string(),
-        _read_classic_side(reader.tags().get(0, _ABSENT)),
+        _read_classic_side(reader.tagged_fields().get(0, _ABSENT)),
     )
 
 
 def _read_classic_side(data: bytes) -> ClassicSide | None:
     def protocol(reader: Reader) -> tuple[str, bytes]:
         read = reader.string(), reader.blob()
-        reader.tags()
+        reader.tagged_fields()
         return read
 
     reader = Reader(data, flexible=True)
@@ -109,7 +109,9 @@ def write_consumer_assignment(value: ConsumerAssignment) -> bytes:
 
 def _held(value: HeldPartitions) -> bytes:
     return compact_array(
-        topic_id.bytes + compact_i32s(partitions) + tagged(0, compact_i32s(partitions.values()))
+        topic_id.bytes
+        + compact_i32s(partitions)
+        + tagged_fields((0, compact_i32s(partitions.values())))
         for topic_id, partitions in value.items()
     )
 
@@ -118,7 +120,7 @@ def read_consumer_assignment(reader: Reader) -> ConsumerAssignment:
     """Type 8. Where brokers before 4.3 wrote no assignment epochs, the member's epoch counts."""
 
     def topic(reader: Reader) -> tuple[UUID, dict[int, int]]:
-        topic_id, partitions, tags = reader.uuid(), reader.array(Reader.i32), reader.tags()
+        topic_id, partitions, tags = reader.uuid(), reader.array(Reader.i32), reader.tagged_fields()
         epochs = (
             Reader(tags[0], flexible=True).array(Reader.i32)
             if 0 in tags
