@@ -19,7 +19,7 @@ from headrace.handlers import RequestContext, handler
 from headrace.hashing import internal_partition
 from headrace.log import segment
 from headrace.outcome import Outcome
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from headrace.protocol.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -91,9 +91,9 @@ def written(broker: Broker) -> Iterator[list[tuple[str, int]]]:
         assert log is not None
         data = log.read(0, 1 << 20)
         assert isinstance(data, bytes)
-        for position, _ in batch.headers(data):
+        for position, _ in record_batch.headers(data):
             said = []
-            for record in batch.records(data[position:]):
+            for record in record_batch.records(data[position:]):
                 decoded = broker.groups.decode(record.key or b"", record.value)
                 assert isinstance(decoded, OffsetCommit)
                 assert decoded.value is not None

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.protocol import record_batch as log_batch
+from headrace.protocol import record_batch
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Group, Topic, outcome
 from tests.support import wait_until
 
@@ -358,7 +358,7 @@ def _offsets(data: bytes) -> frozenset[int]:
     """The offsets that the batches of `data` span."""
     return frozenset(
         offset
-        for _, header in log_batch.headers(data)
+        for _, header in record_batch.headers(data)
         for offset in range(header.base_offset, header.last_offset + 1)
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from tests.conformance.producers import Transactional, describe_producers, fetch, list_transactions
 from tests.conformance.world import OK, PATIENCE_S, Topic, World
 from tests.support import unique, wait_until
@@ -35,9 +35,9 @@ def last_states(world: World) -> dict[str, bytes | None]:
     offset = state.list_offset(-2)
     while offset < state.end_offset():
         data = bytes(fetch(state, offset, committed=False).records)
-        for position, header in batch.headers(data):
+        for position, header in record_batch.headers(data):
             if not header.is_control:
-                for record in batch.records(memoryview(data)[position:]):
+                for record in record_batch.records(memoryview(data)[position:]):
                     found[record.key[4:].decode()] = (
                         record.value
                     )  # after the version and the length, 2 bytes each

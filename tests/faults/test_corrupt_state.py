@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey, ShareUpdate, encode
 from tests.clients.confluent import PATIENCE_S
 from tests.raw import connection
@@ -63,7 +63,7 @@ class Ground:
         """Change the bytes of a segment; ``spoil`` is given them, and where each batch begins."""
         path = self.segment(topic)
         data = bytearray(path.read_bytes())
-        spoil(data, [position for position, _ in batch.headers(bytes(data))])
+        spoil(data, [position for position, _ in record_batch.headers(bytes(data))])
         path.write_bytes(data)
 
     def start_offset(self) -> int:
@@ -171,7 +171,7 @@ def appended(key, value):
     """A whole batch with the right checksum and the next offset, but whatever in it."""
 
     def spoil(data, positions):
-        data += batch.build([(key, value)], timestamp_ms=0, base_offset=len(positions))
+        data += record_batch.build([(key, value)], timestamp_ms=0, base_offset=len(positions))
 
     return spoil
 
@@ -194,11 +194,13 @@ def test_a_batch_that_cannot_be_opened_is_skipped(ground):
     ground.server.stop()
 
     def spoil(data, positions):
-        whole = bytearray(batch.build([(b"k", b"v")], timestamp_ms=0, base_offset=len(positions)))
-        header = batch.header_at(whole)
+        whole = bytearray(
+            record_batch.build([(b"k", b"v")], timestamp_ms=0, base_offset=len(positions))
+        )
+        header = record_batch.header_at(whole)
         gzip = 1
-        body = whole[batch.HEADER_BYTES :]
-        data += batch.seal(header._replace(attributes=gzip), body) + body
+        body = whole[record_batch.HEADER_BYTES :]
+        data += record_batch.seal(header._replace(attributes=gzip), body) + body
 
     ground.spoil(spoil)
     assert ground.start_offset() == WRITES
@@ -236,7 +238,7 @@ def test_a_missing_segment_stops_the_start(ground):
     ground.server.stop()
     path = ground.segment()
     data = path.read_bytes()
-    positions = [position for position, _ in batch.headers(data)]
+    positions = [position for position, _ in record_batch.headers(data)]
     path.write_bytes(data[: positions[4]])
     (path.parent / f"{6:020}.log").write_bytes(data[positions[6] :])
     told = ground.refusal()

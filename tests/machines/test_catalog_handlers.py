@@ -24,7 +24,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import RequestContext, handler
 from headrace.internal_topics import INTERNAL_TOPICS
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 
 CONTEXT = RequestContext(0, "test", "/127.0.0.1", 1, "broker.example", 9092)
 MINUTE = timedelta(minutes=1)
@@ -324,7 +324,9 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_records(broker: Broker)
     for topic in (a, b):
         log = broker.log(topic, 0)
         assert log is not None
-        log.append(batch.build([(None, b"x")], timestamp_ms=broker.now_ms()), broker.now_ms())
+        log.append(
+            record_batch.build([(None, b"x")], timestamp_ms=broker.now_ms()), broker.now_ms()
+        )
     results = delete(broker, ("a", None), (None, b.topic_id))
     assert [(one.name, one.topic_id, one.error_code) for one in results] == [
         ("a", a.topic_id, ErrorCode.NONE),
@@ -499,7 +501,7 @@ def test_log_directories_tell_sizes_and_room(broker: Broker, tmp_path: Path) -> 
     create(broker, new("t", 2), new("empty"))
     log = broker.log(broker.catalog.topics["t"], 1)
     assert log is not None
-    data = batch.build([(None, b"x")], timestamp_ms=broker.now_ms())
+    data = record_batch.build([(None, b"x")], timestamp_ms=broker.now_ms())
     log.append(data, broker.now_ms())
 
     def sizes(topics: tuple | None) -> dict[str, dict[int, int]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.errors import ErrorCode
-from headrace.protocol import record_batch as log_batch
+from headrace.protocol import record_batch
 
 from .clients import Member
 from .shelf import Partition
@@ -74,15 +74,15 @@ def undone(world: World) -> list[str]:
     return left
 
 
-def _records(world: World, where: Partition) -> Iterator[log_batch.Record]:
+def _records(world: World, where: Partition) -> Iterator[record_batch.Record]:
     log = world.machine.broker.partition(*where)
     assert not isinstance(log, ErrorCode)
     offset = log.log_start_offset
     while offset < log.end_offset:
         data = log.read(offset, 1 << 20)
         assert isinstance(data, bytes), data
-        for position, header in log_batch.headers(data):
-            yield from log_batch.records(memoryview(data)[position:])
+        for position, header in record_batch.headers(data):
+            yield from record_batch.records(memoryview(data)[position:])
             offset = header.last_offset + 1
 
 

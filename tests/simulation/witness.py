@@ -18,7 +18,7 @@ from uuid import UUID
 
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode
-from headrace.protocol import record_batch as log_batch
+from headrace.protocol import record_batch
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE, GAP, REJECT, RELEASE, RENEW
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ReadState
@@ -223,7 +223,8 @@ class Witness:
     def _delivered(self, request: Any, where: Partition, partition: Any) -> None:
         shelf = self.shelf(SharePartitionKey(request.group_id, *where))
         covered = [
-            (h.base_offset, h.last_offset) for _, h in log_batch.headers(partition.records or b"")
+            (h.base_offset, h.last_offset)
+            for _, h in record_batch.headers(partition.records or b"")
         ]
         taken: list[Record] = []
         for run in partition.acquired_records:

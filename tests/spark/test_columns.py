@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from headrace.protocol.record_batch import Marker
 from headrace.spark.reader.batches import Batches, Wanted
 from headrace.spark.reader.columns import decode
@@ -23,7 +23,7 @@ RECORD = st.tuples(
 BATCH = st.tuples(
     st.lists(RECORD, min_size=1, max_size=6),
     st.integers(0, 4),
-    st.sampled_from((0, batch.LOG_APPEND_TIME_BIT)),
+    st.sampled_from((0, record_batch.LOG_APPEND_TIME_BIT)),
     st.integers(0, 3),
 )
 
@@ -32,7 +32,7 @@ def built(batches: list[Any], repeat: int = 1) -> bytes:
     """Batches behind one another, with gaps in their offsets."""
     out, offset = bytearray(), 7
     for records, codec, attributes, gap in batches * repeat:
-        out += batch.build(
+        out += record_batch.build(
             [(key, value) for key, value, _, _ in records],
             timestamp_ms=0,
             timestamps_ms=[timestamp for *_, timestamp in records],
@@ -54,8 +54,8 @@ def one_by_one(data: bytes) -> list[tuple[Any, ...]]:
             r.value,
             [{"key": k, "value": v} for k, v in r.headers] or None,
         )
-        for position, _ in batch.headers(data)
-        for r in batch.records(data[position:])
+        for position, _ in record_batch.headers(data)
+        for r in record_batch.records(data[position:])
     ]
 
 
@@ -105,12 +105,12 @@ def test_damaged_bytes_are_refused_or_read_but_never_break_out(
         for records in decode(found, headers=True):
             records.key.validate(full=True)
             records.value.validate(full=True)
-    except batch.CorruptBatch:
+    except record_batch.CorruptBatch:
         pass
     try:
         found = Batches.find(bytes(broken))
         found.check_crc()
-    except batch.CorruptBatch:
+    except record_batch.CorruptBatch:
         return
     assert as_columns(bytes(broken)) == one_by_one(bytes(broken)), (
         "bytes whose checksum holds must be readable"
@@ -118,14 +118,14 @@ def test_damaged_bytes_are_refused_or_read_but_never_break_out(
 
 
 def test_a_checksum_that_is_wrong_is_said() -> None:
-    data = bytearray(batch.build([(None, b"value")], timestamp_ms=1, base_offset=3))
+    data = bytearray(record_batch.build([(None, b"value")], timestamp_ms=1, base_offset=3))
     data[-3] ^= 1
-    with pytest.raises(batch.CorruptBatch, match="offset 3 has a wrong checksum"):
+    with pytest.raises(record_batch.CorruptBatch, match="offset 3 has a wrong checksum"):
         Batches.find(bytes(data)).check_crc()
 
 
 def test_spark_has_microseconds_and_no_others() -> None:
-    data = batch.build(
+    data = record_batch.build(
         [(None, None), (b"", b"")], timestamp_ms=0, timestamps_ms=[1_700_000_000_123, 2**62]
     )
     (records,) = decode(Batches.find(data))
@@ -145,14 +145,14 @@ def test_records_of_aborted_transactions_and_markers_are_not_seen() -> None:
     def add(producer_id: int, seen: bool, marker: Marker | None = None) -> None:
         nonlocal data, offset
         if marker is not None:
-            piece = bytearray(batch.end_transaction_marker(producer_id, 0, marker, 1))
+            piece = bytearray(record_batch.end_transaction_marker(producer_id, 0, marker, 1))
             piece[:8] = offset.to_bytes(8, "big")
             count = 1
         else:
-            attributes = batch.TRANSACTIONAL_BIT if producer_id >= 0 else 0
+            attributes = record_batch.TRANSACTIONAL_BIT if producer_id >= 0 else 0
             pairs = [(None, b"%d" % (offset + i)) for i in range(2)]
             piece = bytearray(
-                batch.build(
+                record_batch.build(
                     pairs,
                     timestamp_ms=1,
                     base_offset=offset,

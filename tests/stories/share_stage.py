@@ -28,7 +28,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import RequestContext, handler
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary
 
@@ -121,7 +121,7 @@ class Stage:
         log = self.broker.log(self.broker.catalog.topics["t"], partition)
         assert log is not None
         for size in sizes:
-            data = batch.build([(None, value)] * size, timestamp_ms=self.broker.now_ms())
+            data = record_batch.build([(None, value)] * size, timestamp_ms=self.broker.now_ms())
             self.broker.append(log, data)
 
     def member(self, name: str = "m", group_id: str = GROUP) -> Member:
@@ -278,8 +278,8 @@ class Member:
 def _offsets(data: bytes) -> set[int]:
     return {
         record.offset
-        for position, _ in batch.headers(data)
-        for record in batch.records(data[position:])
+        for position, _ in record_batch.headers(data)
+        for record in record_batch.records(data[position:])
     }
 
 

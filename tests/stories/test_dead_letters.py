@@ -10,7 +10,7 @@ import pytest
 from headrace.coordinators.dead_letters import DeadLetterCounts
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from tests.stories.share_stage import GROUP, Stage, stage, story
@@ -31,22 +31,22 @@ def open_queue(s: Stage, name: str = "dlq.t", partitions: int = 1, **configs: st
     )
 
 
-def records(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[batch.Record]:
+def records(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[record_batch.Record]:
     log = s.broker.log(s.broker.catalog.topics[topic], partition)
     assert log is not None
-    found: list[batch.Record] = []
+    found: list[record_batch.Record] = []
     while log.log_start_offset + len(found) < log.end_offset:
         data = log.read(len(found), 1 << 30)
         assert isinstance(data, bytes)
         found += [
             record
-            for position, _ in batch.headers(data)
-            for record in batch.records(data[position:])
+            for position, _ in record_batch.headers(data)
+            for record in record_batch.records(data[position:])
         ]
     return found
 
 
-def context(record: batch.Record) -> dict[str, str]:
+def context(record: record_batch.Record) -> dict[str, str]:
     """What the headers say, without the prefix that they have in common."""
     prefix = "__dlq.errors."
     return {
@@ -66,7 +66,7 @@ def append_with_everything(s: Stage, codec: int = NONE) -> None:
     """Three records with keys, values and headers in one batch."""
     log = s.broker.log(s.broker.catalog.topics["t"], 0)
     assert log is not None
-    data = batch.build(
+    data = record_batch.build(
         [(b"k0", b"v0"), (None, b"v1"), (b"k2", None)],
         timestamp_ms=s.broker.now_ms(),
         headers=[(("h", b"0"),), (), (("h", b"2"), ("h", None))],
@@ -192,7 +192,7 @@ async def test_a_group_without_a_queue_opens_no_batch(monkeypatch: pytest.Monkey
         s.produce(2)
         m = s.member()
         await m.fetch()
-        monkeypatch.setattr(batch, "records", None)
+        monkeypatch.setattr(record_batch, "records", None)
         assert await m.ack((0, 1, REJECT)) == OK
         assert s.lag() == 0
 
@@ -207,13 +207,13 @@ async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(
         m = s.member()
         await m.fetch()
         opened: list[int] = []
-        real = batch.records
+        real = record_batch.records
 
-        def counting(data: bytes | memoryview) -> Iterator[batch.Record]:
-            opened.append(batch.header_at(data).base_offset)
+        def counting(data: bytes | memoryview) -> Iterator[record_batch.Record]:
+            opened.append(record_batch.header_at(data).base_offset)
             return real(data)
 
-        monkeypatch.setattr(batch, "records", counting)
+        monkeypatch.setattr(record_batch, "records", counting)
         assert (
             await m.ack(
                 (0, 9, ACCEPT), (10, 19, (REJECT, ACCEPT) * 5), (20, 29, ACCEPT), (35, 35, REJECT)
@@ -254,7 +254,7 @@ async def test_many_letters_go_in_batches_below_max_message_bytes():
         assert log is not None
         data = log.read(0, 1 << 20)
         assert isinstance(data, bytes)
-        sizes = [header.size_bytes for _, header in batch.headers(data)]
+        sizes = [header.size_bytes for _, header in record_batch.headers(data)]
         assert max(sizes) <= 2000
         assert len(sizes) <= 12  # more than one letter in each
         assert [one.value for one in records(s)] == [b"x" * 500] * 20 + [None, b"z" * 10]

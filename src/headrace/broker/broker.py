@@ -27,7 +27,7 @@ from headrace.hashing import internal_partition
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.outcome import Completion, Coordinator, Outcome, Position, make
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
 from .catalog import Catalog, Topic
@@ -350,10 +350,10 @@ class Broker(Machines):
             partition_log = self.log(topic, partition)
             assert partition_log is not None
             started = time.perf_counter()
-            data = batch.build(
+            data = record_batch.build(
                 [coordinator.encode(record) for record in records],
                 timestamp_ms=now_ms,
-                attributes=0 if producer == NO_PRODUCER else batch.TRANSACTIONAL_BIT,
+                attributes=0 if producer == NO_PRODUCER else record_batch.TRANSACTIONAL_BIT,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
             )

@@ -18,7 +18,7 @@ from headrace.broker.catalog import CatalogError, Topic
 from headrace.broker.config.topic_rules import new_name_refusal
 from headrace.broker.limits import COPY_READ_BYTES, DEAD_LETTER_COMPLAINT_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Letter(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[batch.Header, ...]
+    headers: tuple[record_batch.Header, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -209,7 +209,7 @@ def _letters(
     key: SharePartitionKey,
     topic: str,
     runs: Iterable[Archived],
-    originals: Iterator[batch.Record],
+    originals: Iterator[record_batch.Record],
     written: frozenset[int],
 ) -> Iterator[Letter]:
     """A letter for each offset but those ``written``, with what the original had where
@@ -247,15 +247,18 @@ def _batches(
     large, the append will say so.
     """
     together: list[Letter] = []
-    size = batch.HEADER_BYTES
+    size = record_batch.HEADER_BYTES
     for letter in letters:
         own = letter.size_bytes
-        if batch.HEADER_BYTES + own > max_bytes and len(_batch([letter], now_ms)) > max_bytes:
+        if (
+            record_batch.HEADER_BYTES + own > max_bytes
+            and len(_batch([letter], now_ms)) > max_bytes
+        ):
             letter = Letter(letter.offset, None, None, letter.headers[-6:])
             own = letter.size_bytes
         if together and size + own > max_bytes:
             yield _batch(together, now_ms), [one.offset for one in together]
-            together, size = [], batch.HEADER_BYTES
+            together, size = [], record_batch.HEADER_BYTES
         together.append(letter)
         size += own
     if together:
@@ -264,10 +267,12 @@ def _batches(
 
 def _batch(letters: Sequence[Letter], now_ms: int) -> bytes:
     records = [(letter.key, letter.value) for letter in letters]
-    return batch.build(records, timestamp_ms=now_ms, headers=[letter.headers for letter in letters])
+    return record_batch.build(
+        records, timestamp_ms=now_ms, headers=[letter.headers for letter in letters]
+    )
 
 
-def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[batch.Record]:
+def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[record_batch.Record]:
     """The records of the batches that hold ``runs``, ascending; each batch is read and opened once.
 
     What the log no longer has, or what cannot be read, is left out.
@@ -286,7 +291,7 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[batch
                 position,
             )
             return
-        for start, header in batch.headers(data):
+        for start, header in record_batch.headers(data):
             while at < len(runs) and runs[at].last_offset < header.base_offset:
                 at += 1
             if (
@@ -295,8 +300,10 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[batch
                 and not header.is_control
             ):
                 try:
-                    yield from batch.records(memoryview(data)[start : start + header.size_bytes])
-                except batch.CorruptBatch as error:
+                    yield from record_batch.records(
+                        memoryview(data)[start : start + header.size_bytes]
+                    )
+                except record_batch.CorruptBatch as error:
                     log.error(
                         "cannot copy records of %s-%d: %s", source.topic, source.partition, error
                     )

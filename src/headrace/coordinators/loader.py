@@ -11,7 +11,7 @@ from headrace.errors import Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.replay import FoundBatch, checked_batches
 from headrace.outcome import Coordinator, Position
-from headrace.protocol import record_batch as batch
+from headrace.protocol import record_batch
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -42,13 +42,13 @@ def _replay(
 ) -> None:
     """Replay one batch, without the records that cannot be replayed."""
     header = found.header
-    producer_id = header.producer_id if header.is_transactional else batch.NO_PRODUCER_ID
+    producer_id = header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
     for record in _readable_records(found):
         if record.key is None:
             continue
         try:
             if header.is_control:
-                marker = batch.marker_in(found.data)
+                marker = record_batch.marker_in(found.data)
                 if marker is not None:
                     broker.groups.end_transaction(producer_id, partition, commit=marker.commit)
             else:
@@ -65,14 +65,14 @@ def _replay(
             )
 
 
-def _readable_records(found: FoundBatch) -> Iterator[batch.Record]:
+def _readable_records(found: FoundBatch) -> Iterator[record_batch.Record]:
     """Yield the records of a batch up to the first one that cannot be read."""
     offset = found.header.base_offset
     try:
-        for record in batch.records(found.data):
+        for record in record_batch.records(found.data):
             yield record
             offset = record.offset + 1
-    except batch.CorruptBatch as error:
+    except record_batch.CorruptBatch as error:
         log.warning("skipped the records of %s from offset %d on: %s", found.path, offset, error)
 
 
