@@ -14,6 +14,7 @@ from tests.clients.confluent import consumer, create_topic, produce, take
 from tests.raw import Connection, batch, connection, string, with_byte_changed
 from tests.support import frame, request_header, unique
 
+UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_RECORD = 2, 3, 35, 87
 RNG = random.Random(20)
 
@@ -184,3 +185,124 @@ def test_a_partition_that_is_not_there(bootstrap_servers: str, topic_name: str) 
 def test_find_coordinator_of_an_empty_group_is_answered(bootstrap_servers: str) -> None:
     with connection(bootstrap_servers) as client:
         assert len(client.call(10, 0, string(""))) > 2
+
+
+LONGEST = "x" * 32_767
+LONG = LONGEST + "x"
+PARTITION = {
+    "partition_index": 0,
+    "committed_offset": 1,
+    "committed_leader_epoch": -1,
+    "committed_metadata": "",
+}
+COMMIT = {
+    "group_id": "g",
+    "generation_id_or_member_epoch": -1,
+    "member_id": "",
+    "group_instance_id": None,
+    "topics": [{"name": "t", "partitions": [PARTITION]}],
+}
+JOIN = {
+    "group_id": "g",
+    "session_timeout": 10_000,
+    "rebalance_timeout": 10_000,
+    "member_id": "",
+    "group_instance_id": None,
+    "protocol_type": "consumer",
+    "protocols": [{"name": "range", "metadata": b""}],
+    "reason": None,
+}
+HEARTBEAT = {
+    "group_id": "g",
+    "member_id": "m",
+    "member_epoch": 0,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout": 10_000,
+    "subscribed_topic_names": ["t"],
+    "subscribed_topic_regex": None,
+    "server_assignor": None,
+    "topic_partitions": [],
+}
+SHARE_HEARTBEAT = {
+    "group_id": "g",
+    "member_id": "m",
+    "member_epoch": 0,
+    "rack_id": None,
+    "subscribed_topic_names": ["t"],
+}
+PRODUCER = {
+    "transactional_id": "t",
+    "transaction_timeout": 60_000,
+    "producer_id": -1,
+    "producer_epoch": -1,
+}
+TOO_LONG = [
+    *((8, 8, COMMIT | {field: LONG}) for field in ("group_id", "member_id", "group_instance_id")),
+    (8, 8, COMMIT | {"topics": [{"name": LONG, "partitions": [PARTITION]}]}),
+    (
+        8,
+        8,
+        COMMIT
+        | {"topics": [{"name": "t", "partitions": [PARTITION | {"committed_metadata": LONG}]}]},
+    ),
+    *(
+        (11, 9, JOIN | {field: LONG})
+        for field in ("group_id", "member_id", "group_instance_id", "protocol_type", "reason")
+    ),
+    (11, 9, JOIN | {"protocols": [{"name": LONG, "metadata": b""}]}),
+    *(
+        (68, 1, HEARTBEAT | {field: LONG})
+        for field in ("group_id", "member_id", "instance_id", "rack_id", "subscribed_topic_regex")
+    ),
+    (68, 1, HEARTBEAT | {"subscribed_topic_names": [LONG]}),
+    *((76, 1, SHARE_HEARTBEAT | {field: LONG}) for field in ("group_id", "member_id", "rack_id")),
+    (76, 1, SHARE_HEARTBEAT | {"subscribed_topic_names": [LONG]}),
+    (22, 4, PRODUCER | {"transactional_id": LONG}),
+]
+
+
+@pytest.mark.parametrize(("api_key", "version", "fields"), TOO_LONG)
+def test_a_string_longer_than_kafka_reads_closes_the_connection(
+    bootstrap_servers: str, api_key: int, version: int, fields: dict
+) -> None:
+    """Compact strings could be longer than 32,767 bytes; coordinator records cannot hold them."""
+    with connection(bootstrap_servers) as client:
+        client.send_message(api_key, version, **fields)
+        assert client.receive() is None
+
+
+@pytest.mark.parametrize(
+    ("version", "client_id", "instance_id"),
+    [(3, LONGEST, None), (9, LONGEST, None), (9, "raw", LONGEST)],
+    ids=["client id, version 3", "client id, version 9", "instance id"],
+)
+def test_a_member_id_that_would_be_too_long_harms_its_sender_only(
+    bootstrap_servers: str, topic_name: str, version: int, client_id: str, instance_id: str | None
+) -> None:
+    """The leader of a group is told of every member's id, in versions that allow 32,767 bytes."""
+    only_newer = ("reason", "group_instance_id")
+    newer = JOIN | {"group_id": topic_name, "group_instance_id": instance_id}
+    older = {key: value for key, value in newer.items() if key not in only_newer}
+    with connection(bootstrap_servers) as leader:
+        joined = leader.ask(11, 3, **older)
+        assert (joined.error_code, joined.leader) == (0, joined.member_id)
+        with connection(bootstrap_servers, client_id=client_id) as client:
+            refused = client.ask(11, version, **(older if version == 3 else newer))
+            assert (refused.error_code, refused.member_id) == (UNKNOWN_SERVER_ERROR, "")
+        again = leader.ask(11, 3, **older | {"member_id": joined.member_id})
+        assert again.error_code == 0
+        assert [member.member_id for member in again.members] == [joined.member_id]
+
+
+def test_the_longest_strings_are_served(bootstrap_servers: str, topic_name: str) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    topics = [{"name": topic_name, "partitions": [PARTITION]}]
+    with connection(bootstrap_servers) as client:
+        commit = COMMIT | {"group_id": LONGEST, "topics": topics}
+        (topic,) = client.ask(8, 8, **commit).topics
+        assert topic.partitions[0].error_code == 0
+        assert client.ask(22, 4, **PRODUCER | {"transactional_id": LONGEST}).error_code == 0
+        for key in ("instance_id", "rack_id"):
+            heartbeat = HEARTBEAT | {"group_id": topic_name + key, key: LONGEST}
+            assert client.ask(68, 1, **heartbeat).error_code == 0

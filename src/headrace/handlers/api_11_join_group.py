@@ -14,8 +14,10 @@ from kio.schema.join_group.v9.request import JoinGroupRequest
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 
 from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
 from headrace.groups.classic.member import JoinReply, JoinRequest
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.primitives import MAX_STRING_BYTES
 
 from . import RequestContext
 from .group_requests import decide_parked, milliseconds
@@ -25,7 +27,15 @@ _FIRST_WITH_SKIP_ASSIGNMENT = 9
 
 
 def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> Any:
+    """Join a group, or have its next generation begin.
+
+    The id of a new member begins with its client id or instance id. One that becomes too long for a
+    string is answered with UNKNOWN_SERVER_ERROR, as in Kafka.
+    """
     client_id = context.client_id or ""
+    new_member_id = f"{request.group_instance_id or client_id}-{uuid.uuid4()}"
+    if not request.member_id and len(new_member_id.encode()) > MAX_STRING_BYTES:
+        return _response(JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
     join = JoinRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
@@ -35,7 +45,7 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -
         rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-        new_member_id=f"{request.group_instance_id or client_id}-{uuid.uuid4()}",
+        new_member_id=new_member_id,
         known_member_id_required=context.api_version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         skips_assignment=context.api_version >= _FIRST_WITH_SKIP_ASSIGNMENT,
     )

@@ -25,6 +25,9 @@ i8, i16, i32, i64 = _INT8.pack, _INT16.pack, INT32.pack, _INT64.pack
 
 UUID_BYTES = 16
 
+MAX_STRING_BYTES = 0x7FFF
+"""The longest string, also where its encoding allows more, as in Kafka."""
+
 NO_TAGS = b"\0"
 """The tagged fields of a structure without any."""
 
@@ -32,7 +35,6 @@ NULL_RECORD_BYTES = b"\1"
 """The length of a null key, value or header value of a record: the zigzag varint of -1."""
 
 _MAX_UNSIGNED_BITS = 35  # five bytes
-_MAX_STRING_BYTES = 0x7FFF
 _TOPIC_IDS_CACHED = 1024
 
 # Variable-length integers -------------------------------------------------------------------------
@@ -121,8 +123,8 @@ def string(text: str | None) -> bytes:
     if text is None:
         return i16(-1)
     data = _utf8(text)
-    if len(data) > _MAX_STRING_BYTES:
-        raise ValueError(f"a string of {len(data)} bytes is longer than {_MAX_STRING_BYTES}")
+    if len(data) > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING_BYTES}")
     return i16(len(data)) + data
 
 
@@ -209,9 +211,12 @@ def read_compact_span(data: bytes | memoryview, position: int) -> tuple[int, int
 def read_nullable_compact_string(data: bytes | memoryview, position: int) -> tuple[str | None, int]:
     """Read a nullable compact string.
 
-    :raises ValueError: it runs past the end of the data, or is not UTF-8
+    :raises ValueError: it runs past the end of the data, is longer than :data:`MAX_STRING_BYTES`,
+        or is not UTF-8
     """
     start, end = read_compact_span(data, position)
+    if end - start > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {end - start} bytes is longer than {MAX_STRING_BYTES}")
     return (None, start) if end < start else (str(data[start:end], "utf-8"), end)
 
 

@@ -1,9 +1,9 @@
-"""Is there room for what a request claims? Asked before kio reads it.
+"""Checks of lengths in a request, made before kio reads it.
 
 kio's native reader reserves memory for as many elements as an array says it has. A few bytes that
 claim billions would end the whole process. The functions generated here walk over a request of one
-version, without making anything of it, and refuse an array with more elements than there are bytes
-left.
+version, without making anything of it. They refuse an array with more elements than there are bytes
+left, and a string longer than 32,767 bytes, as Kafka's readers do.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from .primitives import INT32, read_compact_length, read_unsigned_varint
+from .primitives import INT32, MAX_STRING_BYTES, read_compact_length, read_unsigned_varint
 from .writer import FIXED_FORMATS, nested_type
 
 Skim = Callable[[Any, int, int], int]
 """``skim(frame, offset, end)``: the offset after a message that starts at ``offset``.
 
-Raises ValueError for an impossible array or varint, IndexError or struct.error where the frame ends
-too early."""
+Raises ValueError for an impossible array, varint or string, IndexError or struct.error where the
+frame ends too early."""
 
 _INT16, _INT32 = Struct(">h").unpack_from, INT32.unpack_from
 
@@ -32,7 +32,7 @@ def skimmer(message_type: Any) -> Skim:
     """The function that walks over messages of ``message_type``."""
     lines: list[str] = []
     names: dict[str, Any] = {
-        "string": _compact if message_type.__flexible__ else _legacy_string,
+        "string": _compact_string if message_type.__flexible__ else _legacy_string,
         "data": _compact if message_type.__flexible__ else _legacy_data,
         "array": _compact_count if message_type.__flexible__ else _legacy_count,
         "tags": _tags,
@@ -128,6 +128,13 @@ def _of_tag(nested: Any, many: bool) -> Skim | None:
 
 def _compact(frame: Any, offset: int) -> int:
     length, offset = read_compact_length(frame, offset)
+    return offset + length if length > 0 else offset
+
+
+def _compact_string(frame: Any, offset: int) -> int:
+    length, offset = read_compact_length(frame, offset)
+    if length > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {length} bytes is longer than {MAX_STRING_BYTES}")
     return offset + length if length > 0 else offset
 
 
