@@ -1,5 +1,7 @@
-"""What ``headrace consumer-groups`` does, once its options make sense; what changes offsets is in
-:mod:`headrace.cli.consumer_groups.offsets`."""
+"""The actions of ``headrace consumer-groups``: list, describe and delete.
+
+The actions that change offsets are in :mod:`headrace.cli.consumer_groups.offsets`.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,19 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from headrace.admin import AdminClient, ConsumerGroupDescription, GroupListing, MemberDescription
-from headrace.cli.groups.actions import (
+from headrace.cli.groups.admin import GROUPS_AT_ONCE, all_consumer_groups, connected, timeout_s
+from headrace.cli.groups.offsets import latest_offsets
+from headrace.cli.groups.results import (
     GROUP,
-    GROUPS_AT_ONCE,
     PARTITION,
     TOPIC,
-    Key,
-    all_consumer_groups,
+    PartitionKey,
     assignment,
     by_topic,
-    connected,
     fail_with,
-    latest_offsets,
     partition_key,
+    print_deleted,
     reason_of,
-    say_deleted,
-    timeout_s,
 )
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import Column, as_json, one_line, table
@@ -41,11 +40,11 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One partition of a group.
+    """The progress of a group in one partition.
 
-    :param committed: None where the group has committed nothing
-    :param end_offset: None where there is no log to ask for it
-    :param member: to which it is assigned
+    :param committed: the committed offset; None if there is none
+    :param end_offset: None if the partition does not exist or has no leader
+    :param member: the member it is assigned to; None if there is none
     """
 
     group_id: str
@@ -56,17 +55,17 @@ class _Row:
 
     @property
     def lag(self) -> int | None:
-        """Records from what is committed to the end."""
+        """The records from the committed offset to the end; None if either is unknown."""
         if self.committed is None or self.end_offset is None:
             return None
         return int(self.end_offset - self.committed.offset)
 
 
 def act(options: Namespace) -> None:
-    """Do it, and print what came of it.
+    """Execute the action, and print its results.
 
     :param options: as :func:`headrace.cli.consumer_groups.command.check` leaves them
-    :raises Failure: it could not be done, or not all of it
+    :raises Failure: it failed, wholly or in part
     """
     with connected(options) as admin:
         _ACTIONS[options.action](admin, options)
@@ -75,11 +74,10 @@ def act(options: Namespace) -> None:
 def _list(admin: AdminClient, options: Namespace) -> None:
     groups = all_consumer_groups(admin, options, options.states, options.types)
     if options.json:
-        print(
-            as_json(
-                {"group": one.group_id, "type": _type(one), "state": one.state} for one in groups
-            )
-        )
+        objects = [
+            {"group": one.group_id, "type": _type(one), "state": one.state} for one in groups
+        ]
+        print(as_json(objects))
         return
     if options.state is None and options.type is None:
         for one in groups:
@@ -106,9 +104,8 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
     objects: list[dict[str, Any]] = []
     for some in in_steps(group_ids, GROUPS_AT_ONCE, "describing groups"):
         groups = []
-        for future in admin.describe_consumer_groups(
-            some, request_timeout=timeout_s(options)
-        ).values():
+        described = admin.describe_consumer_groups(some, request_timeout=timeout_s(options))
+        for future in described.values():
             try:
                 groups.append(future.result())
             except KafkaException as error:
@@ -131,8 +128,9 @@ def _show_offsets(
     failures: list[str],
     options: Namespace,
 ) -> list[list[dict[str, Any]]]:
-    """One request for what the groups have committed, then one to each broker for the ends: no lag
-    is negative.
+    """Print the offsets of groups.
+
+    The ends are read after the committed offsets, so that no lag is negative.
     """
     committed = committed_offsets(admin, [group.group_id for group in groups], failures, options)
     told = [group for group in groups if group.group_id in committed]
@@ -148,7 +146,7 @@ def _show_offsets(
     for group in told:
         rows = _rows(group, committed[group.group_id], ends)
         if not options.json:
-            _say_how_it_is(group)
+            _print_state_hint(group)
             if rows:
                 _print_offsets(rows, options)
         shown.append([_as_object(row) for row in rows])
@@ -156,9 +154,11 @@ def _show_offsets(
 
 
 def _rows(
-    group: ConsumerGroupDescription, committed: Sequence[TopicPartition], ends: Mapping[Key, int]
+    group: ConsumerGroupDescription,
+    committed: Sequence[TopicPartition],
+    ends: Mapping[PartitionKey, int],
 ) -> list[_Row]:
-    """The partitions of each member, the busiest first, then those that are assigned to nobody."""
+    """Return the partitions of each member, most partitions first, then the unassigned ones."""
     found = {partition_key(one): one for one in committed}
     rows, assigned = [], set()
 
@@ -224,7 +224,7 @@ def _as_object(row: _Row) -> dict[str, Any]:
 
 def _show_members(group: ConsumerGroupDescription, options: Namespace) -> list[dict[str, Any]]:
     if not options.json:
-        _say_how_it_is(group)
+        _print_state_hint(group)
         _print_members(group, options)
     return [
         {
@@ -275,7 +275,7 @@ def _print_members(group: ConsumerGroupDescription, options: Namespace) -> None:
 def _show_state(group: ConsumerGroupDescription, options: Namespace) -> list[dict[str, Any]]:
     node = group.coordinator
     if not options.json:
-        _say_how_it_is(group)
+        _print_state_hint(group)
         columns = [
             GROUP,
             Column("COORDINATOR (ID)", 25),
@@ -322,7 +322,7 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
         reasons.update(
             {group_id: reason_of(error) if error else None for group_id, error in errors.items()}
         )
-    say_deleted("consumer groups", reasons, options)
+    print_deleted("consumer groups", reasons, options)
 
 
 _ACTIONS = {
@@ -346,7 +346,7 @@ def _target(member: MemberDescription) -> list[TopicPartition]:
     )
 
 
-def _say_how_it_is(group: ConsumerGroupDescription) -> None:
+def _print_state_hint(group: ConsumerGroupDescription) -> None:
     if group.state_name == "Empty":
         print(
             f"\nConsumer group '{one_line(group.group_id)}' has no active members.", file=sys.stderr

@@ -1,9 +1,9 @@
 """``headrace consumer-groups``: list, describe, reset and delete consumer groups (KIP-88, KIP-496,
 KIP-848).
 
-It takes the options of Kafka's ``kafka-consumer-groups`` and prints its columns. What it does with
-them is in :mod:`headrace.cli.consumer_groups.actions` and, for offsets, in
-:mod:`headrace.cli.consumer_groups.offsets`; here is how they are declared and what goes with what.
+Takes the options of Kafka's ``kafka-consumer-groups`` and prints its columns. This module declares
+and checks the options; :mod:`headrace.cli.consumer_groups.actions` and
+:mod:`headrace.cli.consumer_groups.offsets` execute the actions.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from headrace.cli.groups.options import (
     check_delete_offsets,
     check_describe,
     choose_action,
-    date_and_time,
+    describe_options,
     duration,
     group_options,
     is_given,
     known_words,
+    reset_options,
     topic_and_partitions,
 )
 from headrace.cli.tables import as_json
@@ -76,7 +77,7 @@ examples:
   headrace consumer-groups delete billing --bootstrap-server broker:9092
   headrace consumer-groups validate-regex 'orders-[a-z]+'
 
-Kafka's own way of saying it works too: --describe --group billing.
+The options of Kafka's own tool work too: --describe --group billing.
 """
 
 
@@ -84,95 +85,59 @@ def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = "List, describe, reset and delete consumer groups."
     parser.epilog = _EPILOG
-    group_options(parser, ACTIONS, "all consumer groups: to describe, reset or delete")
-    describing = parser.add_argument_group("list, describe")
-    describing.add_argument(
-        "--offsets", action="store_true", help="what is committed, and the lag (default)"
+    group_options(parser, ACTIONS, "all consumer groups: for describe, reset-offsets and delete")
+    listing = describe_options(
+        parser,
+        STATES,
+        offsets="committed offset and lag of each partition (default)",
+        verbose="add epochs and assignments",
     )
-    describing.add_argument(
-        "--members", action="store_true", help="the members and what they are assigned"
-    )
-    describing.add_argument(
-        "--state",
-        nargs="?",
-        const="",
-        metavar="STATE,…",
-        help=(
-            f"the state of the group; with list: of all groups, or only groups in one of "
-            f"{', '.join(STATES)}"
-        ),
-    )
-    describing.add_argument(
+    listing.add_argument(
         "--type",
         nargs="?",
         const="",
         metavar="TYPE,…",
-        help="with list: the types of the groups, or only groups of a type: Classic or Consumer",
+        help="with list: the types of the groups, or only groups of these types: Classic, Consumer",
     )
-    describing.add_argument("--verbose", action="store_true", help="with epochs and assignments")
-    describing.add_argument(
+    listing.add_argument(
         f"--{VALIDATE}",
         metavar="REGEX",
-        help="say whether consumer groups can subscribe to this regular expression",
+        help="check a regular expression for subscriptions of consumer groups",
     )
-    _declare_reset(parser)
-
-
-def _declare_reset(parser: ArgumentParser) -> None:
-    resetting = parser.add_argument_group("reset-offsets, delete-offsets")
-    resetting.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC",
-        help="a topic, or partitions of it as TOPIC:0,1,2",
+    resetting = reset_options(
+        parser,
+        topic="a topic, or some of its partitions as TOPIC:0,1,2; may be repeated",
+        all_topics="all partitions with a committed offset",
+        dry_run="only print the new offsets (default)",
     )
     resetting.add_argument(
-        "--all-topics", action="store_true", help="all partitions that the group has committed"
-    )
-    resetting.add_argument("--to-earliest", action="store_true", help="to the first record")
-    resetting.add_argument("--to-latest", action="store_true", help="to the end")
-    resetting.add_argument(
-        "--to-current", action="store_true", help="to what is committed, or else to the end"
+        "--to-current", action="store_true", help="to the committed offset, or else to the end"
     )
     resetting.add_argument(
-        "--to-offset", type=int, metavar="N", help="to this offset, if there is one, or the nearest"
+        "--to-offset", type=int, metavar="N", help="to this offset, or the nearest in the log"
     )
     resetting.add_argument(
-        "--shift-by", type=int, metavar="N", help="so many records on, or back if negative"
-    )
-    resetting.add_argument(
-        "--to-datetime",
-        type=date_and_time,
-        metavar="TIME",
-        help="to the first record from then on; UTC if it does not say",
+        "--shift-by", type=int, metavar="N", help="forward by N records; backward if negative"
     )
     resetting.add_argument(
         "--by-duration",
         type=duration,
         metavar="DURATION",
-        help="to the first record since so long ago, as in P1DT12H",
+        help="to the first record of the last DURATION, such as P1DT12H",
     )
     resetting.add_argument(
-        "--from-file",
-        type=Path,
-        metavar="FILE",
-        help="to what a file says that was made with --export",
+        "--from-file", type=Path, metavar="FILE", help="to the offsets in a file of --export"
     )
     resetting.add_argument(
-        "--export", action="store_true", help="print CSV: topic,partition,offset after the group"
+        "--export", action="store_true", help="print CSV: [group,]topic,partition,offset"
     )
-    resetting.add_argument(
-        "--dry-run", action="store_true", help="only show what would be reset (default)"
-    )
-    resetting.add_argument("--execute", action="store_true", help="do it")
 
 
 def run(options: Namespace) -> int:
-    """Do what the options say.
+    """Execute the command.
 
     :returns: the exit status
-    :raises Failure: it cannot be done, or not all of it
+    :raises Failure: it failed, wholly or in part, or the options are wrong
     """
     regex = _to_validate(options)
     if regex is not None:
@@ -182,14 +147,14 @@ def run(options: Namespace) -> int:
         options.execute or options.dry_run or options.export
     ):
         print("Nothing is reset without --execute.", file=sys.stderr)
-    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+    from .actions import act  # loads librdkafka, which is not needed to reject bad usage
 
-    actions.act(options)
+    act(options)
     return 0
 
 
 def _to_validate(options: Namespace) -> str | None:
-    """The regular expression that is asked about; None when something else is to be done."""
+    """Return the regular expression to check; None for the other actions."""
     given: list[str] = [] if options.validate_regex is None else [options.validate_regex]
     words = list(options.words)
     if not given and words[:1] == [VALIDATE]:
@@ -205,7 +170,10 @@ def _to_validate(options: Namespace) -> str | None:
 
 
 def _validate(regex: str, *, json: bool) -> int:
-    """Say whether a regular expression is one, without asking a broker."""
+    """Check a regular expression without asking a broker.
+
+    :raises Failure: it is invalid
+    """
     wrong: str | None = None
     try:
         Regex(regex)
@@ -221,9 +189,9 @@ def _validate(regex: str, *, json: bool) -> int:
 
 
 def check(options: Namespace) -> None:
-    """Make sense of the options together.
+    """Check the options together, and set those that the action needs.
 
-    :raises BadUsage: they do not go together
+    :raises BadUsage: they contradict each other
     """
     choose_action(options, (*ACTIONS, VALIDATE), _ONLY_WITH)
     if options.action == "list":

@@ -1,4 +1,4 @@
-"""How ``headrace consumer-groups`` changes what groups have committed: reset-offsets and
+"""The actions of ``headrace consumer-groups`` that change committed offsets: reset-offsets and
 delete-offsets.
 """
 
@@ -21,33 +21,32 @@ from confluent_kafka import (
 
 from headrace.admin import AdminClient
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.groups.actions import (
-    GROUPS_AT_ONCE,
-    PARTITION,
-    TOPIC,
-    Key,
-    all_consumer_groups,
-    assignment,
+from headrace.cli.groups.admin import GROUPS_AT_ONCE, all_consumer_groups, other_groups, timeout_s
+from headrace.cli.groups.offsets import (
     earliest_offsets,
     existing_partitions,
-    fail_with,
     has_no_log,
-    is_error,
     latest_offsets,
     offsets_since,
-    other_groups,
-    partition_key,
-    reason_of,
-    say_reset,
-    timeout_s,
-    warn,
     with_scope,
+)
+from headrace.cli.groups.results import (
+    PARTITION,
+    TOPIC,
+    PartitionKey,
+    assignment,
+    fail_with,
+    is_error,
+    partition_key,
+    print_reset,
+    reason_of,
+    warn,
 )
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import Column, as_json, one_line, table
 
-Plan = dict[str, dict[Key, int]]
-"""Offsets of groups: group id → partition → offset."""
+Plan = dict[str, dict[PartitionKey, int]]
+"""Group id → partition → offset."""
 
 _INACTIVE = ("Empty", "Dead")
 _GROUP_ERRORS = (
@@ -61,10 +60,11 @@ _GROUP_ERRORS = (
 def committed_offsets(
     admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace
 ) -> dict[str, list[TopicPartition]]:
-    """What groups have committed, in one request to each coordinator; without those that do not
-    tell.
+    """Return the committed offsets of groups, from one request to each coordinator.
 
-    :param failures: where to say why
+    Groups whose coordinator refuses are left out.
+
+    :param failures: gets the reason for each group left out
     """
     if not group_ids:
         return {}
@@ -82,7 +82,10 @@ def committed_offsets(
 
 
 def reset_offsets(admin: AdminClient, options: Namespace) -> None:
-    """Find out where to go, and go there with ``--execute``. Groups with members are left alone."""
+    """Print the new offsets of groups without members; with ``--execute``, commit them.
+
+    :raises Failure: some offsets could not be determined or committed
+    """
     group_ids = sorted(options.group)
     if options.all_groups:
         group_ids = [group.group_id for group in all_consumer_groups(admin, options)]
@@ -111,14 +114,14 @@ def reset_offsets(admin: AdminClient, options: Namespace) -> None:
         )
         sys.stdout.write(sink.getvalue())
     else:
-        say_reset(rows, options)
+        print_reset(rows, options)
     fail_with(failures)
 
 
 def _inactive(
     admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace
 ) -> list[str]:
-    """The groups without members; one that does not exist will be created."""
+    """Return the groups without members. A missing group is among them: the reset creates it."""
     described = admin.describe_consumer_groups(group_ids, request_timeout=timeout_s(options))
     errors = {group_id: future.exception() for group_id, future in described.items()}
     missing = [
@@ -147,16 +150,17 @@ def _inactive(
 def _plan(
     admin: AdminClient,
     group_ids: Sequence[str],
-    named: Iterable[Key],
+    named: Iterable[PartitionKey],
     file: Plan | None,
     now_ms: int,
     failures: list[str],
     options: Namespace,
 ) -> Plan:
-    """Where each group is to go, as far as that can be said.
+    """Return the new offsets of groups, as far as they can be determined.
 
-    :param named: the partitions that ``--topic`` names
-    :param file: what ``--from-file`` says
+    :param named: the partitions of ``--topic``
+    :param file: the content of ``--from-file``
+    :param failures: gets the reason for each offset left out
     """
     committed: Plan = {}
     if options.all_topics or options.to_current or options.shift_by is not None:
@@ -191,14 +195,15 @@ def _plan(
 
 def _destinations(
     admin: AdminClient,
-    partitions: Iterable[Key],
+    partitions: Iterable[PartitionKey],
     committed: Plan,
     file: Plan | None,
     now_ms: int,
     options: Namespace,
-) -> Callable[[str, Key], int | str]:
-    """Where a group is to go with a partition, or why that cannot be said. Logs are asked once, for
-    all groups.
+) -> Callable[[str, PartitionKey], int | str]:
+    """Return a function of group and partition: the new offset, or the reason why there is none.
+
+    The logs are asked once, for all groups.
     """
     if options.to_current:
         ends = latest_offsets(admin, partitions, options)
@@ -221,18 +226,18 @@ def _destinations(
 
 def _within_logs(
     admin: AdminClient,
-    partitions: Iterable[Key],
+    partitions: Iterable[PartitionKey],
     committed: Plan,
     file: Plan | None,
     options: Namespace,
-) -> Callable[[str, Key], int | str]:
-    """The offsets of ``--to-offset``, ``--shift-by`` and ``--from-file``, or the nearest that the
-    log has.
+) -> Callable[[str, PartitionKey], int | str]:
+    """Return a function like :func:`_destinations` for ``--to-offset``, ``--shift-by`` and
+    ``--from-file``; an offset outside of the log becomes the nearest inside.
     """
     starts = earliest_offsets(admin, partitions, options)
     ends = latest_offsets(admin, partitions, options)
 
-    def destination(group_id: str, key: Key) -> int | str:
+    def destination(group_id: str, key: PartitionKey) -> int | str:
         name = f"{key[0]}-{key[1]}"
         if file is not None:
             offset = file[group_id][key]
@@ -263,7 +268,7 @@ def _within_logs(
 
 
 def _commit(admin: AdminClient, plan: Plan, failures: list[str], options: Namespace) -> None:
-    """Commit what is planned, and take out of the plan what was refused."""
+    """Commit the offsets of ``plan``, and remove the refused ones from it."""
     under_way: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
     for group_id, offsets in plan.items():
         if not offsets:
@@ -275,7 +280,7 @@ def _commit(admin: AdminClient, plan: Plan, failures: list[str], options: Namesp
             futures = admin.alter_consumer_group_offsets(
                 [asked], request_timeout=timeout_s(options)
             )
-        except ValueError as error:  # the id is empty, for which librdkafka commits nothing
+        except ValueError as error:  # librdkafka rejects the empty group id
             failures.append(f"Group '{group_id}' was not reset: {error}")
             offsets.clear()
             continue
@@ -297,15 +302,15 @@ def _commit(admin: AdminClient, plan: Plan, failures: list[str], options: Namesp
 
 
 def _read_plan(options: Namespace) -> Plan:
-    """What a file says that was made with ``--export``: topic,partition,offset with one group, else
-    the group before.
+    """Read a file of ``--export``: lines of [group,]topic,partition,offset.
 
-    :raises BadUsage: it says something else
+    The group may be missing if the command names one group.
+
+    :raises BadUsage: the file cannot be read, or has another format
     """
     try:
-        with options.from_file.open(
-            encoding="utf-8", newline=""
-        ) as file:  # an id in quotes may have newlines
+        # A quoted group id may contain newlines.
+        with options.from_file.open(encoding="utf-8", newline="") as file:
             lines = list(csv.reader(file))
     except (OSError, ValueError, csv.Error) as error:
         raise BadUsage(
@@ -328,14 +333,17 @@ def _read_plan(options: Namespace) -> Plan:
 
 
 def delete_offsets(admin: AdminClient, options: Namespace) -> None:
-    """Forget what a group has committed (KIP-496); of a topic without partitions, for all that it
-    has.
+    """Delete committed offsets of a group (KIP-496).
+
+    A topic of ``--topic`` without partition numbers stands for all its partitions.
+
+    :raises Failure: some offsets were not deleted
     """
     (group_id,) = options.group
-    if group_id in other_groups(admin, options):  # of streams groups a broker would delete them
+    if group_id in other_groups(admin, options):  # a broker would delete those of streams groups
         raise Failure(f"Group {group_id} is not a consumer group")
     wanted = with_scope({}, options.scope)
-    errors: dict[Key, BaseException | None] = {}
+    errors: dict[PartitionKey, BaseException | None] = {}
     keys = {(topic, number) for topic, numbers in wanted.items() for number in numbers or ()}
     whole = [topic for topic, numbers in wanted.items() if numbers is None]
     topics = (
@@ -354,11 +362,11 @@ def delete_offsets(admin: AdminClient, options: Namespace) -> None:
             group_id, asked, request_timeout=timeout_s(options)
         )
         errors.update({partition_key(one): future.exception() for one, future in futures.items()})
-    _say_forgotten(group_id, errors, options)
+    _print_deleted_offsets(group_id, errors, options)
 
 
-def _say_forgotten(
-    group_id: str, errors: Mapping[Key, BaseException | None], options: Namespace
+def _print_deleted_offsets(
+    group_id: str, errors: Mapping[PartitionKey, BaseException | None], options: Namespace
 ) -> None:
     rows = [
         (topic, number if number >= 0 else None, None if error is None else reason_of(error))
@@ -376,7 +384,7 @@ def _say_forgotten(
             print(f"Request succeeded for deleting offsets from group {one_line(group_id)}.")
         lines = [(*row[:2], "Successful" if row[2] is None else f"Error: {row[2]}") for row in rows]
         print(f"\n{table([TOPIC, PARTITION, Column('STATUS', None)], lines)}")
-    where: dict[str, list[Key]] = {}
+    where: dict[str, list[PartitionKey]] = {}
     for key, error in errors.items():
         if error is not None:
             where.setdefault(reason_of(error), []).append(key)
@@ -389,8 +397,8 @@ def _say_forgotten(
     )
 
 
-def _names(keys: Iterable[Key]) -> str:
-    """``orders:0,1;returns``: a topic that does not exist has no partitions."""
+def _names(keys: Iterable[PartitionKey]) -> str:
+    """Format partitions as ``orders:0,1;returns``; the number -1 stands for a missing topic."""
     without = sorted(topic for topic, number in keys if number < 0)
     return ";".join(
         filter(None, [assignment(TopicPartition(*key) for key in keys if key[1] >= 0), *without])

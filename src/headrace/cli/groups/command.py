@@ -27,39 +27,39 @@ def declare(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     common_options(parser, ACTIONS)
     parser.add_argument(
-        "--group-type", metavar="TYPE", help=f"only groups of a type: {', '.join(TYPES)}"
+        "--group-type", metavar="TYPE", help=f"only groups of this type: {', '.join(TYPES)}"
     )
     parser.add_argument(
         "--protocol",
         metavar="PROTOCOL",
-        help="only groups of a protocol, as in consumer or connect",
+        help="only groups of this protocol, such as consumer or connect",
     )
     parser.add_argument(
         "--consumer",
         action="store_true",
-        help="only consumer groups, also classic ones and those that only commit",
+        help="only consumer groups, including classic ones and groups with committed offsets only",
     )
     parser.add_argument("--share", action="store_true", help="only share groups")
     parser.add_argument("--streams", action="store_true", help="only streams groups")
 
 
 def run(options: Namespace) -> int:
-    """Do what the options say.
+    """Execute the command.
 
     :returns: the exit status
-    :raises Failure: it cannot be done
+    :raises Failure: it failed, or the options are wrong
     """
     check(options)
-    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+    from .listing import list_groups  # loads librdkafka, which is not needed to reject bad usage
 
-    actions.list_groups(options)
+    list_groups(options)
     return 0
 
 
 def check(options: Namespace) -> None:
-    """Make sense of the options together: ``options.types`` are those wanted, none for all.
+    """Check the options together, and set ``options.types``: empty for all types.
 
-    :raises BadUsage: they do not go together
+    :raises BadUsage: they contradict each other
     """
     options.group, options.all_groups = [], False
     choose_action(options, ACTIONS, {})

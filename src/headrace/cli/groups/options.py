@@ -1,6 +1,4 @@
-"""What the commands on groups have in common in their options: the action, the groups, topics,
-times.
-"""
+"""The options that the commands on groups share: action, groups, topics, partitions, times."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from argparse import (
     ArgumentTypeError,
     Namespace,
     RawDescriptionHelpFormatter,
+    _ArgumentGroup,
 )
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -28,9 +27,9 @@ _UNITS = ("days", "hours", "minutes", "seconds")
 
 
 def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: str) -> None:
-    """Declare what goes with every action on groups.
+    """Declare the options of every command on named groups.
 
-    :param actions: as in ``list`` or ``--list``
+    :param actions: names such as ``list``, also accepted as ``--list``
     :param all_groups: the help of ``--all-groups``
     """
     parser.usage = "%(prog)s ACTION [GROUP …] [options]"
@@ -43,7 +42,7 @@ def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: st
 
 
 def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
-    """Declare the actions, and how to reach the cluster."""
+    """Declare the actions, the output and the connection."""
     parser.add_argument(
         "words",
         nargs="*",
@@ -54,22 +53,78 @@ def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
         parser.add_argument(
             f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS
         )
-    parser.add_argument("--json", action="store_true", help="print JSON, an array of objects")
+    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
     parser.add_argument(
-        "--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)"
+        "--timeout",
+        type=int,
+        default=30_000,
+        metavar="MS",
+        help="timeout of a call (default: 30000)",
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     client_options(parser)
 
 
+def describe_options(
+    parser: ArgumentParser, states: Sequence[str], *, offsets: str, verbose: str
+) -> _ArgumentGroup:
+    """Declare the options of ``list`` and ``describe``.
+
+    :param states: the states that ``list --state`` accepts
+    :param offsets: the help of ``--offsets``
+    :param verbose: the help of ``--verbose``
+    :returns: the group of options, for further ones
+    """
+    group = parser.add_argument_group("list, describe")
+    group.add_argument("--offsets", action="store_true", help=offsets)
+    group.add_argument("--members", action="store_true", help="the members and their assignments")
+    group.add_argument(
+        "--state",
+        nargs="?",
+        const="",
+        metavar="STATE,…",
+        help=(
+            "the state of the group; with list: of all groups, or only groups in these states: "
+            f"{', '.join(states)}"
+        ),
+    )
+    group.add_argument("--verbose", action="store_true", help=verbose)
+    return group
+
+
+def reset_options(
+    parser: ArgumentParser, *, topic: str, all_topics: str, dry_run: str
+) -> _ArgumentGroup:
+    """Declare the options of ``reset-offsets`` and ``delete-offsets``.
+
+    :param topic: the help of ``--topic``
+    :param all_topics: the help of ``--all-topics``
+    :param dry_run: the help of ``--dry-run``
+    :returns: the group of options, for further ones
+    """
+    group = parser.add_argument_group("reset-offsets, delete-offsets")
+    group.add_argument("--topic", action="append", default=[], metavar="TOPIC", help=topic)
+    group.add_argument("--all-topics", action="store_true", help=all_topics)
+    group.add_argument("--to-earliest", action="store_true", help="to the first record of the log")
+    group.add_argument("--to-latest", action="store_true", help="to the end of the log")
+    group.add_argument(
+        "--to-datetime",
+        type=date_and_time,
+        metavar="TIME",
+        help="to the first record from this time on; UTC unless it has an offset",
+    )
+    group.add_argument("--dry-run", action="store_true", help=dry_run)
+    group.add_argument("--execute", action="store_true", help="set the new offsets")
+    return group
+
+
 def choose_action(
     options: Namespace, actions: Sequence[str], only_with: Mapping[str, Collection[str]]
 ) -> None:
-    """Make sense of the action and the groups: afterwards ``options.action`` is set and
-    ``options.group`` complete.
+    """Set ``options.action``, and complete ``options.group`` by the groups among the words.
 
-    :param only_with: option → the actions that it has a meaning for
-    :raises BadUsage: they do not go together
+    :param only_with: option → the actions that accept it
+    :raises BadUsage: the options contradict each other
     """
     words, chosen = list(options.words), list(options.actions or ())
     if not chosen and words and words[0] in actions:
@@ -97,15 +152,15 @@ def choose_action(
 
 
 def is_given(options: Namespace, name: str) -> bool:
-    """Whether the option ``--name`` was given."""
+    """Return whether the option ``--name`` was given."""
     value = getattr(options, name.replace("-", "_"))
     return value is not None and value is not False and value != []
 
 
 def at_most_one(options: Namespace, names: Sequence[str]) -> str | None:
-    """Which of some options that exclude each other was given.
+    """Return the one option given of several that exclude each other, or None.
 
-    :raises BadUsage: more than one
+    :raises BadUsage: more than one was given
     """
     given = [name for name in names if is_given(options, name)]
     if len(given) > 1:
@@ -114,9 +169,9 @@ def at_most_one(options: Namespace, names: Sequence[str]) -> str | None:
 
 
 def check_describe(options: Namespace) -> None:
-    """The rules of ``describe``.
+    """Check the options of ``describe``.
 
-    :raises BadUsage: they are broken
+    :raises BadUsage: they contradict each other
     """
     if not options.group and not options.all_groups:
         raise BadUsage("Option [describe] takes one of these options: [all-groups], [group]")
@@ -129,18 +184,18 @@ def check_describe(options: Namespace) -> None:
 
 
 def check_delete(options: Namespace) -> None:
-    """The rules of ``delete``.
+    """Check the options of ``delete``.
 
-    :raises BadUsage: they are broken
+    :raises BadUsage: no group is given
     """
     if not options.group and not options.all_groups:
         raise BadUsage("Option [delete] takes the options [group] or [all-groups]")
 
 
 def check_delete_offsets(options: Namespace) -> None:
-    """The rules of ``delete-offsets``.
+    """Check the options of ``delete-offsets``.
 
-    :raises BadUsage: they are broken
+    :raises BadUsage: there is not one group, or no topic
     """
     if len(options.group) != 1 or not options.topic:
         raise BadUsage(
@@ -149,9 +204,10 @@ def check_delete_offsets(options: Namespace) -> None:
 
 
 def known_words(text: str, known: Sequence[str], what: str) -> list[str]:
-    """The words of a list with commas, each as it stands in ``known``, whatever its capitals.
+    """Return the words of a comma-separated list, spelled as in ``known``. Case is ignored.
 
-    :raises BadUsage: one does not
+    :param what: the plural name of the list, for error texts
+    :raises BadUsage: a word is not in ``known``
     """
     spelled = {word.lower(): word for word in known}
     wanted = [part.strip().lower() for part in text.split(",") if part.strip()]
@@ -163,8 +219,9 @@ def known_words(text: str, known: Sequence[str], what: str) -> list[str]:
 
 
 def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
-    """``TOPIC`` (None: all its partitions) or ``TOPIC:0,1,2``.
+    """Parse ``TOPIC`` or ``TOPIC:0,1,2``.
 
+    :returns: the topic and its partition numbers; None for all partitions
     :raises BadUsage: it is neither
     """
     topic, colon, numbers = text.partition(":")
@@ -182,7 +239,10 @@ def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def date_and_time(text: str) -> datetime:
-    """A point in time in ISO 8601; without an offset it is UTC, as in Kafka's tools."""
+    """Parse an ISO 8601 time; without an offset it is UTC, as in Kafka's tools.
+
+    :raises ArgumentTypeError: it is not one
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -193,7 +253,10 @@ def date_and_time(text: str) -> datetime:
 
 
 def duration(text: str) -> timedelta:
-    """A duration as Kafka's tools take it, such as ``P2DT3H4M5.5S``."""
+    """Parse a duration as Kafka's tools do, such as ``P2DT3H4M5.5S``.
+
+    :raises ArgumentTypeError: it is not one, or too long
+    """
     found = _DURATION.fullmatch(text)
     parts = {unit: found[unit] for unit in _UNITS if found[unit]} if found is not None else {}
     if found is None or not parts or (found["time"] and found["time"].upper() == "T"):

@@ -1,4 +1,4 @@
-"""What ``headrace share-groups`` does, once its options make sense."""
+"""The actions of ``headrace share-groups``."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from headrace.admin import AdminClient, ShareGroupDescription, SharePartitionOffsetInfo
 from headrace.cli.errors import Failure
-from headrace.cli.groups.actions import (
+from headrace.cli.groups.admin import GROUPS_AT_ONCE, connected, timeout_s
+from headrace.cli.groups.offsets import (
+    earliest_offsets,
+    existing_partitions,
+    has_no_log,
+    latest_offsets,
+    offsets_since,
+    with_scope,
+)
+from headrace.cli.groups.results import (
     GROUP,
-    GROUPS_AT_ONCE,
     PARTITION,
     TOPIC,
     assignment,
     by_topic,
-    connected,
-    earliest_offsets,
-    existing_partitions,
     fail_with,
-    has_no_log,
     is_error,
-    latest_offsets,
-    offsets_since,
     partition_key,
+    print_deleted,
+    print_reset,
     reason_of,
-    say_deleted,
-    say_reset,
-    timeout_s,
-    with_scope,
 )
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import Column, as_json, one_line, table
@@ -41,10 +41,10 @@ Offsets = dict[TopicPartition, SharePartitionOffsetInfo]
 
 
 def act(options: Namespace) -> None:
-    """Do it, and print what came of it.
+    """Execute the action, and print its results.
 
     :param options: as :func:`headrace.cli.share_groups.command.check` leaves them
-    :raises Failure: it could not be done, or not all of it
+    :raises Failure: it failed, wholly or in part
     """
     with connected(options) as admin:
         _ACTIONS[options.action](admin, options)
@@ -69,22 +69,19 @@ def _describe(admin: AdminClient, options: Namespace) -> None:
     group_ids = sorted(options.group)
     if options.all_groups:
         group_ids = _all_groups(admin, options)
-    show = (
-        _show_members
-        if options.members
-        else _show_state
-        if options.state is not None
-        else _show_offsets
-    )
+    show = _show_offsets
+    if options.members:
+        show = _show_members
+    elif options.state is not None:
+        show = _show_state
     failures: list[str] = []
     objects: list[dict[str, Any]] = []
     for some in in_steps(group_ids, GROUPS_AT_ONCE, "describing groups"):
         offsets: Mapping[str, Future[Offsets]] = {}
         if show is _show_offsets:
             offsets = admin.list_share_group_offsets(some, request_timeout=timeout_s(options))
-        for group_id, future in admin.describe_share_groups(
-            some, request_timeout=timeout_s(options)
-        ).items():
+        described = admin.describe_share_groups(some, request_timeout=timeout_s(options))
+        for group_id, future in described.items():
             try:
                 group = future.result()
                 found = offsets[group_id].result() if offsets else {}
@@ -134,10 +131,10 @@ def _show_offsets(
 
 
 def _show_members(
-    group: ShareGroupDescription, _: Offsets, options: Namespace
+    group: ShareGroupDescription, offsets: Offsets, options: Namespace
 ) -> list[dict[str, Any]]:
     if not group.members:
-        _say_that_nobody_is_there(group)
+        _print_no_members(group)
     elif not options.json:
         columns = [
             GROUP,
@@ -177,10 +174,10 @@ def _show_members(
 
 
 def _show_state(
-    group: ShareGroupDescription, _: Offsets, options: Namespace
+    group: ShareGroupDescription, offsets: Offsets, options: Namespace
 ) -> list[dict[str, Any]]:
     if not group.members:
-        _say_that_nobody_is_there(group)
+        _print_no_members(group)
     node = group.coordinator
     if not options.json:
         columns = [GROUP, Column("COORDINATOR (ID)", 25), Column("STATE"), Column("#MEMBERS", None)]
@@ -204,23 +201,21 @@ def _show_state(
 
 def _reset_offsets(admin: AdminClient, options: Namespace) -> None:
     (group_id,) = options.group
-    described = admin.describe_share_groups([group_id], request_timeout=timeout_s(options))[
-        group_id
-    ]
-    if described.exception() is None and described.result().members:
-        raise Failure(f"Share group '{group_id}' is not empty.")
-    refusal = described.exception()
-    if refusal is not None and not is_error(
-        refusal, "GROUP_ID_NOT_FOUND"
-    ):  # which is no obstacle: it will be created
+    described = admin.describe_share_groups([group_id], request_timeout=timeout_s(options))
+    refusal = described[group_id].exception()
+    if refusal is None:
+        if described[group_id].result().members:
+            raise Failure(f"Share group '{group_id}' is not empty.")
+    elif not is_error(refusal, "GROUP_ID_NOT_FOUND"):  # the reset creates a missing group
         raise refusal
     partitions = _partitions_to_reset(admin, group_id, options)
     targets = _targets(admin, partitions, options)
     failures = {}
     if options.execute and targets:
-        for partition, future in admin.alter_share_group_offsets(
+        altered = admin.alter_share_group_offsets(
             group_id, targets, request_timeout=timeout_s(options)
-        ).items():
+        )
+        for partition, future in altered.items():
             if (error := future.exception()) is not None:
                 failures[partition] = (
                     f"{partition.topic}-{partition.partition} was not reset: {reason_of(error)}"
@@ -228,36 +223,33 @@ def _reset_offsets(admin: AdminClient, options: Namespace) -> None:
     rows = [
         (group_id, one.topic, one.partition, one.offset) for one in targets if one not in failures
     ]
-    say_reset(rows, options)
+    print_reset(rows, options)
     fail_with(failures.values())
 
 
 def _partitions_to_reset(
     admin: AdminClient, group_id: str, options: Namespace
 ) -> list[TopicPartition]:
-    """The partitions named, all partitions of the topics named, and all that the group knows, in
-    order.
+    """Return the partitions of ``--topic`` and, with ``--all-topics``, those of all topics of the
+    group, in order.
     """
     wanted: dict[str, set[int] | None] = {}
     if options.all_topics:
-        known = admin.list_share_group_offsets([group_id], request_timeout=timeout_s(options))[
-            group_id
-        ].result()
-        wanted = dict.fromkeys((partition.topic for partition in known), None)
+        listed = admin.list_share_group_offsets([group_id], request_timeout=timeout_s(options))
+        wanted = dict.fromkeys((partition.topic for partition in listed[group_id].result()), None)
     return existing_partitions(admin, with_scope(wanted, options.scope), options)
 
 
 def _targets(
     admin: AdminClient, partitions: Iterable[TopicPartition], options: Namespace
 ) -> list[TopicPartition]:
-    """The partitions with the offset to go to."""
+    """Return the partitions with their new start offsets."""
     keys = [partition_key(one) for one in partitions]
     if options.to_datetime is not None:
         offsets = offsets_since(admin, keys, int(options.to_datetime.timestamp() * 1000), options)
     else:
-        offsets = (earliest_offsets if options.to_earliest else latest_offsets)(
-            admin, keys, options
-        )
+        find_offsets = earliest_offsets if options.to_earliest else latest_offsets
+        offsets = find_offsets(admin, keys, options)
     fail_with(has_no_log(key) for key in keys if key not in offsets)
     return [TopicPartition(*key, offsets[key]) for key in keys]
 
@@ -293,7 +285,7 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
             reasons[group_id] = None if error is None else reason_of(error)
             if error is not None and is_error(error, "NON_EMPTY_GROUP"):
                 reasons[group_id] = f"Share group '{group_id}' is not empty."
-    say_deleted("share groups", reasons, options)
+    print_deleted("share groups", reasons, options)
 
 
 _ACTIONS = {
@@ -316,5 +308,5 @@ def _state(state: ConsumerGroupState) -> str:
     return str(state.name).capitalize()
 
 
-def _say_that_nobody_is_there(group: ShareGroupDescription) -> None:
+def _print_no_members(group: ShareGroupDescription) -> None:
     print(f"\nShare group '{one_line(group.group_id)}' has no active members.", file=sys.stderr)

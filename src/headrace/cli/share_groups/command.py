@@ -15,9 +15,10 @@ from headrace.cli.groups.options import (
     check_delete_offsets,
     check_describe,
     choose_action,
-    date_and_time,
+    describe_options,
     group_options,
     known_words,
+    reset_options,
     topic_and_partitions,
 )
 
@@ -49,7 +50,7 @@ examples:
   headrace share-groups delete-offsets packers --topic orders
   headrace share-groups delete packers --bootstrap-server broker:9092
 
-Kafka's own way of saying it works too: --describe --group packers.
+The options of Kafka's own tool work too: --describe --group packers.
 """
 
 
@@ -57,65 +58,38 @@ def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = "List, describe, reset and delete share groups."
     parser.epilog = _EPILOG
-    group_options(parser, ACTIONS, "all share groups: to describe or delete")
-    describing = parser.add_argument_group("describe")
-    describing.add_argument(
-        "--offsets", action="store_true", help="start offset and lag of each partition (default)"
+    group_options(parser, ACTIONS, "all share groups: for describe and delete")
+    describe_options(
+        parser,
+        STATES,
+        offsets="start offset and lag of each partition (default)",
+        verbose="add epochs",
     )
-    describing.add_argument(
-        "--members", action="store_true", help="the members and what they are assigned"
+    reset_options(
+        parser,
+        topic="a topic, or to reset some of its partitions TOPIC:0,1,2; may be repeated",
+        all_topics="all topics of the group",
+        dry_run="only print the new start offsets",
     )
-    describing.add_argument(
-        "--state",
-        nargs="?",
-        const="",
-        metavar="STATE,…",
-        help=(
-            "the state of the group; with list: of all groups, or only groups in one of Empty, "
-            "Stable, Dead"
-        ),
-    )
-    describing.add_argument("--verbose", action="store_true", help="with epochs")
-    resetting = parser.add_argument_group("reset-offsets, delete-offsets")
-    resetting.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC",
-        help="a topic; to reset also TOPIC:0,1,2 for partitions",
-    )
-    resetting.add_argument(
-        "--all-topics", action="store_true", help="all topics that the group knows"
-    )
-    resetting.add_argument("--to-earliest", action="store_true", help="to the first record")
-    resetting.add_argument("--to-latest", action="store_true", help="to the end")
-    resetting.add_argument(
-        "--to-datetime",
-        type=date_and_time,
-        metavar="TIME",
-        help="to the first record from then on; UTC if it does not say",
-    )
-    resetting.add_argument("--dry-run", action="store_true", help="only show what would be reset")
-    resetting.add_argument("--execute", action="store_true", help="do it")
 
 
 def run(options: Namespace) -> int:
-    """Do what the options say.
+    """Execute the command.
 
     :returns: the exit status
-    :raises Failure: it cannot be done, or not all of it
+    :raises Failure: it failed, wholly or in part, or the options are wrong
     """
     check(options)
-    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+    from .actions import act  # loads librdkafka, which is not needed to reject bad usage
 
-    actions.act(options)
+    act(options)
     return 0
 
 
 def check(options: Namespace) -> None:
-    """Make sense of the options together.
+    """Check the options together, and set those that the action needs.
 
-    :raises BadUsage: they do not go together
+    :raises BadUsage: they contradict each other
     """
     choose_action(options, ACTIONS, _ONLY_WITH)
     if options.action == "list":
