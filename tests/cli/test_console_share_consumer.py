@@ -78,7 +78,7 @@ def test_what_cannot_be_shown_ends_it_or_is_rejected(
     status, lines, errors = console(*queue, *integers, "--max-messages", "3")
     assert (status, lines) == (1, ["1"])
     assert errors[0] == "Processed a total of 1 messages"
-    assert f"cannot show {topic_name}-0 offset 1: 10 bytes are no integer" in errors[1]
+    assert f"cannot format {topic_name}-0 offset 1: 10 bytes, but type integer has 4" in errors[1]
     status, lines, errors = console(
         *queue, *integers, *SHOW, "--max-messages", "2", "--reject-message-on-error"
     )

@@ -249,7 +249,7 @@ def test_a_missing_topic_and_an_unreachable_broker_are_failures(
                 "--throughput",
                 "0",
             ],
-            "no rate",
+            "is not a rate",
         ),
         (
             ["produce", "--topic", "t", "--num-records", "1", "--payload-file", "/no/such"],

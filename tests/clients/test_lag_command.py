@@ -120,7 +120,7 @@ def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
         (("--type", "queue"), "Invalid types list 'queue'"),
         (
             ("g", "--groups-pattern", "x"),
-            "say which groups by name or with --groups-pattern, not both",
+            "name the groups or give --groups-pattern, not both",
         ),
         (("--topics-pattern", "("), "--topics-pattern is not a regular expression"),
         (("--watch", "0"), "'0' is not a number of seconds above 0"),

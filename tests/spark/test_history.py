@@ -343,7 +343,7 @@ def test_the_command_says_it_in_json_and_makes_its_folder_anew(
         timeout=200,
     )
     assert (done.returncode, json.loads(done.stdout)) == (0, []), done.stderr
-    assert done.stderr == f"0 groups; look at {out}/report.html\n"
+    assert done.stderr == f"0 groups; see {out}/report.html\n"
     assert "<svg" not in (out / "report.html").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -354,13 +354,13 @@ def test_the_command_says_it_in_json_and_makes_its_folder_anew(
         (["--since", "yesterday"], "'yesterday' is not of the form"),
         (["--since", "1h", "--until", "2h"], "--since is not before --until"),
         (["--since", "2999-01-01", "--until", "2999-01-02"], "--since is not before --until"),
-        (["--step", "1ms"], "--step makes 3600001 points of that period: at most 2000"),
+        (["--step", "1ms"], "--step makes 3600001 points of this period, but the limit is 2000"),
         (["--groups", "("], "--groups is not a regular expression"),
         (
             ["--min-consumers", "4", "--max-consumers", "3"],
             "--max-consumers is less than --min-consumers",
         ),
-        (["--target-drain", "soon"], "'soon' is not a length of time, as in 10m, 6h or 2d"),
+        (["--target-drain", "soon"], "'soon' is not a duration, such as 10m, 6h or 2d"),
     ],
 )
 def test_what_is_said_wrongly_is_refused_in_one_line(
@@ -377,7 +377,7 @@ def test_other_peoples_folders_are_left_alone(
 ) -> None:
     (tmp_path / "mine").write_text("dear")
     assert main(["lag", "history", "--out", str(tmp_path)]) == 2
-    assert "is no report of before" in capsys.readouterr().err
+    assert "exists and is not a report" in capsys.readouterr().err
     assert (tmp_path / "mine").read_text() == "dear"
 
 

@@ -1,1 +1,1 @@
-"""The command ``headrace``: one module per subcommand, imported when it is called."""
+"""The command ``headrace``: one module for each subcommand, imported when it is called."""

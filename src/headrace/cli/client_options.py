@@ -1,6 +1,4 @@
-"""The options of commands that talk to a broker, under Kafka's names, and the client configuration
-they make.
-"""
+"""The connection options of commands, under Kafka's names, and their client configuration."""
 
 from __future__ import annotations
 
@@ -26,39 +24,45 @@ def client_options(parser: ArgumentParser) -> None:
         "--bootstrap-server",
         metavar="HOST:PORT,…",
         default=str(DEFAULT_LISTEN),
-        help=f"brokers to start from (default: {DEFAULT_LISTEN})",
+        help=f"bootstrap brokers (default: {DEFAULT_LISTEN})",
     )
     parser.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="a properties file with client configs, for security say",
+        help="a properties file of client configs, such as those of security",
     )
 
 
 def client_config(options: Namespace) -> dict[str, str]:
-    """The client configuration, as confluent-kafka takes it, that the options of
-    :func:`client_options` ask for.
+    """Return the client configuration that the options name, in librdkafka's properties.
 
+    :param options: parsed from those of :func:`client_options`
     :raises BadUsage: the file cannot be read
     """
     from headrace.client.settings import from_java
 
     config: dict[str, str] = {}
     if options.command_config is not None:
-        try:
-            config = properties(options.command_config.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadUsage(
-                f"cannot read {options.command_config}: {' '.join(str(error).split())}"
-            ) from error
+        config = properties_file(options.command_config)
     return {**from_java(config), "bootstrap.servers": options.bootstrap_server}
 
 
-def connection_settings(config: Mapping[str, str]) -> Settings:
-    """How our own connections are made with a configuration of :func:`client_config`.
+def properties_file(path: Path) -> dict[str, str]:
+    """Read a Java properties file.
 
-    :raises BadUsage: it asks for security of which they are not capable
+    :raises BadUsage: it cannot be read
+    """
+    try:
+        return properties(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadUsage(f"cannot read {path}: {' '.join(str(error).split())}") from error
+
+
+def connection_settings(config: Mapping[str, str]) -> Settings:
+    """Return the settings of our own connections for a configuration of :func:`client_config`.
+
+    :raises BadUsage: they do not support its security settings
     """
     from headrace.client.settings import UnsupportedSetting, settings
 
@@ -69,11 +73,10 @@ def connection_settings(config: Mapping[str, str]) -> Settings:
 
 
 def must_answer(config: Mapping[str, str]) -> None:
-    """See at once whether somebody listens at a bootstrap server; clients would go on trying until
-    their time is up.
+    """Check that a bootstrap server accepts connections, because clients retry until their timeout.
 
-    :raises Failure: nobody does
-    :raises BadUsage: ``bootstrap.servers`` cannot be read
+    :raises Failure: none does
+    :raises BadUsage: ``bootstrap.servers`` is malformed
     """
     from headrace.client.cluster import parse_bootstrap
 

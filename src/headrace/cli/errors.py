@@ -1,15 +1,15 @@
-"""How a command ends when it cannot do what it was asked."""
+"""Failures of commands, with their exit statuses."""
 
 from __future__ import annotations
 
 
 class Failure(Exception):
-    """The command failed; the message is one line for the user."""
+    """A failed command. The message is one line for the user."""
 
     status = 1
 
 
 class BadUsage(Failure):
-    """The command was called wrongly."""
+    """A command line that is wrong."""
 
     status = 2

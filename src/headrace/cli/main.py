@@ -1,6 +1,6 @@
-"""The command ``headrace``: reads the command line and calls the module of the subcommand.
+"""The command ``headrace``: parse the command line and call the module of the subcommand.
 
-Exit status: 0; 1 for a failure; 2 for bad usage. Both come with one line on stderr.
+Exit status: 0; 1 for a failure; 2 for bad usage. Both print one line on stderr.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .tables import one_line
 
 
 class _Parser(ArgumentParser):
-    """An argument parser whose complaints are one line."""
+    """An argument parser that reports an error on one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 def _parser(family: str) -> ArgumentParser:
-    """Everything before the name of a command. The command itself parses what follows it.
+    """Return the parser of everything up to the name of a command.
 
-    :param family: the first word of commands that have two, if it was given
+    :param family: the first word of two-word commands, if it was given; else empty
     """
     parser = _Parser(
         prog=f"headrace {family}".rstrip(),
@@ -50,13 +50,12 @@ def _family(name: str) -> str:
 
 
 def _load(name: str) -> Command:
-    # kio imports hypothesis where it finds it, for the sake of its own tests. That would take a
-    # fifth of the time that a broker has to start, and leave a directory of hypothesis's behind.
+    # kio imports hypothesis if it is installed. That import would take a fifth of the broker's
+    # start-up time and create a directory.
     hidden = "hypothesis" not in sys.modules
     if hidden:
         sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    # What is imported here stays for good: the collector need not look for garbage in it, now or
-    # ever.
+    # Imported objects live as long as the process: exempt them from garbage collection.
     gc.disable()
     try:
         return load(name)
@@ -74,8 +73,9 @@ def _parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default the process's own.
+    """Run a command line.
 
+    :param arguments: the words after ``headrace``; None for those of this process
     :returns: the exit status
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -89,13 +89,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = command.run(_parsed(name, command, words[len(name.split()) :]))
         sys.stdout.flush()
         return status
-    except SystemExit as end:  # argparse has said what there is to say
+    except SystemExit as end:  # argparse has printed its message
         return int(end.code or 0)
     except Failure as failure:
         print(f"headrace {name}: {one_line(str(failure))}", file=sys.stderr)
         return failure.status
-    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:  # before the command could take care of it
+    except KeyboardInterrupt:  # before the command handled the signal
         return 130

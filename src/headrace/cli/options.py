@@ -1,4 +1,4 @@
-"""The options of the commands, and the reading of their values."""
+"""The options of ``headrace serve``, and the parsing of values of options."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 DEFAULT_DATA_DIR = Path("headrace-data")
-"""Where a broker keeps its state when it is told nothing, in the working directory."""
+"""The default data directory, relative to the working directory."""
 
 
 class Address(NamedTuple):
-    """A host, without brackets if it is an IPv6 address, and a port."""
+    """A host and a port. An IPv6 address has no brackets."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ def serve_options(parser: ArgumentParser) -> None:
         type=address,
         metavar="HOST:PORT",
         help=(
-            f"where to listen, may be repeated; port 0 picks a free one (default: {DEFAULT_LISTEN})"
+            f"address to listen on; may be repeated; port 0: free port (default: {DEFAULT_LISTEN})"
         ),
     )
     parser.add_argument(
@@ -42,8 +42,8 @@ def serve_options(parser: ArgumentParser) -> None:
         type=address,
         metavar="HOST:PORT",
         help=(
-            "what clients are told to connect to, once for all or once for each --listen "
-            "(default: where it listens)"
+            "address that clients connect to; once, or once for each --listen "
+            "(default: the address of --listen)"
         ),
     )
     where = parser.add_mutually_exclusive_group()
@@ -51,12 +51,12 @@ def serve_options(parser: ArgumentParser) -> None:
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help=f"where state is kept (default: {DEFAULT_DATA_DIR})",
+        help=f"directory of the broker's state (default: {DEFAULT_DATA_DIR})",
     )
     where.add_argument(
         "--ephemeral",
         action="store_true",
-        help="keep state in a temporary directory, and drop it at the end",
+        help="keep the state in a temporary directory, deleted at the end",
     )
     parser.add_argument(
         "-c",
@@ -65,28 +65,30 @@ def serve_options(parser: ArgumentParser) -> None:
         default=[],
         type=setting,
         metavar="KEY=VALUE",
-        help="a broker config under Kafka's name, may be repeated",
+        help="a broker config under Kafka's name; may be repeated",
     )
     parser.add_argument(
         "--config",
         dest="config_file",
         type=Path,
         metavar="FILE",
-        help="a file of KEY=VALUE lines; -c wins over it",
+        help="a file of KEY=VALUE lines; -c takes precedence",
     )
     parser.add_argument(
         "--metrics-port",
         type=port_number,
         metavar="PORT",
         help=(
-            "serve metrics for Prometheus there, on the host of the first --listen; 0 picks a "
-            "free port"
+            "port of the metrics for Prometheus, on the host of the first --listen; 0: a free port"
         ),
     )
 
 
 def address(text: str) -> Address:
-    """``HOST:PORT``, or ``[HOST]:PORT`` for an IPv6 address."""
+    """Parse ``HOST:PORT``, or ``[HOST]:PORT`` for an IPv6 address.
+
+    :raises ArgumentTypeError: it is neither
+    """
     host, separator, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not separator or not bare or (":" in bare and bare == host):
@@ -95,21 +97,30 @@ def address(text: str) -> Address:
 
 
 def port_number(text: str) -> int:
-    """A TCP port; 0 for any that is free."""
+    """Parse a TCP port; 0 means any free port.
+
+    :raises ArgumentTypeError: it is not one
+    """
     if not re.fullmatch("[0-9]{1,5}", text) or int(text) > 65535:
         raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
     return int(text)
 
 
 def positive_seconds(text: str) -> float:
-    """A number of seconds above 0, as in ``0.5``."""
+    """Parse a number of seconds above 0, such as ``0.5``.
+
+    :raises ArgumentTypeError: it is not one
+    """
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or not float(text):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return float(text)
 
 
 def setting(text: str) -> tuple[str, str]:
-    """``KEY=VALUE``."""
+    """Parse ``KEY=VALUE``, without surrounding blanks.
+
+    :raises ArgumentTypeError: it is not one
+    """
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
         raise ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
@@ -121,10 +132,9 @@ _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(?P<value>.*)", re.
 
 
 def properties(text: str) -> dict[str, str]:
-    """What a Java properties file says: ``key=value`` lines, comments, lines that go on after a
-    backslash, escapes.
+    """Parse a Java properties file: ``key=value`` lines, comments, continued lines, escapes.
 
-    :raises ValueError: for a line that has no key, or a broken ``\\u`` escape
+    :raises ValueError: a line has no key, or a ``\\u`` escape is malformed
     """
     found = {}
     for line in _logical_lines(text):

@@ -1,4 +1,4 @@
-"""Where a share group begins to read a topic, said before anybody wonders why nothing comes."""
+"""The hint that a new share group does not start at the oldest record of a topic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ _RESET_CONFIG = "share.auto.offset.reset"
 async def starting_point(
     cluster: Cluster, bootstrap_servers: str, group_id: str, topic: str
 ) -> str | None:
-    """What to tell about a group that is new to ``topic`` and does not begin at its oldest record;
-    None for others.
+    """Return a hint if a share group is new to ``topic`` and does not start at its oldest record.
 
-    A group that has read the topic before goes on where it was. Changes nothing.
-
-    :raises ClientError: the topic does not exist, or the broker does not answer
+    :returns: one line for the user; None if the group has a start offset, or starts there
+    :raises ClientError: the topic does not exist, or a broker refuses or does not answer
     """
     try:
         lags = await cluster.share_lag(group_id, [topic])
@@ -31,13 +29,12 @@ async def starting_point(
     reset = await cluster.group_config(group_id, _RESET_CONFIG)
     if reset in (None, "earliest"):
         return None
-    where = "at its end" if reset == "latest" else f"where {reset} says"
+    where = "at its end" if reset == "latest" else f"at the offset of {reset}"
     command = shlex.join(
         ["headrace", "share-groups", "--bootstrap-server", bootstrap_servers, "--group", group_id]
         + ["--topic", topic, "--reset-offsets", "--to-earliest", "--execute"]
     )
     return (
-        f"share group '{group_id}' is new to topic '{topic}' and begins {where} "
-        f"({_RESET_CONFIG}={reset}); "
-        f"to begin with the oldest record, first run: {command}"
+        f"share group '{group_id}' is new to topic '{topic}' and starts {where} "
+        f"({_RESET_CONFIG}={reset}); to start at the oldest record, first run: {command}"
     )

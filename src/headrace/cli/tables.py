@@ -1,4 +1,4 @@
-"""What commands print: tables as Kafka's tools print them, or JSON."""
+"""Output of commands: tables in the format of Kafka's tools, and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udff
 class Column:
     """A column of a table.
 
-    :param width: at least so many characters; a longer value widens the column. None for none
+    :param width: the minimum, in characters; a longer value widens the column. None: no padding
     """
 
     title: str
@@ -24,9 +24,9 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
-    """The header and the rows, one line each, without blanks at its end.
+    """Format the header and the rows, each as one line without trailing blanks.
 
-    None is printed as ``-``, which is how Kafka says "unknown".
+    None becomes ``-``, as in Kafka's tools.
     """
     texts = [["-" if value is None else one_line(str(value)) for value in row] for row in rows]
     widths = [
@@ -44,14 +44,12 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text with its control characters as escapes, as in ``\\n``: a group's id may have any, and
-    none is obeyed.
-    """
+    """Replace control characters by escapes such as ``\\n``: a group id may contain any."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _width(text: str) -> int:
-    """How many places it takes on a terminal."""
+    """Return the number of columns on a terminal."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
@@ -59,6 +57,6 @@ def _width(text: str) -> int:
 
 
 def as_json(objects: Iterable[Mapping[str, Any]]) -> str:
-    """A JSON array with one object on each line: for programs as for ``grep``."""
+    """Format a JSON array with one object on each line, for programs and for ``grep``."""
     lines = ",\n ".join(json.dumps(one, ensure_ascii=False) for one in objects)
     return f"[{lines}]"

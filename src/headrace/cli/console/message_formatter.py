@@ -1,6 +1,6 @@
-"""How the console shows a record: as Kafka's default formatter prints it, or as JSON.
+"""Formatting of records: as Kafka's default formatter does, or as JSON.
 
-The properties are those of Kafka's ``--formatter-property``, with its defaults.
+The properties are those of Kafka's ``--formatter-property``, with the same defaults.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headrace.cli.errors import BadUsage
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A record as a share group delivered it.
+    """A record delivered to a share group.
 
     :param timestamp_type: ``CreateTime`` or ``LogAppendTime``
-    :param timestamp_ms: -1 for none
-    :param delivery_count: how often it has been delivered, this time included
+    :param timestamp_ms: since the epoch; -1 for none
+    :param delivery_count: number of deliveries, including this one
     """
 
     topic: str
@@ -37,7 +37,7 @@ class Delivered:
 
 
 class Undecodable(ValueError):
-    """The bytes are not what the deserializer that was asked for takes."""
+    """The bytes are malformed for the chosen deserializer."""
 
 
 def _fixed(layout: str, name: str) -> Callable[[bytes], Any]:
@@ -45,7 +45,7 @@ def _fixed(layout: str, name: str) -> Callable[[bytes], Any]:
 
     def decode(data: bytes) -> Any:
         if len(data) != decoder.size:
-            raise Undecodable(f"{len(data)} bytes are no {name}: that has {decoder.size}")
+            raise Undecodable(f"{len(data)} bytes, but type {name} has {decoder.size}")
         return decoder.unpack(data)[0]
 
     return decode
@@ -101,15 +101,15 @@ _DEFAULTS: Mapping[str, str] = {
 
 
 class MessageFormatter:
-    """Turns records into lines.
+    """A formatter of records as lines.
 
-    :param properties: values by the names of Kafka's ``--formatter-property``
-    :raises BadUsage: a name is unknown, or a deserializer is
+    :param properties: name → value, as in Kafka's ``--formatter-property``
+    :raises BadUsage: a name or a deserializer is unknown
     """
 
     def __init__(self, properties: Mapping[str, str] | None = None) -> None:
         given = dict(properties or {})
-        if "header.deserializer" in given:  # as Kafka's help calls it
+        if "header.deserializer" in given:  # the name in the help of Kafka's tool
             given["headers.deserializer"] = given.pop("header.deserializer")
         if unknown := sorted(given.keys() - _DEFAULTS.keys()):
             raise BadUsage(
@@ -128,9 +128,9 @@ class MessageFormatter:
         }
 
     def line(self, record: Delivered) -> bytes:
-        """The record as Kafka's default formatter writes it, line separator included.
+        """Format a record as Kafka's default formatter does, with the line separator.
 
-        :raises Undecodable: see the deserializers
+        :raises Undecodable: a deserializer does not accept its bytes
         """
         shown, parts = self._shown, []
         if "timestamp" in shown:
@@ -147,7 +147,7 @@ class MessageFormatter:
         if "delivery" in shown:
             parts.append(b"Delivery:%d" % record.delivery_count)
         if "epoch" in shown:
-            parts.append(b"Epoch:NOT_PRESENT")  # share consumers are not told it
+            parts.append(b"Epoch:NOT_PRESENT")  # ShareFetch does not return it
         if "headers" in shown:
             headers = (
                 name.encode() + b":" + self._text("headers", value)
@@ -161,12 +161,13 @@ class MessageFormatter:
         return self._separator.join(parts) + self._line_end
 
     def json_line(self, record: Delivered) -> bytes:
-        """The record as one line of JSON. What is not UTF-8 is in Base64, under ``keyBase64`` or
-        ``valueBase64``.
+        """Format a record as one line of JSON.
 
-        :raises Undecodable: see the deserializers
+        Bytes that are not UTF-8 are in Base64, under ``keyBase64`` or ``valueBase64``.
+
+        :raises Undecodable: a deserializer does not accept its bytes
         """
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
@@ -180,7 +181,7 @@ class MessageFormatter:
                 for name, value in record.headers
             ],
         }
-        return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
     def _text(self, part: str, data: bytes | None) -> bytes:
         if data is None:

@@ -1,9 +1,9 @@
-"""``headrace console-share-consumer``: show the records of a topic as a member of a share group
+"""``headrace console-share-consumer``: print the records of a topic as a member of a share group
 (KIP-932).
 
-Options and output are those of Kafka's ``kafka-console-share-consumer``. Unlike that, it acquires
-no more records than it shows: a record that is acquired and given back has one delivery less before
-the group gives it up.
+The options and the output are those of Kafka's ``kafka-console-share-consumer``. Unlike that tool,
+it acquires only records that it prints, because acquiring and releasing a record adds to its
+delivery count.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.client_options import (
+    client_config,
+    client_options,
+    connection_settings,
+    properties_file,
+)
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.options import properties, setting
+from headrace.cli.options import setting
 from headrace.cli.share_start import starting_point
 from headrace.client import (
     Acknowledgement,
@@ -38,7 +43,7 @@ DEFAULT_GROUP = "console-share-consumer"
 
 _MAX_WAIT_MS = 500
 _ENDED_BY_SIGNAL = 128
-_TAKEN_CONFIGS = (
+_SUPPORTED_CONFIGS = (
     "bootstrap.servers",
     "client.id",
     "client.rack",
@@ -49,38 +54,40 @@ _SECURITY_CONFIGS = ("security.protocol", "sasl.", "ssl.", "enable.ssl.certifica
 
 
 def declare(parser: ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = "Show the records of a topic as a member of a share group, accepting each."
+    """Declare the command's options."""
+    parser.description = (
+        "Print the records of a topic as a member of a share group, and accept each."
+    )
     client_options(parser)
     parser.add_argument("--topic", required=True, help="the topic to consume from")
     parser.add_argument(
         "--group", default=DEFAULT_GROUP, help=f"the share group (default: {DEFAULT_GROUP})"
     )
-    parser.add_argument("--max-messages", type=int, metavar="N", help="end after so many records")
+    parser.add_argument("--max-messages", type=int, metavar="N", help="end after N records")
     parser.add_argument(
-        "--timeout-ms", type=int, metavar="MS", help="end when no record comes for so long"
+        "--timeout-ms", type=int, metavar="MS", help="end after MS without a record"
     )
     outcome = parser.add_mutually_exclusive_group()
     outcome.add_argument(
         "--reject", action="store_true", help="reject the records instead of accepting them"
     )
     outcome.add_argument(
-        "--release", action="store_true", help="release the records: they will be delivered again"
+        "--release", action="store_true", help="release the records, to be delivered again"
     )
     parser.add_argument(
         "--reject-message-on-error",
         action="store_true",
-        help="reject a record that cannot be shown, instead of ending",
+        help="reject a record that cannot be formatted, instead of ending",
     )
     parser.add_argument(
         "--from-beginning",
         action="store_true",
         help=(
-            "refuse to begin elsewhere than at the oldest record or where the group was; says "
-            "how to get there"
+            "fail if the group is new to the topic and does not start at the oldest record, with "
+            "the command that resets it"
         ),
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object per record")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each record")
     parser.add_argument(
         "--formatter-property",
         "--property",
@@ -95,14 +102,17 @@ def declare(parser: ArgumentParser) -> None:
         "key.deserializer, value.deserializer, headers.deserializer; may be repeated",
     )
     parser.add_argument(
-        "--formatter-config", type=Path, metavar="FILE", help="a properties file with the same"
+        "--formatter-config",
+        type=Path,
+        metavar="FILE",
+        help="a properties file of --formatter-property",
     )
     parser.add_argument(
         "--key-deserializer",
         metavar="CLASS",
-        help="such as LongDeserializer (default: bytes as is)",
+        help="such as LongDeserializer (default: the bytes as they are)",
     )
-    parser.add_argument("--value-deserializer", metavar="CLASS", help="likewise")
+    parser.add_argument("--value-deserializer", metavar="CLASS", help="likewise for values")
     parser.add_argument(
         "--command-property",
         action="append",
@@ -110,22 +120,23 @@ def declare(parser: ArgumentParser) -> None:
         type=setting,
         metavar="NAME=VALUE",
         help=(
-            f"client configs: {', '.join(_TAKEN_CONFIGS[1:])}, and of TLS and SASL; may be repeated"
+            f"client configs: {', '.join(_SUPPORTED_CONFIGS[1:])}, and those of TLS and SASL; "
+            f"may be repeated"
         ),
     )
 
 
 def setting_as_is(text: str) -> tuple[str, str]:
-    """``NAME=VALUE`` with the spaces of the value kept: a separator may be one."""
+    """Parse ``NAME=VALUE``, keeping blanks of the value: a separator may be one."""
     name, _ = setting(text)
     return name, text.partition("=")[2]
 
 
 def run(options: Namespace) -> int:
-    """Consume until told to stop.
+    """Execute the command.
 
     :returns: 0; 130 or 143 when ended by SIGINT or SIGTERM
-    :raises Failure: there is no broker, or no such topic, or a record cannot be shown
+    :raises Failure: no broker answers, the topic is missing, or a record cannot be formatted
     """
     for name in ("max_messages", "timeout_ms"):
         if (getattr(options, name) or 0) < 0:
@@ -147,12 +158,7 @@ def run(options: Namespace) -> int:
 def _formatter(options: Namespace) -> MessageFormatter:
     chosen: dict[str, str] = {}
     if options.formatter_config is not None:
-        try:
-            chosen = properties(options.formatter_config.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadUsage(
-                f"cannot read {options.formatter_config}: {' '.join(str(error).split())}"
-            ) from error
+        chosen = properties_file(options.formatter_config)
     chosen.update(options.formatter_property)
     for part in ("key", "value"):
         if (deserializer := getattr(options, f"{part}_deserializer")) is not None:
@@ -162,12 +168,12 @@ def _formatter(options: Namespace) -> MessageFormatter:
 
 def _configs(options: Namespace) -> dict[str, str]:
     configs = {**client_config(options), **dict(options.command_property)}
-    for name in sorted(configs.keys() - set(_TAKEN_CONFIGS)):
+    for name in sorted(configs.keys() - set(_SUPPORTED_CONFIGS)):
         if not name.startswith(_SECURITY_CONFIGS):
-            taken = ", ".join(_TAKEN_CONFIGS)
+            supported = ", ".join(_SUPPORTED_CONFIGS)
             raise BadUsage(
-                f"the client config {name} is not supported here; these are: {taken}, and "
-                f"of TLS and SASL"
+                f"the client config {name} is not supported here; supported are {supported}, and "
+                f"those of TLS and SASL"
             )
     return configs
 
@@ -175,8 +181,7 @@ def _configs(options: Namespace) -> dict[str, str]:
 class Console:
     """One run of the command.
 
-    :ivar processed: how many records were shown, or rejected because they could not be, and
-        acknowledged
+    :ivar processed: number of records printed, or rejected as malformed, and acknowledged
     """
 
     def __init__(
@@ -200,11 +205,16 @@ class Console:
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
-        """Consume until told to stop; returns the exit status."""
+        """Consume until a limit or a signal ends it.
+
+        :returns: the exit status
+        :raises Failure: a record cannot be formatted
+        :raises ClientError: the membership ended
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._told, number)
-        await self._tell_start()
+            loop.add_signal_handler(number, self._stop_on, number)
+        await self._print_hint()
         async with ShareConsumer(
             self._servers,
             self._options.group,
@@ -216,11 +226,11 @@ class Console:
             await self._consume(consumer)
         return 0 if self._stopped_by is None else _ENDED_BY_SIGNAL + self._stopped_by
 
-    def _told(self, number: signal.Signals) -> None:
+    def _stop_on(self, number: signal.Signals) -> None:
         self._stopped_by = number
         self._stop.set()
 
-    async def _tell_start(self) -> None:
+    async def _print_hint(self) -> None:
         cluster = Cluster(self._servers, client_id=self._client_id, security=self._security)
         try:
             problem = await starting_point(
@@ -258,8 +268,10 @@ class Console:
     async def _acquire(
         self, consumer: ShareConsumer, max_records: int, wait_ms: int
     ) -> Acquired | None:
-        """Some records, or none within ``wait_ms``; None when told to stop: what comes then is
-        released by closing.
+        """Acquire records.
+
+        :returns: no ranges if none came within ``wait_ms``; None after a signal: closing the
+            consumer releases records acquired meanwhile
         """
         acquiring = asyncio.create_task(
             consumer.acquire(
@@ -279,8 +291,11 @@ class Console:
             await asyncio.gather(acquiring, stopping, return_exceptions=True)
 
     async def _show(self, consumer: ShareConsumer, acquired: Acquired) -> None:
-        """Print what was acquired, then acknowledge what was printed; the rest is released when the
-        session ends.
+        """Print the acquired records, then acknowledge the printed ones.
+
+        The end of the session releases the others.
+
+        :raises Failure: a record cannot be formatted
         """
         lines: list[bytes] = []
         outcomes: list[Acknowledgement] = []
@@ -300,12 +315,12 @@ class Console:
                 except Undecodable as error:
                     if not self._options.reject_message_on_error:
                         problem = Failure(
-                            f"cannot show {topic}-{partition} offset {record.offset}: {error}"
+                            f"cannot format {topic}-{partition} offset {record.offset}: {error}"
                         )
                         break
                     kind = AcknowledgeType.REJECT
                 shown.setdefault(kind, []).append((record.offset, record.offset))
-            else:  # offsets without a record: gone in compaction, or a transaction's marker
+            else:  # acknowledge offsets without a record: compacted, or transaction markers
                 spans = [(r.first_offset, r.last_offset) for r in wanted]
                 seen = normalize([span for of_kind in shown.values() for span in of_kind])
                 shown[AcknowledgeType.GAP] = subtract(normalize(spans), seen)
@@ -316,9 +331,8 @@ class Console:
             )
             if problem is not None:
                 break
-        await asyncio.to_thread(
-            _write, b"".join(lines)
-        )  # the heartbeats go on while a reader is slow
+        # In a thread, so that heartbeats go on while the reader of the output is slow.
+        await asyncio.to_thread(_write, b"".join(lines))
         await self._acknowledge(consumer, outcomes)
         if problem is not None:
             raise problem
@@ -332,8 +346,8 @@ class Console:
             if outcome not in taken:
                 print(
                     f"{outcome.topic}-{outcome.partition} offsets {outcome.first_offset} to "
-                    f"{outcome.last_offset} were "
-                    "shown, but the broker had taken them back: they will be delivered again",
+                    f"{outcome.last_offset} were printed after their locks had expired: "
+                    "they will be delivered again",
                     file=sys.stderr,
                 )
 
@@ -341,7 +355,12 @@ class Console:
 def _delivered(
     topic: str, partition: int, data: bytes, counts: Mapping[int, int]
 ) -> list[Delivered]:
-    """The records of those offsets that ``counts`` has a delivery count for."""
+    """Return the records at the offsets in ``counts``.
+
+    :param data: record batches
+    :param counts: offset → delivery count
+    :raises Failure: a batch is corrupt
+    """
     found = []
     try:
         for position, header in headers(data):
@@ -367,14 +386,12 @@ def _delivered(
                 if r.offset in counts
             ]
     except CorruptBatch as error:
-        raise Failure(
-            f"cannot read what the broker sent of {topic}-{partition}: {error}"
-        ) from error
+        raise Failure(f"cannot read a record batch of {topic}-{partition}: {error}") from error
     return found
 
 
 def _write(data: bytes) -> None:
     rest = memoryview(data)
-    while rest:  # with PYTHONUNBUFFERED a write may take a part
+    while rest:  # with PYTHONUNBUFFERED a write may be partial
         rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.buffer.flush()

@@ -133,17 +133,17 @@ def _show_offsets(
     The ends are read after the committed offsets, so that no lag is negative.
     """
     committed = committed_offsets(admin, [group.group_id for group in groups], failures, options)
-    told = [group for group in groups if group.group_id in committed]
-    partitions = {partition_key(one) for group in told for one in committed[group.group_id]}
+    answered = [group for group in groups if group.group_id in committed]
+    partitions = {partition_key(one) for group in answered for one in committed[group.group_id]}
     partitions |= {
         partition_key(one)
-        for group in told
+        for group in answered
         for member in group.members
         for one in member.assignment.topic_partitions
     }
     ends = latest_offsets(admin, partitions, options)
     shown = []
-    for group in told:
+    for group in answered:
         rows = _rows(group, committed[group.group_id], ends)
         if not options.json:
             _print_state_hint(group)

@@ -164,10 +164,10 @@ def _plan(
     """
     committed: Plan = {}
     if options.all_topics or options.to_current or options.shift_by is not None:
-        told = committed_offsets(admin, group_ids, failures, options)
+        by_group = committed_offsets(admin, group_ids, failures, options)
         committed = {
             group_id: {partition_key(one): one.offset for one in partitions}
-            for group_id, partitions in told.items()
+            for group_id, partitions in by_group.items()
         }
         group_ids = list(committed)
     if file is not None:

@@ -1,5 +1,5 @@
-"""``headrace lag history``: how groups got on, from the internal topics, as tables, plots and
-advice; a Spark job.
+"""``headrace lag history``: report past rates, lag and stalls of groups, and the consumers they
+need. A Spark job over the internal topics writes tables and plots.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.spark.history.run import GroupHistory, Report
 
 POINTS = 60
-"""Of the series, unless ``--step`` says otherwise."""
+"""The number of points of a series without ``--step``."""
 MOST_POINTS = 2_000
 _STALL_STEPS = 3
 _LEAST_STALL_S = 30.0
@@ -51,34 +51,37 @@ examples:
 def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
-        "How groups got on: rates, lag, stalls and how many consumers they need, from the "
-        "internal topics. "
-        "Writes Parquet tables and report.html."
+        "Report past rates, lag and stalls of groups, and the consumers they need, from the "
+        "internal topics. Write Parquet tables and report.html."
     )
     parser.epilog = _EPILOG
     client_options(parser)
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="where to write; made anew"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="output directory; a former report is replaced",
     )
     parser.add_argument(
         "--since",
         type=_moment,
         default="1h",
         metavar="TIME",
-        help="1h ago, 2d, or a date (default: 1h)",
+        help="start: a duration before now such as 2d, or a time (default: 1h)",
     )
     parser.add_argument(
         "--until",
         type=_moment,
         default="0s",
         metavar="TIME",
-        help="likewise, at most now (default: now)",
+        help="end, likewise (default: now)",
     )
     parser.add_argument(
         "--step",
         type=_length,
         metavar="DURATION",
-        help=f"between points (default: {POINTS} points)",
+        help=f"interval between points (default: {POINTS} points)",
     )
     parser.add_argument("--groups", metavar="REGEX", help="only groups whose whole id matches")
     parser.add_argument(
@@ -86,22 +89,22 @@ def declare(parser: ArgumentParser) -> None:
         type=_length,
         default="10m",
         metavar="DURATION",
-        help="clear the lag in that time (default: 10m)",
+        help="time in which the advised consumers clear the lag (default: 10m)",
     )
     parser.add_argument(
         "--min-consumers",
         type=_count,
         default=1,
         metavar="N",
-        help="advise at least so many (default: 1)",
+        help="minimum of the advice (default: 1)",
     )
-    parser.add_argument("--max-consumers", type=_count, metavar="N", help="advise at most so many")
+    parser.add_argument("--max-consumers", type=_count, metavar="N", help="maximum of the advice")
     parser.add_argument(
         "--stall-after",
         type=_length,
         metavar="DURATION",
         help=(
-            f"what takes longer is a stall (default: {_STALL_STEPS} steps, at least "
+            f"minimum duration of a stall (default: {_STALL_STEPS} steps, at least "
             f"{_LEAST_STALL_S:.0f} s)"
         ),
     )
@@ -110,10 +113,10 @@ def declare(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Do what the options say.
+    """Execute the command.
 
     :returns: the exit status
-    :raises Failure: it cannot be done
+    :raises Failure: it failed, or the options are wrong
     """
     config = client_config(options)
     period = _period(options)
@@ -133,7 +136,7 @@ def run(options: Namespace) -> int:
     groups = report.groups
     print(as_json(group.as_row() for group in groups) if options.json else _table(groups))
     print(
-        f"{len(groups)} group{'' if len(groups) == 1 else 's'}; look at {options.out / _REPORT}",
+        f"{len(groups)} group{'' if len(groups) == 1 else 's'}; see {options.out / _REPORT}",
         file=sys.stderr,
     )
     return 0
@@ -152,7 +155,7 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
         options.target_drain.total_seconds(), Bounds(options.min_consumers, options.max_consumers)
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    # Nothing is at --out before all of it is.
+    # Rename at the end, so that --out never has a part of a report.
     with tempfile.TemporaryDirectory(
         prefix=f".{options.out.name}-", dir=options.out.parent
     ) as folder:
@@ -186,20 +189,23 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
 
 
 def _failure(error: Exception) -> Failure:
-    """What a Spark job says in hundreds of lines, in one."""
+    """Return the failure of a Spark job with the one line that matters."""
     said = re.findall(r"SourceError: (.+)", str(error))
     return Failure(said[-1] if said else " ".join(str(error).split())[:500])
 
 
 @contextmanager
 def _session(master: str, log: Path) -> Iterator[SparkSession]:
-    """A Spark session; what its JVM would print goes to ``log``."""
+    """Yield a Spark session whose JVM writes its stderr to ``log``.
+
+    :raises Failure: Spark does not start
+    """
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging.disable()  # py4j tells the root logger at length of a call that Ctrl-C ended
+    logging.disable()  # py4j logs long traces of calls that Ctrl-C ended
     builder = SparkSession.builder.master(master).appName("headrace lag history")
-    if master.startswith("local"):  # rather than 200, which is for clusters
+    if master.startswith("local"):  # the default of 200 is for clusters
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
     for name, value in {
         "spark.ui.enabled": "false",
@@ -211,7 +217,7 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     sys.stderr.flush()
     stderr = os.dup(2)
     with log.open("wb") as target:
-        os.dup2(target.fileno(), 2)  # the JVM is born with it
+        os.dup2(target.fileno(), 2)  # the JVM inherits it
     try:
         session = builder.getOrCreate()
     except Exception as error:
@@ -224,7 +230,7 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        with suppress(Exception):  # a JVM that has gone cannot be stopped
+        with suppress(Exception):  # fails if the JVM has exited
             session.stop()
         logging.disable(logging.NOTSET)
 
@@ -240,7 +246,10 @@ def _last_line(log: Path, error: Exception) -> str:
 
 @contextmanager
 def _progress(spark: SparkSession) -> Iterator[Any]:
-    """Say what is under way, with a bar of Spark's tasks, on stderr if that is a terminal."""
+    """Yield a function that shows the current phase; a bar shows Spark's tasks.
+
+    Shows nothing unless stderr is a terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -312,10 +321,8 @@ def _row(group: GroupHistory) -> tuple[object, ...]:
 
 def _period(options: Namespace) -> tuple[int, int, int, int]:
     now_ms = int(time.time() * 1000)
-    since_ms, until_ms = (
-        options.since(now_ms),
-        min(now_ms, options.until(now_ms)),
-    )  # in the future all would stall
+    since_ms = options.since(now_ms)
+    until_ms = min(now_ms, options.until(now_ms))
     if since_ms >= until_ms:
         raise BadUsage("--since is not before --until")
     if options.step is None:
@@ -325,8 +332,8 @@ def _period(options: Namespace) -> tuple[int, int, int, int]:
     points = (until_ms - since_ms) // step_ms + 1
     if points > MOST_POINTS:
         raise BadUsage(
-            f"--step makes {points} points of that period: at most {MOST_POINTS}, or say a "
-            f"later --since"
+            f"--step makes {points} points of this period, but the limit is {MOST_POINTS}: give a "
+            f"longer --step or a later --since"
         )
     if options.stall_after is None:
         stall_ms = max(_STALL_STEPS * step_ms, int(_LEAST_STALL_S * 1000))
@@ -344,31 +351,37 @@ def _check_pattern(pattern: str | None) -> None:
 
 def _check_out(out: Path) -> None:
     if out.exists() and not (out.is_dir() and ((out / _REPORT).exists() or not any(out.iterdir()))):
-        raise BadUsage(f"{out} is there and is no report of before: name another --out")
+        raise BadUsage(f"{out} exists and is not a report: name another --out")
 
 
 def _length(text: str) -> timedelta:
-    """``90s``, ``10m``, ``6h``, ``2d``, or as Kafka says it, ``PT10M``."""
+    """Parse ``90s``, ``10m``, ``6h``, ``2d``, or ISO 8601 as in ``PT10M``.
+
+    :raises ArgumentTypeError: it is neither
+    """
     found = _SHORT.fullmatch(text.strip().lower())
     length = (
         timedelta(seconds=float(found["number"]) * _UNITS_S[found["unit"]])
         if found
-        else _kafkas(text)
+        else _iso_duration(text)
     )
     if length <= timedelta(0) and text != "0s":
-        raise ArgumentTypeError(f"'{text}' is not a length of time, as in 10m, 6h or 2d")
+        raise ArgumentTypeError(f"'{text}' is not a duration, such as 10m, 6h or 2d")
     return length
 
 
-def _kafkas(text: str) -> timedelta:
+def _iso_duration(text: str) -> timedelta:
     try:
         return duration(text.upper())
     except ArgumentTypeError:
-        raise ArgumentTypeError(f"'{text}' is not a length of time, as in 10m, 6h or 2d") from None
+        raise ArgumentTypeError(f"'{text}' is not a duration, such as 10m, 6h or 2d") from None
 
 
 def _moment(text: str) -> Any:
-    """A point in time, or how long ago: what turns now, in ms, into it."""
+    """Parse a time, or a duration before now.
+
+    :returns: a function from now to the time, both in ms since the epoch
+    """
     try:
         ago_ms = round(_length(text).total_seconds() * 1000)
     except ArgumentTypeError:

@@ -1,6 +1,4 @@
-"""``headrace lag show``: how far the groups of a cluster are, all types in one table, once or again
-and again.
-"""
+"""``headrace lag show``: print the progress and lag of groups of all types, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 TYPES = ("Classic", "Consumer", "Share", "Streams")
 _WATCH_S = 2.0
-_COMPLAINTS_SHOWN = 5
+_WARNINGS_SHOWN = 5
 _EPILOG = """\
 examples:
   headrace lag show
@@ -38,7 +36,7 @@ examples:
 
 def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.description = "Show how far groups are: all of a cluster, whatever their type, or some."
+    parser.description = "Print the progress and lag of all groups of a cluster, or of some."
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
@@ -47,14 +45,16 @@ def declare(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
     parser.add_argument(
-        "--type", metavar="TYPE,…", help=f"only groups of a type: {', '.join(TYPES)}"
+        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(TYPES)}"
     )
     parser.add_argument(
         "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
     )
     parser.add_argument("--topics-pattern", metavar="REGEX", help="topics whose whole name matches")
     parser.add_argument(
-        "--partitions", action="store_true", help="a line per partition, not per topic"
+        "--partitions",
+        action="store_true",
+        help="print a line for each partition instead of each topic",
     )
     parser.add_argument(
         "--isolation-level",
@@ -65,7 +65,7 @@ def declare(parser: ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--no-time-lag", action="store_true", help="do not read records for their age"
+        "--no-time-lag", action="store_true", help="do not read records for their timestamps"
     )
     parser.add_argument(
         "--watch",
@@ -73,20 +73,26 @@ def declare(parser: ArgumentParser) -> None:
         type=positive_seconds,
         const=_WATCH_S,
         metavar="SECONDS",
-        help=f"show it again and again, until Ctrl-C (default: every {_WATCH_S:g} s)",
+        help=f"repeat until Ctrl-C (default: every {_WATCH_S:g} s)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, an object per partition")
     parser.add_argument(
-        "--timeout", type=int, default=30_000, metavar="MS", help="how long to try (default: 30000)"
+        "--json", action="store_true", help="print JSON, an object for each partition"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=int,
+        default=30_000,
+        metavar="MS",
+        help="timeout of a call (default: 30000)",
     )
     client_options(parser)
 
 
 def run(options: Namespace) -> int:
-    """Do what the options say.
+    """Execute the command.
 
     :returns: the exit status
-    :raises Failure: it cannot be done, or not all of it
+    :raises Failure: it failed, wholly or in part, or the options are wrong
     """
     query = _query(options)
     settings = connection_settings(client_config(options))
@@ -111,7 +117,7 @@ def _query(options: Namespace) -> LagQuery:
         ("topics", options.topics_pattern, options.topic),
     ):
         if pattern is not None and named:
-            raise BadUsage(f"say which {name} by name or with --{name}-pattern, not both")
+            raise BadUsage(f"name the {name} or give --{name}-pattern, not both")
         try:
             re.compile(pattern or "")
         except re.error as error:
@@ -136,13 +142,13 @@ async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None
     on_terminal = sys.stdout.isatty() and not options.json
     try:
         if options.watch is None:
-            with _waiting() if sys.stderr.isatty() else nullcontext():
+            with _spinner() if sys.stderr.isatty() else nullcontext():
                 part = await _snapshot(cluster, query)
             _print(part, options, on_terminal)
             if part.warnings:
-                more = len(part.warnings) - _COMPLAINTS_SHOWN
+                more = len(part.warnings) - _WARNINGS_SHOWN
                 shown = [
-                    *part.warnings[:_COMPLAINTS_SHOWN],
+                    *part.warnings[:_WARNINGS_SHOWN],
                     *([f"and {more} more"] if more > 0 else []),
                 ]
                 raise Failure("; ".join(shown))
@@ -153,7 +159,7 @@ async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None
                 part = await _snapshot(cluster, query)
                 _print(part, options, on_terminal)
                 print(flush=True)
-                for one in part.warnings[:_COMPLAINTS_SHOWN]:
+                for one in part.warnings[:_WARNINGS_SHOWN]:
                     print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
                 await asyncio.sleep(options.watch)
     finally:
@@ -174,7 +180,7 @@ async def _snapshot(cluster: Any, query: LagQuery) -> LagPart:
     )
 
 
-def _waiting() -> Any:
+def _spinner() -> Any:
     from rich.console import Console
 
     return Console(stderr=True).status("asking the brokers")
@@ -187,7 +193,7 @@ async def _watch(cluster: Any, query: LagQuery, options: Namespace) -> None:
         while True:
             part = await _snapshot(cluster, query)
             title = time.strftime("%H:%M:%S") + "".join(
-                f"\n{one_line(one)}" for one in part.warnings[:_COMPLAINTS_SHOWN]
+                f"\n{one_line(one)}" for one in part.warnings[:_WARNINGS_SHOWN]
             )
             live.update(_rich(part.rows, options, title), refresh=True)
             await asyncio.sleep(options.watch)
@@ -213,9 +219,7 @@ def _print(part: LagPart, options: Namespace, on_terminal: bool) -> None:
 def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
     from rich import box
     from rich.table import Table
-    from rich.text import (
-        Text,
-    )  # a string would be taken for markup, and ids of groups may have brackets
+    from rich.text import Text  # not str: group ids may contain the brackets of markup
 
     def text(value: object, missing: str) -> Text:
         return Text(missing if value is None else one_line(str(value)))
@@ -244,7 +248,7 @@ def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
 
 
 def _lines(rows: Sequence[LagRow], by_partition: bool) -> tuple[list[str], list[list[object]]]:
-    """The titles of the columns, and what is under them; None for what is not known."""
+    """Return the titles of the columns, and the lines; None stands for unknown."""
     if by_partition:
         columns = [
             "GROUP",
@@ -293,9 +297,7 @@ def _members(rows: Iterable[LagRow]) -> int:
 
 
 def _sums(rows: Sequence[LagRow]) -> tuple[int | None, int | None]:
-    """The lag of all partitions where it is known, and the largest time lag; None where it is known
-    of none.
-    """
+    """Return the sum of the known lags and the largest known time lag; None if none is known."""
     lags = [row.lag for row in rows if row.lag is not None]
     times = [row.time_lag_ms for row in rows if row.time_lag_ms is not None]
     return sum(lags) if lags else None, max(times, default=None)
@@ -319,7 +321,7 @@ def _total(rows: Sequence[LagRow], columns: Sequence[str]) -> list[object]:
 
 
 def duration(milliseconds: int | None) -> str | None:
-    """A time for people, in its two largest units: ``3.2s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
+    """Format a duration in its two largest units: ``3.2s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
     if milliseconds is None:
         return None
     if milliseconds < 60_000:

@@ -1,5 +1,4 @@
-"""What the commands that work through librdkafka share: its configs, and its troubles in one
-line."""
+"""Configuration and errors of librdkafka, for the commands that use it."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ from headrace.cli.client_options import client_config, client_options
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import setting
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 
 
 def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) -> None:
     """Declare ``--bootstrap-server``, ``--command-config`` and ``--command-property``.
 
-    :param former: the older name of ``--command-property``, taken too
+    :param former: the older name of ``--command-property`` in Kafka's tool, also accepted
     :param former_file: likewise of ``--command-config``
     """
     client_options(parser)
@@ -37,41 +36,40 @@ def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) ->
         default=[],
         type=setting,
         metavar="NAME=VALUE",
-        help=(
-            "client configs of librdkafka, which mostly have Kafka's names; they win over the file"
-        ),
+        help=("client configs of librdkafka, mostly under Kafka's names; they override the file"),
     )
 
 
 def librdkafka_config(options: Namespace) -> dict[str, Any]:
-    """The configuration for a client, quiet: errors are for us to report."""
+    """Return the configuration of a client. It logs no errors: the command reports them."""
     return {"log_level": 2, **client_config(options), **dict(options.command_property)}
 
 
 def one_line(error: KafkaException | KafkaError) -> str:
-    """What went wrong, without the name of the exception."""
+    """Return the text of an error on one line."""
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     text = kafka_error.str() if isinstance(kafka_error, KafkaError) else str(kafka_error)
     return " ".join(text.removeprefix("Broker: ").removeprefix("Local: ").split())
 
 
 def partitions(config: Mapping[str, Any], topic: str) -> int:
-    """How many partitions a topic has.
+    """Return the number of partitions of a topic.
 
-    :raises Failure: it does not exist, or no broker answers
+    :raises Failure: the topic does not exist, or no broker answers
+    :raises BadUsage: the configuration is wrong
     """
     reasons: dict[int, str] = {}
-    told: dict[str, Any] = {
+    admin_config: dict[str, Any] = {
         **config,
         "error_cb": lambda error: reasons.__setitem__(error.code(), one_line(error)),
     }
     try:
-        admin = AdminClient(told)
+        admin = AdminClient(admin_config)
     except KafkaException as error:
         raise BadUsage(one_line(error)) from error
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=_PATIENCE_S)[topic]
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
     while not future.done() and KafkaError._ALL_BROKERS_DOWN not in reasons:
-        admin.poll(_POLL_S)  # which also calls error_cb
+        admin.poll(_POLL_S)  # calls error_cb
     problem = future.exception() if future.done() else None
     if future.done() and problem is None:
         return len(future.result().partitions)

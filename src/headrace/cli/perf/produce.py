@@ -1,6 +1,6 @@
-"""``headrace perf produce``: how fast, and how soon, records are written; with librdkafka.
+"""``headrace perf produce``: measure the throughput and latency of producing with librdkafka.
 
-Options and lines are those of Kafka's ``kafka-producer-perf-test``.
+The options and the output are those of Kafka's ``kafka-producer-perf-test``.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .report import Bar, Latencies
 
 UNLIMITED = -1.0
 
-_PAYLOADS = 256  # different random payloads at most; more would only cost time
-_PAYLOADS_BYTES = 16 * 1024 * 1024  # and so much of them
+_PAYLOADS = 256  # limit of distinct random payloads: more only cost time
+_PAYLOADS_BYTES = 16 * 1024 * 1024  # limit of their total size
 _SEED = 0
-_CHECK_EVERY = 64  # records between two looks at the clock when there is no throttle
+_CHECK_EVERY = 64  # records between two readings of the clock without a limit of throughput
 _BAR_EVERY_S = 0.2
 _LONGEST_WAIT_S = 0.1
 
 
 def declare(parser: ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = "Measure how fast records are written, and how soon they are acknowledged."
+    """Declare the command's options."""
+    parser.description = "Measure the throughput and latency of producing."
     librdkafka_options(parser, "--producer-props", "--producer.config")
-    parser.add_argument("--topic", required=True, help="the topic to write to; it must exist")
+    parser.add_argument("--topic", required=True, help="the topic to produce to; it must exist")
     parser.add_argument(
-        "--num-records", type=positive, required=True, metavar="N", help="how many records"
+        "--num-records", type=positive, required=True, metavar="N", help="number of records"
     )
     payload = parser.add_mutually_exclusive_group(required=True)
     payload.add_argument(
@@ -51,10 +51,13 @@ def declare(parser: ArgumentParser) -> None:
     payload.add_argument(
         "--payload-monotonic",
         action="store_true",
-        help="the payload is the number of the record: 0, 1, 2, …",
+        help="use the number of the record as payload: 0, 1, 2, …",
     )
     parser.add_argument(
-        "--payload-delimiter", default="\\n", metavar="TEXT", help="in the file (default: \\n)"
+        "--payload-delimiter",
+        default="\\n",
+        metavar="TEXT",
+        help="separator of payloads in the file (default: \\n)",
     )
     parser.add_argument(
         "--throughput",
@@ -62,7 +65,7 @@ def declare(parser: ArgumentParser) -> None:
         default=UNLIMITED,
         metavar="RATE",
         help=(
-            "records a second at most; a fraction is a rate too: 0.5 is one every two seconds "
+            "limit of records per second; 0.5 is one record every two seconds "
             "(default: -1, no limit)"
         ),
     )
@@ -71,42 +74,48 @@ def declare(parser: ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="a line of its own for what follows so many records",
+        help="print a second result for the records after the first N",
     )
     parser.add_argument(
         "--reporting-interval",
         type=positive,
         default=5000,
         metavar="MS",
-        help="between two lines (default: 5000)",
+        help="interval between two lines (default: 5000)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object with the results")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
 
 
 def throughput(text: str) -> float:
-    """Records a second, or -1 for no limit."""
+    """Parse a number of records per second; -1 means no limit.
+
+    :raises ArgumentTypeError: it is neither
+    """
     try:
         rate = float(text)
     except ValueError:
         rate = 0.0
     if rate != UNLIMITED and not 0 < rate < float("inf"):
         raise ArgumentTypeError(
-            f"{text!r} is no rate: records a second, such as 1000 or 0.5; -1 for no limit"
+            f"{text!r} is not a rate: records per second, such as 1000 or 0.5; -1 for no limit"
         )
     return rate
 
 
 def positive(text: str) -> int:
-    """A whole number above 0."""
+    """Parse a whole number above 0.
+
+    :raises ArgumentTypeError: it is not one
+    """
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
 
 
 def payloads(options: Namespace) -> Iterator[bytes]:
-    """The payloads that the options ask for, without end.
+    """Return an endless iterator of payloads as the options describe them.
 
-    :raises BadUsage: the file cannot be read, or holds nothing
+    :raises BadUsage: the file cannot be read, or has no payload
     """
     if options.payload_monotonic:
         return (b"%d" % n for n in count())
@@ -130,9 +139,10 @@ def payloads(options: Namespace) -> Iterator[bytes]:
 
 
 def run(options: Namespace) -> int:
-    """Produce, and report.
+    """Execute the command.
 
-    :raises Failure: there is no broker or no such topic, or a record was refused
+    :returns: 0, or 130 when interrupted
+    :raises Failure: no broker answers, the topic is missing, or a record was refused
     """
     config = librdkafka_config(options)
     values = payloads(options)
@@ -141,8 +151,7 @@ def run(options: Namespace) -> int:
         test = ProduceTest(options, Producer({"delivery.timeout.ms": 120_000, **config}))
     except KafkaException as error:
         raise BadUsage(one_line(error)) from error
-    # An exception from inside of librdkafka's callbacks would be lost: interrupting is a request,
-    # at first.
+    # librdkafka's callbacks would swallow a KeyboardInterrupt: set a flag instead.
     before = signal.signal(signal.SIGINT, lambda *_: test.interrupt())
     with Bar(f"producing to {options.topic}", options.num_records) as bar:
         test.run(values, bar)
@@ -153,9 +162,9 @@ def run(options: Namespace) -> int:
 
 
 class ProduceTest:
-    """One run: a producer, and what became of its records.
+    """One run of the test.
 
-    :ivar interrupted: whether it was told to end early
+    :ivar interrupted: whether :meth:`interrupt` was called
     """
 
     def __init__(self, options: Namespace, producer: Any) -> None:
@@ -171,11 +180,11 @@ class ProduceTest:
         self._next_line_s = now_s + options.reporting_interval / 1000
 
     def interrupt(self) -> None:
-        """End after the record that is being sent."""
+        """End the run after the current record."""
         self.interrupted = True
 
     def run(self, values: Iterator[bytes], bar: Bar) -> None:
-        """Send the records at the rate asked for."""
+        """Send the records, no faster than the given rate."""
         options, verbose = self._options, not self._options.json and not bar.shown
         rate, on_delivery = options.throughput, self._delivered
         if options.warmup_records and verbose:
@@ -195,7 +204,7 @@ class ProduceTest:
             self._send(value, on_delivery)
             if rate != UNLIMITED or n % _CHECK_EVERY == 0:
                 self._producer.poll(0)
-                self._look(bar, verbose)
+                self._report_progress(bar, verbose)
 
     def _wait_until(self, due_s: float) -> None:
         while not self.interrupted and (wait_s := due_s - time.perf_counter()) > 0:
@@ -209,12 +218,15 @@ class ProduceTest:
             try:
                 self._producer.produce(self._options.topic, value, on_delivery=on_delivery)
                 return
-            except BufferError:  # the queue is full: wait until something has gone
+            except BufferError:  # the queue is full: wait for deliveries
                 self._producer.poll(_LONGEST_WAIT_S)
                 self._raise_refused()
 
-    def _look(self, bar: Bar, verbose: bool) -> None:
-        """See whether all is well, and say how far it is when that is due."""
+    def _report_progress(self, bar: Bar, verbose: bool) -> None:
+        """Update the bar and print a line, each when it is due.
+
+        :raises Failure: a record was refused
+        """
         self._raise_refused()
         now_s = time.perf_counter()
         if now_s >= self._next_bar_s:
@@ -227,7 +239,7 @@ class ProduceTest:
             self._window = Latencies(now_s)
 
     def finish(self) -> None:
-        """Wait for what is under way.
+        """Wait until all records are acknowledged.
 
         :raises Failure: a record was refused, or not acknowledged in time
         """
@@ -241,10 +253,10 @@ class ProduceTest:
         """Print the results."""
         steady, ended_s = self._steady, self._ended_s
         if self._options.json:
-            told: dict[str, Any] = self._total.as_json(ended_s)
+            results: dict[str, Any] = self._total.as_json(ended_s)
             if steady is not None:
-                told["steadyState"] = steady.as_json(ended_s)
-            print(json.dumps(told))
+                results["steadyState"] = steady.as_json(ended_s)
+            print(json.dumps(results))
             return
         print(self._total.total(ended_s))
         if steady is not None:

@@ -1,4 +1,4 @@
-"""Numbers of a performance test: latencies, and a bar on a terminal."""
+"""Results of performance tests: throughput, latencies, and a progress bar."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _CENTILES = (0.5, 0.95, 0.99, 0.999)
 
 
 class Latencies:
-    """Records that were acknowledged: how many, how large, how soon. Resolution: a tenth of a
-    millisecond.
+    """Number, size and latencies of acknowledged records, from a point in time on.
+
+    Latencies have a resolution of 0.1 ms.
+
+    :ivar started_s: the start, on the clock of the caller
     """
 
     def __init__(self, started_s: float) -> None:
@@ -26,23 +29,23 @@ class Latencies:
         self._steps: Counter[int] = Counter()
 
     def add(self, latency_s: float, size_bytes: int) -> None:
-        """One more record."""
+        """Count an acknowledged record."""
         self.count += 1
         self.size_bytes += size_bytes
         self._steps[int(latency_s * 1000 * _STEPS_PER_MS)] += 1
 
     @property
     def average_ms(self) -> float:
-        """The mean latency; 0 without records."""
+        """The mean latency in ms; 0 without records."""
         return sum(step * n for step, n in self._steps.items()) / _STEPS_PER_MS / max(self.count, 1)
 
     @property
     def max_ms(self) -> float:
-        """The longest latency; 0 without records."""
+        """The longest latency in ms; 0 without records."""
         return max(self._steps, default=0) / _STEPS_PER_MS
 
     def centiles_ms(self) -> list[float]:
-        """The 50th, 95th, 99th and 99.9th percentile."""
+        """Return the 50th, 95th, 99th and 99.9th percentile of the latency, in ms."""
         found, seen = [], 0
         steps = iter(sorted(self._steps.items()))
         step = 0
@@ -54,12 +57,12 @@ class Latencies:
         return found
 
     def rate(self, now_s: float) -> tuple[float, float]:
-        """Records and MiB per second since the start."""
+        """Return records and MiB per second since the start."""
         elapsed_s = max(now_s - self.started_s, 1e-3)
         return self.count / elapsed_s, self.size_bytes / elapsed_s / MIB
 
     def window(self, now_s: float) -> str:
-        """A line on an interval, as Kafka's tool prints it."""
+        """Format an interval as Kafka's tool does."""
         records, mib = self.rate(now_s)
         return (
             f"{self.count} records sent, {records:.1f} records/sec ({mib:.2f} MB/sec), "
@@ -67,7 +70,10 @@ class Latencies:
         )
 
     def total(self, now_s: float, kind: str = "records") -> str:
-        """The line on the whole test, as Kafka's tool prints it."""
+        """Format the whole test as Kafka's tool does.
+
+        :param kind: the noun for the records counted
+        """
         records, mib = self.rate(now_s)
         p50, p95, p99, p999 = map(int, self.centiles_ms())
         return (
@@ -77,7 +83,7 @@ class Latencies:
         )
 
     def as_json(self, now_s: float) -> dict[str, float]:
-        """The same for machines."""
+        """Return the results of :meth:`total` for JSON."""
         records, mib = self.rate(now_s)
         p50, p95, p99, p999 = self.centiles_ms()
         return {
@@ -95,7 +101,10 @@ class Latencies:
 
 
 class Bar:
-    """A progress bar on stderr where that is a terminal, nothing elsewhere."""
+    """A progress bar on stderr, shown only on a terminal.
+
+    :ivar shown: whether stderr is a terminal
+    """
 
     def __init__(self, what: str, total: int) -> None:
         self.shown = sys.stderr.isatty()
@@ -127,6 +136,6 @@ class Bar:
             self._progress.__exit__(kind, error, trace)
 
     def update(self, done: int, rate: str) -> None:
-        """Show how far it is."""
+        """Show ``done`` of the total, and a rate."""
         if self._progress is not None:
             self._progress.update(self._task, completed=done, rate=rate)

@@ -1,8 +1,7 @@
-"""``headrace perf share-consume``: how fast the members of a share group read a topic; with
-librdkafka.
+"""``headrace perf share-consume``: measure the throughput of a share group with librdkafka.
 
-Options and lines are those of Kafka's ``kafka-share-consumer-perf-test``. Each member runs in a
-thread and accepts what it was given with its next poll.
+The options and the output are those of Kafka's ``kafka-share-consumer-perf-test``. Each member runs
+in a thread; each poll accepts the records of the previous one.
 """
 
 from __future__ import annotations
@@ -36,68 +35,70 @@ HEADER = (
 )
 
 _POLL_S = 0.1
-_LOOK_EVERY_S = 0.05
+_CHECK_EVERY_S = 0.05
 
 
 def declare(parser: ArgumentParser) -> None:
-    """Add the options."""
+    """Declare the command's options."""
     parser.description = (
-        "Measure how fast the members of a share group read a topic, accepting every record."
+        "Measure the throughput of a share group that accepts every record of a topic."
     )
     librdkafka_options(parser, "--consumer-props", "--consumer.config")
-    parser.add_argument("--topic", required=True, help="the topic to read")
+    parser.add_argument("--topic", required=True, help="the topic to consume from")
     parser.add_argument(
         "--num-records",
         "--messages",
         type=positive,
         required=True,
         metavar="N",
-        help="end after so many, or a few more",
+        help="number of records after which to end; a few more may be read",
     )
     parser.add_argument(
         "--group", default=DEFAULT_GROUP, help=f"the share group (default: {DEFAULT_GROUP})"
     )
     parser.add_argument(
-        "--threads", type=positive, default=1, metavar="N", help="members of the group (default: 1)"
+        "--threads", type=positive, default=1, metavar="N", help="number of members (default: 1)"
     )
     parser.add_argument(
         "--timeout",
         type=positive,
         default=10_000,
         metavar="MS",
-        help="how long no record may come (default: 10000)",
+        help="longest wait for a record (default: 10000)",
     )
     parser.add_argument(
-        "--fetch-size", type=positive, metavar="BYTES", help="what one request asks for at most"
+        "--fetch-size", type=positive, metavar="BYTES", help="limit of the size of one response"
     )
     parser.add_argument(
         "--socket-buffer-size",
         type=positive,
         metavar="BYTES",
-        help="of TCP (default: the system's)",
+        help="receive buffer of TCP (default: the system's)",
     )
     parser.add_argument(
         "--reporting-interval",
         type=positive,
         default=5000,
         metavar="MS",
-        help="between two lines (default: 5000)",
+        help="interval between two lines (default: 5000)",
     )
     parser.add_argument(
-        "--show-detailed-stats", action="store_true", help="a line per interval and member"
+        "--show-detailed-stats",
+        action="store_true",
+        help="print a line for each interval and member",
     )
     parser.add_argument(
-        "--show-consumer-stats", action="store_true", help="a line per member at the end"
+        "--show-consumer-stats", action="store_true", help="print a line for each member at the end"
     )
     parser.add_argument(
-        "--hide-header", action="store_true", help="without the names of the columns"
+        "--hide-header", action="store_true", help="do not print the names of the columns"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object with the results")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What was read since a point in time.
+    """Number and size of the records read since a point in time.
 
     :param started_s: seconds since the epoch
     """
@@ -107,7 +108,10 @@ class Count:
     size_bytes: int = 0
 
     def row(self, ended_s: float) -> dict[str, str]:
-        """The columns of Kafka's tool, by name."""
+        """Return the columns of Kafka's tool, by name.
+
+        :param ended_s: seconds since the epoch
+        """
         elapsed_ms = max(int((ended_s - self.started_s) * 1000), 1)
         mib = self.size_bytes / MIB
         values = (
@@ -136,8 +140,8 @@ def _numbers(row: dict[str, str]) -> dict[str, Any]:
 class Member(threading.Thread):
     """One member of the group.
 
-    :ivar total: what it has read so far
-    :ivar problem: why it ended early
+    :ivar total: the records read so far
+    :ivar problem: the error that ended it; None if there is none
     """
 
     def __init__(
@@ -153,7 +157,7 @@ class Member(threading.Thread):
         self._stopping = stopping
 
     def run(self) -> None:
-        """Read until told to stop; what was read is then accepted."""
+        """Read until stopped, then accept the last records."""
         try:
             self._consumer.subscribe([self._topic])
             while not self._stopping.is_set():
@@ -177,10 +181,10 @@ class Member(threading.Thread):
 
 
 def run(options: Namespace) -> int:
-    """Consume, and report.
+    """Execute the command.
 
     :returns: 0, or 130 when interrupted
-    :raises Failure: there is no broker or no such topic, or too few records came in time
+    :raises Failure: no broker answers, the topic is missing, or no record came in time
     """
     config = {
         "client.id": f"{DEFAULT_GROUP}-client",
@@ -195,7 +199,7 @@ def run(options: Namespace) -> int:
     if options.socket_buffer_size is not None:
         config["socket.receive.buffer.bytes"] = options.socket_buffer_size
     partitions({k: v for k, v in config.items() if k != "group.id"}, options.topic)
-    asyncio.run(_tell_start(options, config))
+    asyncio.run(_print_hint(options, config))
     stopping = threading.Event()
     try:
         members = [
@@ -212,10 +216,10 @@ def run(options: Namespace) -> int:
     return ShareConsumeTest(options, members, stopping).run()
 
 
-async def _tell_start(options: Namespace, config: Mapping[str, Any]) -> None:
+async def _print_hint(options: Namespace, config: Mapping[str, Any]) -> None:
     try:
         cluster = settings(config).cluster()
-    except UnsupportedSetting:  # only a hint: librdkafka knows more kinds of security
+    except UnsupportedSetting:  # librdkafka may support it: skip the hint
         return
     try:
         hint = await starting_point(cluster, options.bootstrap_server, options.group, options.topic)
@@ -228,7 +232,7 @@ async def _tell_start(options: Namespace, config: Mapping[str, Any]) -> None:
 
 
 class ShareConsumeTest:
-    """One run: the members, and what they read together."""
+    """One run of the test."""
 
     def __init__(
         self, options: Namespace, members: list[Member], stopping: threading.Event
@@ -240,7 +244,7 @@ class ShareConsumeTest:
         self._reported = self._counts()
 
     def _counts(self) -> list[Count]:
-        """What each member has read so far."""
+        """Return the count of each member so far."""
         return [member.total for member in self._members]
 
     def _together(self, counts: list[Count]) -> Count:
@@ -249,8 +253,11 @@ class ShareConsumeTest:
         )
 
     def run(self) -> int:
-        """Start the members, wait until they have read enough, and report; returns the exit
-        status."""
+        """Run the members until they have read enough records, and print the results.
+
+        :returns: the exit status
+        :raises Failure: a member failed, or no record came in time
+        """
         options = self._options
         if not options.json and not options.hide_header:
             print(HEADER, flush=True)
@@ -272,7 +279,7 @@ class ShareConsumeTest:
         return status
 
     def _watch(self, bar: Bar) -> str | None:
-        """Wait for the end; what is wrong with it, or None."""
+        """Wait until enough records are read; return the problem that ended the wait, or None."""
         options = self._options
         seen, last_came_s = 0, time.monotonic()
         next_line_s = last_came_s + options.reporting_interval / 1000
@@ -292,12 +299,12 @@ class ShareConsumeTest:
                 total.records,
                 f"{total.records / max(time.time() - self._started_s, 1e-3):,.0f} records/s",
             )
-            if self._stopping.wait(_LOOK_EVERY_S):
+            if self._stopping.wait(_CHECK_EVERY_S):
                 return None
         return None
 
     def _interval(self) -> None:
-        """A line for each member on what it has read since the last one."""
+        """Print a line for each member on the last interval."""
         now_s, counts = time.time(), self._counts()
         if self._options.show_detailed_stats and not self._options.json:
             for member, now, before in zip(self._members, counts, self._reported, strict=True):
