@@ -16,15 +16,13 @@ TRANSACTION_STATE = "__transaction_state"
 
 
 class InternalTopic(NamedTuple):
-    """An internal topic and the coordinator whose state it holds.
+    """An internal topic.
 
-    :param coordinator: the name of the coordinator in :mod:`headrace.coordinators.registry`
     :param config_prefix: the prefix of the broker configs for its partitions and segments
     :param configs: topic configs that apply unless the topic itself has others
     """
 
     name: str
-    coordinator: str
     config_prefix: str
     configs: Mapping[str, str]
 
@@ -35,13 +33,11 @@ INTERNAL_TOPICS: Mapping[str, InternalTopic] = MappingProxyType(
         for topic in (
             InternalTopic(
                 CONSUMER_OFFSETS,
-                "groups",
                 "offsets.topic",
                 {"cleanup.policy": "compact", "compression.type": "producer"},
             ),
             InternalTopic(
                 SHARE_GROUP_STATE,
-                "share_state",
                 "share.coordinator.state.topic",
                 {
                     "cleanup.policy": "delete",
@@ -51,7 +47,6 @@ INTERNAL_TOPICS: Mapping[str, InternalTopic] = MappingProxyType(
             ),
             InternalTopic(
                 TRANSACTION_STATE,
-                "transactions",
                 "transaction.state.log",
                 {
                     "cleanup.policy": "compact",
@@ -62,4 +57,4 @@ INTERNAL_TOPICS: Mapping[str, InternalTopic] = MappingProxyType(
         )
     }
 )
-"""By name, in the order in which the coordinators are loaded."""
+"""By name."""

@@ -180,7 +180,7 @@ async def commit_often(broker: Broker, commits: int) -> PartitionLog:
     """Commit to three partitions of seven groups, while the cleaner has many looks."""
     for n in range(commits):
         record = OffsetCommit(f"g{n % 7}", "t", n % 3, CommittedOffset(n, commit_timestamp_ms=1))
-        broker.submit(broker.groups, record.group_id, Outcome(None, (record,)))
+        broker.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
         if not n % 1000:
             await asyncio.sleep(0.03)
     log = broker.log(broker.catalog.topics["__consumer_offsets"], 0)

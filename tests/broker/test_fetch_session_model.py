@@ -58,7 +58,7 @@ class SessionAndFull(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.broker.fetch_sessions.close(self.session_id)
-        assert len(self.broker.waits) == self.broker.fetch_sessions.partitions == 0
+        assert len(self.broker.long_polls) == self.broker.fetch_sessions.partitions == 0
         self.broker.close()
         self.loop.close()
         self.ids.stop()
@@ -192,7 +192,7 @@ class SessionAndFull(RuleBasedStateMachine):
     def delete_records(self, where: tuple[int, int]) -> None:
         log = self.log(where)
         log.delete_records(min(log.log_start_offset + 1, log.end_offset))
-        self.broker.waits.notify(("log", log.topic_id, log.partition))
+        self.broker.long_polls.notify(("log", log.topic_id, log.partition))
 
     @rule(which=st.integers(0, 1))
     def delete_and_make_again(self, which: int) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker import internal_logs
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.coordinators import loader as internal_logs
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ShareCoordinator
 
@@ -30,15 +30,15 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
     async def work() -> int:
         broker = Broker(Config(CONFIG), tmp_path)
         broker.start()
-        state = broker.share_state
+        state, states = broker.share_state, broker.share_state_runtime
         key = SharePartitionKey("g", broker.create_topic("t", 1).topic_id, 0)
-        broker.submit(state, str(key), state.initialize(key, 1, 0, broker.now_ms(), 1))
+        states.write_now(str(key), state.initialize(key, 1, 0, broker.now_ms(), 1))
         written = 0
         while written == 0 or (directory / f"{0:020}.log").exists():
             for _ in range(20):
                 written += 1
-                broker.submit(
-                    state, str(key), state.write(key, 1, 0, written, 0, (), broker.now_ms(), 1)
+                states.write_now(
+                    str(key), state.write(key, 1, 0, written, 0, (), broker.now_ms(), 1)
                 )
             await asyncio.sleep(0.01)
         log = broker.log(broker.catalog.topics[state.topic], 0)

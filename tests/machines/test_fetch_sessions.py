@@ -19,7 +19,7 @@ from headrace.broker.fetch_sessions import (
     FetchSessions,
 )
 from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
-from headrace.broker.long_polls import Waits
+from headrace.broker.long_polls import LongPolls
 
 TOPIC = UUID(int=7)
 LONG = FETCH_SESSION_EVICTION_MS + 1
@@ -39,7 +39,7 @@ class Desk:
     """A cache of sessions, with ids from 1 on and a clock."""
 
     def __init__(self, most: int = 3, ids: Sequence[int] = ()) -> None:
-        self.waits = Waits()
+        self.waits = LongPolls()
         numbers = iter(ids) if ids else count(1)
         self.sessions = FetchSessions(self.waits, most, lambda: next(numbers))
         self.now_ms = 0

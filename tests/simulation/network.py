@@ -84,7 +84,9 @@ class Wire:
         self._network = network
         self._queue: deque[_Sent] = deque()
         self._serving: _Sent | None = None
-        self._connection = Connection(network.machine.server, network.machine.server.listeners[0])
+        self._connection = Connection(
+            network.machine.server.shared, network.machine.server.listeners[0]
+        )
         self._connection.connection_made(self)
 
     # The client's end

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.broker import Broker
-from headrace.coordinators import share_state_recovery as share_group_state
+from headrace.coordinators import share_state_recovery
 from headrace.coordinators.dead_letters import DeadLetters
 from headrace.coordinators.share_partitions import SharePartitions
 from headrace.log import partition_log, recovery
@@ -226,7 +226,7 @@ def what_is_reset_stays_in_memory(patch: Patch) -> None:
 
 @mistake
 def what_a_crash_interrupted_is_not_finished(patch: Patch) -> None:
-    patch.setattr(share_group_state, "settle", lambda broker: None)
+    patch.setattr(share_state_recovery, "recover", lambda coordinators: None)
 
 
 @mistake

@@ -26,6 +26,7 @@ import kio.schema.share_fetch.v2.request as fetches
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.clock import wall_clock_ms
 from headrace.errors import ErrorCode
 from headrace.handlers import RequestContext, handler
 from headrace.protocol import record_batch
@@ -64,9 +65,10 @@ async def stage(
         "group.share.min.record.lock.duration.ms": "1000",
         **(configs or {}),
     }
-    broker = Broker(Config(config), data_dir)
+    clock = Clock()
+    broker = Broker(Config(config), data_dir, clock_ms=clock)
     broker.start()
-    made = Stage(broker)
+    made = Stage(broker, clock)
     if "t" not in broker.catalog.topics:
         made.configure_group(**{"share_auto_offset_reset": "earliest", **group})
         broker.create_topic("t", partitions)
@@ -77,9 +79,29 @@ async def stage(
         broker.close()
 
 
+class Clock:
+    """The system's clock, until it is stopped and moved by hand."""
+
+    def __init__(self) -> None:
+        self.stopped_ms: int | None = None
+
+    def __call__(self) -> int:
+        return wall_clock_ms() if self.stopped_ms is None else self.stopped_ms
+
+    def stop(self) -> None:
+        self.stopped_ms = self()
+
+
 class Stage:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, clock: Clock) -> None:
         self.broker = broker
+        self.clock = clock
+
+    def pass_ms(self, ms: int) -> None:
+        """Move the stopped clock, and end what is over then."""
+        assert self.clock.stopped_ms is not None
+        self.clock.stopped_ms += ms
+        self.broker.share.expire(self.clock.stopped_ms)
 
     @property
     def topic_id(self) -> UUID:
@@ -99,7 +121,7 @@ class Stage:
             outcome = self.broker.share_state.initialize(
                 key, state_epoch, start_offset, 0, topic.partitions
             )
-            assert self.broker.submit(self.broker.share_state, str(key), outcome) is None
+            assert self.broker.share_state_runtime.write_now(str(key), outcome) is None
 
     def alter(self, starts: dict[int, int], group_id: str = GROUP) -> None:
         """AlterShareGroupOffsets by partition."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 from uuid import UUID
 
 import kio.schema.offset_delete.v0.request as deletions
@@ -67,11 +66,9 @@ async def join(s: Stage, group_id: str = GROUP) -> None:
         member_epoch=0,
         subscribed_topic_names=("t",),
     )
-    response = handler(76)(
+    response = await handler(76)(
         s.broker, request, RequestContext(1, "client", "/127.0.0.1", 0, "broker.test", 9092)
     )
-    if hasattr(response, "__await__"):
-        response = await response
     assert response.error_code == ErrorCode.NONE
 
 
@@ -323,11 +320,9 @@ async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPa
         request = heartbeats.ShareGroupHeartbeatRequest(
             group_id="w", member_id="w", member_epoch=0, subscribed_topic_names=("wide",)
         )
-        response: Any = handler(76)(
+        await handler(76)(
             s.broker, request, RequestContext(1, "c", "/127.0.0.1", 0, "broker.test", 9092)
         )
-        if hasattr(response, "__await__"):
-            await response
         turns = 0
         made = asyncio.create_task(page(s.broker))
         while not made.done():
@@ -367,7 +362,7 @@ async def test_what_happens_to_committed_offsets_is_counted():
                 for partition in partitions
             ]
             outcome = groups.commit(group_id, NO_MEMBER, -1, commits, times["now_ms"])
-            s.broker.submit(groups, group_id, outcome)
+            s.broker.group_runtime.write_now(group_id, outcome)
 
         commit("kept", 0, 1)
         commit("deleted", 0)
@@ -385,13 +380,13 @@ async def test_what_happens_to_committed_offsets_is_counted():
                 ),
             ),
         )
-        response = handler(47)(
+        response = await handler(47)(
             s.broker, request, RequestContext(0, "client", "/127.0.0.1", 0, "broker.test", 9092)
         )
         assert response.error_code == ErrorCode.NONE
-        s.broker.submit(groups, "deleted", groups.delete("deleted"))
+        s.broker.group_runtime.write_now("deleted", groups.delete("deleted"))
         for group_id, outcome in groups.expire(s.broker.now_ms() + 600_000):
-            s.broker.submit(groups, group_id, outcome)
+            s.broker.group_runtime.write_now(group_id, outcome)
         now = await look(s)
         assert now(f"{meters}offset_commit_total") == 9
         assert now(f"{meters}offset_expiration_total") == 6

@@ -462,7 +462,7 @@ async def test_a_wait_without_records_ends_in_time():
         before = s.broker.monotonic_ms()
         assert (await m.share_fetch(wait_ms=50)).responses == ()
         assert s.broker.monotonic_ms() - before >= 49
-        assert len(s.broker.waits) == 0
+        assert len(s.broker.long_polls) == 0
 
 
 @story
@@ -489,7 +489,7 @@ async def test_a_client_that_goes_away_waits_no_longer():
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert len(s.broker.waits) == 0
+        assert len(s.broker.long_polls) == 0
         s.produce(1)
         assert await s.member("n").fetch() == [(0, 0, 1)]
 
@@ -500,50 +500,50 @@ async def test_a_client_that_goes_away_waits_no_longer():
 @story
 async def test_locks_run_out_and_wake_who_waits():
     async with stage(share_record_lock_duration_ms="1000") as s:
-        clock = Clock(s.broker)
+        s.clock.stop()
         s.produce(10)
         m, n = s.member("m"), s.member("n")
         await m.fetch()
-        clock.pass_ms(500)
+        s.pass_ms(500)
         await m.share_acknowledge((8, 9, RENEW), renew=True)
         waiting = asyncio.create_task(n.fetch(wait_ms=20_000))
         await asyncio.sleep(0)
-        clock.pass_ms(499)
+        s.pass_ms(499)
         await asyncio.sleep(0)
         assert not waiting.done()
-        clock.pass_ms(1)
+        s.pass_ms(1)
         assert await waiting == [(0, 7, 2)]
-        clock.pass_ms(500)
+        s.pass_ms(500)
         assert await n.fetch() == [(8, 9, 2)]
-        clock.pass_ms(1000)
+        s.pass_ms(1000)
         assert s.broker.share.next_deadline_ms() is None
 
 
 @story
 async def test_an_early_acknowledgement_leaves_no_deadline_behind():
     async with stage(share_record_lock_duration_ms="1000") as s:
-        clock = Clock(s.broker)
+        s.clock.stop()
         s.produce(10)
         m = s.member()
         await m.fetch()
         await m.ack((0, 9, ACCEPT))
-        clock.pass_ms(1000)
+        s.pass_ms(1000)
         assert s.broker.share.next_deadline_ms() is None
 
 
 @story
 async def test_a_shorter_lock_duration_holds_for_the_next_fetch():
     async with stage(share_record_lock_duration_ms="30000") as s:
-        clock = Clock(s.broker)
+        s.clock.stop()
         s.produce(1)
         m = s.member()
         await m.fetch()
         s.configure_group(share_record_lock_duration_ms="1000")
         s.produce(1)
         await m.fetch()
-        clock.pass_ms(1000)
+        s.pass_ms(1000)
         assert await m.fetch() == [(1, 1, 2)]
-        clock.pass_ms(29_000)
+        s.pass_ms(29_000)
         assert await m.fetch() == [(0, 0, 2), (1, 1, 3)]
 
 
@@ -609,11 +609,12 @@ async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition():
         s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(
             5
         )  # the new start offset has to be written
-        submit, s.broker.submit = s.broker.submit, refuse
+        runtime = s.broker.share_state_runtime
+        write_now, runtime.write_now = runtime.write_now, refuse
         response = await m.share_fetch()
         codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
         assert codes == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}
-        s.broker.submit = submit
+        runtime.write_now = write_now
         assert await m.fetch() == [(5, 9, 1)]
 
 
@@ -624,7 +625,7 @@ def refuse(*_):
 @story
 async def test_a_released_record_waits_for_its_backoff():
     async with stage(share_release_backoff_ms="1000", share_release_backoff_max_ms="3000") as s:
-        clock = Clock(s.broker)
+        s.clock.stop()
         s.produce(1)
         m, n = s.member("m"), s.member("n")
         await m.fetch()
@@ -632,11 +633,11 @@ async def test_a_released_record_waits_for_its_backoff():
             waiting = asyncio.create_task(n.fetch(wait_ms=20_000))
             await asyncio.sleep(0)
             await m.ack((0, 0, RELEASE))
-            clock.pass_ms(wait_ms - 1)
+            s.pass_ms(wait_ms - 1)
             await asyncio.sleep(0)
             assert not waiting.done()
             assert s.lag() == 1
-            clock.pass_ms(1)
+            s.pass_ms(1)
             assert await waiting == [(0, 0, delivery)]
             m, n = n, m
         await m.ack((0, 0, RELEASE))
@@ -646,23 +647,23 @@ async def test_a_released_record_waits_for_its_backoff():
 @story
 async def test_new_records_do_not_wait_for_the_backoff_of_old_ones():
     async with stage(share_release_backoff_ms="1000", share_record_lock_duration_ms="1000") as s:
-        clock = Clock(s.broker)
+        s.clock.stop()
         s.produce(4)
         m = s.member()
         await m.fetch()
         await m.ack((1, 2, RELEASE))
         s.produce(1)
         assert await m.fetch() == [(4, 4, 1)]
-        clock.pass_ms(1000)
+        s.pass_ms(1000)
         assert await m.fetch() == [(1, 2, 2)], "0, 3 and 4 were locked until now"
-        clock.pass_ms(1000)
+        s.pass_ms(1000)
         assert await m.fetch() == [(0, 0, 2), (3, 3, 2), (4, 4, 2)]
 
 
 @story
 async def test_a_backoff_outlives_the_last_session_but_no_restart():
     async with stage(share_release_backoff_ms="60000") as s:
-        clock = Clock(s.broker)
+        s.clock.stop()
         s.produce(3)
         m = s.member()
         await m.fetch()
@@ -670,21 +671,8 @@ async def test_a_backoff_outlives_the_last_session_but_no_restart():
         assert await s.member("n").fetch() == []
         s.broker.share.drop(GROUP, s.topic_id, 0)  # as a restart does
         assert await s.member("o").fetch() == [(0, 2, 2)]
-        clock.pass_ms(60_000)
+        s.pass_ms(60_000)
         await s.member("p").fetch()
-
-
-class Clock:
-    """Wall-clock time that passes when told to."""
-
-    def __init__(self, broker):
-        self.broker = broker
-        self.now_ms = broker.now_ms()
-        broker.now_ms = lambda: self.now_ms
-
-    def pass_ms(self, ms):
-        self.now_ms += ms
-        self.broker.share.expire(self.now_ms)
 
 
 # --- the log moves, the state is changed, the broker restarts ---
@@ -762,13 +750,13 @@ async def test_a_record_concerns_only_the_groups_that_wait_for_it():
         for number in range(20):
             s.initialize(group_id=f"idle-{number}")
             await s.member(group_id=f"idle-{number}").fetch()
-        assert len(s.broker.waits) == 0
+        assert len(s.broker.long_polls) == 0
         waiting = asyncio.create_task(s.member().fetch(wait_ms=20_000))
         await asyncio.sleep(0)
-        assert len(s.broker.waits) == 2  # for the log, and for what others give back
+        assert len(s.broker.long_polls) == 2  # for the log, and for what others give back
         s.produce(1)
         assert await waiting == [(0, 0, 1)]
-        assert len(s.broker.waits) == 0
+        assert len(s.broker.long_polls) == 0
 
 
 @story

@@ -5,6 +5,7 @@ half done.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import shutil
 import uuid
 
@@ -29,14 +30,13 @@ class Crash(Exception):
     pass
 
 
-def ask(broker, api_key, request):
+async def ask(broker, api_key, request):
     response = handler(api_key)(broker, request, CONTEXT)
-    assert not asyncio.isfuture(response)
-    return response
+    return await response if inspect.isawaitable(response) else response
 
 
-def join(broker, epoch=0):
-    return ask(
+async def join(broker, epoch=0):
+    return await ask(
         broker,
         76,
         ShareGroupHeartbeatRequest(
@@ -49,7 +49,7 @@ def join(broker, epoch=0):
     )
 
 
-def alter(broker):
+async def alter(broker):
     partitions = tuple(
         alters.AlterShareGroupOffsetsRequestPartition(
             partition_index=partition, start_offset=offset
@@ -57,34 +57,38 @@ def alter(broker):
         for partition, offset in ALTERED.items()
     )
     topic = alters.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
-    return ask(broker, 91, alters.AlterShareGroupOffsetsRequest(group_id="g", topics=(topic,)))
+    return await ask(
+        broker, 91, alters.AlterShareGroupOffsetsRequest(group_id="g", topics=(topic,))
+    )
 
 
-def delete_offsets(broker):
+async def delete_offsets(broker):
     topic = deletes.DeleteShareGroupOffsetsRequestTopic(topic_name="t")
-    return ask(broker, 92, deletes.DeleteShareGroupOffsetsRequest(group_id="g", topics=(topic,)))
+    return await ask(
+        broker, 92, deletes.DeleteShareGroupOffsetsRequest(group_id="g", topics=(topic,))
+    )
 
 
-def delete_group(broker):
-    return ask(broker, 42, DeleteGroupsRequest(groups_names=("g",)))
+async def delete_group(broker):
+    return await ask(broker, 42, DeleteGroupsRequest(groups_names=("g",)))
 
 
-def delete_topic(broker):
+async def delete_topic(broker):
     broker.delete_topic(broker.catalog.topics["t"])
 
 
-def nothing(broker):
+async def nothing(broker):
     pass
 
 
-def joined_and_left(broker):
-    join(broker)
-    join(broker, -1)
+async def joined_and_left(broker):
+    await join(broker)
+    await join(broker, -1)
 
 
-def altered_after_leaving(broker):
-    joined_and_left(broker)
-    alter(broker)
+async def altered_after_leaving(broker):
+    await joined_and_left(broker)
+    await alter(broker)
 
 
 def begun(data_dir):
@@ -160,10 +164,10 @@ def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole)
         """Whether the change came to its end when the append of this number failed."""
         data_dir = tmp_path / str(uuid.uuid4())
         broker = begun(data_dir)
-        before(broker)
+        await before(broker)
         crash(appends)
         try:
-            change(broker)
+            await change(broker)
         except Crash:
             finished = False
         else:
@@ -181,7 +185,7 @@ def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole)
         if finished and change is not delete_topic:
             assert starts(after) == whole[-1]
         again = delete_topic_if_there if change is delete_topic else change
-        again(after)
+        await again(after)
         check_settled(after)
         assert (starts(after) or None) == (whole[-1] or None)
         durable = after.groups.groups.get("g") and after.groups.groups["g"].state_partitions
@@ -208,16 +212,16 @@ def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_se
 ):
     async def story():
         broker = begun(tmp_path)
-        altered_after_leaving(broker)
+        await altered_after_leaving(broker)
         crash(2, StorageError)
         with pytest.raises(StorageError):
-            delete_offsets(broker)
+            await delete_offsets(broker)
         broker.close()
         crash(1, StorageError)
         after = begun(tmp_path)
         assert "cannot finish what was interrupted" in caplog.text
         assert starts(after) == ALTERED
-        delete_offsets(after)
+        await delete_offsets(after)
         check_settled(after)
         assert starts(after) == {}
         after.close()
@@ -225,6 +229,6 @@ def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_se
     asyncio.run(story())
 
 
-def delete_topic_if_there(broker):
+async def delete_topic_if_there(broker):
     if "t" in broker.catalog.topics:
-        delete_topic(broker)
+        await delete_topic(broker)

@@ -84,7 +84,7 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
     now_ms = broker.now_ms()
     commits = [commit_record("g", "t", topic.topic_id, 0, 7, now_ms=now_ms)]
     outcome = broker.groups.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
-    assert broker.submit(broker.groups, "g", outcome, producer) == (ErrorCode.NONE,)
+    assert broker.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
 
 
 def seen(broker: Broker) -> str:
@@ -148,7 +148,7 @@ def time_runs_out(broker: Broker, producer: Producer, version: int) -> object:
     assert isinstance(clock, Clock)
     clock.now_ms += TIMEOUT_MS + 1
     for transactional_id, outcome in broker.transactions.coordinator.expire(clock.now_ms):
-        broker.submit(broker.transactions.coordinator, transactional_id, outcome)
+        broker.transactions.runtime.write_now(transactional_id, outcome)
     broker.transactions.expire(clock.now_ms)
     return None
 

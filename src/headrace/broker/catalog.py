@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
 
+from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 
 from .limits import PRODUCER_ID_BLOCK
@@ -37,7 +38,7 @@ _SCHEMA = (
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
-class CatalogError(Exception):
+class CatalogError(StorageError):
     """The database cannot be opened, or refuses a write, which then changed nothing. The message is
     for the user.
     """

@@ -11,18 +11,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
-from headrace.coordinators import loader as internal_logs
 from headrace.log.cleanable import Cleanable, cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import CorruptBatch
 
+from .catalog import Catalog
+from .config.broker_config import Config
 from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES
-
-if TYPE_CHECKING:
-    from .broker import Broker
+from .metrics.registry import CleanerMetrics
+from .topic_logs import TopicLogs, roll
 
 log = logging.getLogger("headrace.cleaner")
 
@@ -33,17 +32,28 @@ MAX_THREADS = 16
 class Cleaner:
     """Compacts the logs of one broker. Lives on its event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: Config,
+        catalog: Catalog,
+        logs: TopicLogs,
+        wall_ms: Callable[[], int],
+        metrics: CleanerMetrics,
+    ) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._logs = logs
+        self._wall_ms = wall_ms
+        self._metrics = metrics
         self._executor: ThreadPoolExecutor | None = None
-        self._pace = Pace(lambda: broker.config.get_float("log.cleaner.io.max.bytes.per.second"))
+        self._pace = Pace(lambda: config.get_float("log.cleaner.io.max.bytes.per.second"))
         self._begun: list[Generator[Callable[[], None]]] = []
         """The rounds that are not over."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Clean from now on, if ``log.cleaner.enable`` says so."""
-        if self._broker.config.get_bool("log.cleaner.enable"):
+        if self._config.get_bool("log.cleaner.enable"):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
@@ -57,7 +67,7 @@ class Cleaner:
             steps.close()
 
     async def _run(self) -> None:
-        config = self._broker.config
+        config = self._config
         while True:
             await asyncio.sleep(config.get_int("log.cleaner.backoff.ms") / 1000)
             try:
@@ -79,7 +89,7 @@ class Cleaner:
                 ranked.append((plan.is_overdue, plan.dirty_ratio, len(ranked), partition_log))
         ranked.sort(reverse=True)
         left = iter([partition_log for *_, partition_log in ranked])
-        dedupe_bytes = self._broker.config.get_int("log.cleaner.dedupe.buffer.size") // threads
+        dedupe_bytes = self._config.get_int("log.cleaner.dedupe.buffer.size") // threads
         return sum(await asyncio.gather(*(self._work(left, dedupe_bytes) for _ in range(threads))))
 
     async def _work(self, left: Iterator[PartitionLog], dedupe_bytes: int) -> int:
@@ -94,20 +104,13 @@ class Cleaner:
     async def _compacted(self) -> AsyncIterator[PartitionLog]:
         """The logs of compacted topics that ever had a record, with room for others between
         them."""
-        broker = self._broker
-        for topic in list(broker.catalog.topics.values()):
-            if "compact" not in (broker.config.topic_value(topic, "cleanup.policy") or ""):
+        for topic in list(self._catalog.topics.values()):
+            if "compact" not in (self._config.topic_value(topic, "cleanup.policy") or ""):
                 continue
-            existing = broker.logs.existing_partitions(topic.name, topic.partitions)
             if topic.internal:
-                self._roll_if_dirty(
-                    [found for one in existing if (found := broker.log(topic, one)) is not None]
-                )
-            for partition in existing:
-                if broker.catalog.topics_by_id.get(topic.topic_id) is not None:
-                    partition_log = broker.log(topic, partition)
-                    if partition_log is not None:
-                        yield partition_log
+                self._roll_if_dirty([found for _, found in self._logs.existing(topic)])
+            for _, partition_log in self._logs.existing(topic):
+                yield partition_log
                 await asyncio.sleep(0)
 
     def _roll_if_dirty(self, logs: Sequence[PartitionLog]) -> None:
@@ -131,7 +134,7 @@ class Cleaner:
                 segment.size_bytes > least
                 and partition_log.last_stable_offset > segment.base_offset
             ):
-                internal_logs.roll(partition_log, self._broker.now_ms())
+                roll(partition_log, self._wall_ms())
 
     def _plan(self, partition_log: PartitionLog) -> Cleanable | None:
         if (
@@ -141,16 +144,16 @@ class Cleaner:
         ):
             return None
         try:
-            return cleanable(partition_log, self._broker.now_ms())
+            return cleanable(partition_log, self._wall_ms())
         except OSError as error:
             log.warning("cannot look at %s for compaction: %s", partition_log.path, error)
             return None
 
     async def _clean(self, partition_log: PartitionLog, plan: Cleanable, dedupe_bytes: int) -> bool:
-        counted = self._broker.metrics.cleaner
+        counted = self._metrics
         if self._executor is None:
             self._executor = ThreadPoolExecutor(MAX_THREADS, "headrace-cleaner")
-        one = Round(partition_log, plan, self._broker.now_ms(), dedupe_bytes, self._pace)
+        one = Round(partition_log, plan, self._wall_ms(), dedupe_bytes, self._pace)
         steps = one.steps()
         self._begun.append(steps)
         try:

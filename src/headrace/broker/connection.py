@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace import handlers
-from headrace.coordinators.commit_batcher import Later
+from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, StorageError
 from headrace.handlers import APIS, CloseConnection, Heads, RequestContext
 from headrace.handlers.api_18_api_versions import supported
@@ -27,10 +28,13 @@ from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all
 from headrace.protocol.versions import Adapted, adapt
 
-from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES
-
-if TYPE_CHECKING:
-    from .server import Server
+from .broker import Broker
+from .limits import (
+    MAX_QUEUED_BYTES,
+    MAX_QUEUED_REQUESTS,
+    MIN_REQUEST_BYTES,
+    RECEIVE_BUFFER_BYTES,
+)
 
 log = logging.getLogger("headrace.server")
 
@@ -54,6 +58,28 @@ class Listener:
     advertised_port: int | None = None
 
 
+class Connections:
+    """The open connections of a broker, and what they share.
+
+    :ivar connections: those that are open
+    :ivar whole_frame_bytes: sizes that a frame with its size field may have
+    :ivar receive_buffer: all connections receive into it, one after the other
+    :ivar received: the same, read only
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.metrics = broker.metrics
+        self.connections = broker.metrics.connections
+        self.connection_ids = count(1)
+        self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
+        self.whole_frame_bytes = range(
+            SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
+        )
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.received = self.receive_buffer.toreadonly()
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
@@ -71,19 +97,19 @@ class Connection(asyncio.BufferedProtocol):
         "host",
         "last_active",
         "listener",
-        "server",
+        "shared",
         "task",
         "transport",
     )
 
-    def __init__(self, server: Server, listener: Listener) -> None:
-        self.server = server
+    def __init__(self, shared: Connections, listener: Listener) -> None:
+        self.shared = shared
         self.listener = listener
-        self.connection_id = next(server.connection_ids)
+        self.connection_id = next(shared.connection_ids)
         self.transport: Any = None
         self.host = "/"
         self.last_active = 0.0
-        self.task: asyncio.Task[None] | Later[Any] | None = None
+        self.task: asyncio.Task[None] | Deferred[Any] | None = None
         self._frame: bytearray | None = (
             None  # the frame that is being received, when it is larger than one read
         )
@@ -104,26 +130,26 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else "/"
         self.last_active = perf_counter()
-        self.server.connections.add(self)
-        self.server.metrics.connections_accepted += 1
-        limit = self.server.broker.config.get_int("max.connections")
-        if len(self.server.connections) > limit:
+        self.shared.connections.add(self)
+        self.shared.metrics.connections_accepted += 1
+        limit = self.shared.broker.config.get_int("max.connections")
+        if len(self.shared.connections) > limit:
             self._close("max.connections=%d is reached", limit)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
-            return self.server.receive_buffer
+            return self.shared.receive_buffer
         return memoryview(self._frame)[self._frame_used :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = perf_counter()
-        server = self.server
-        server.metrics.received_bytes += nbytes
+        shared = self.shared
+        shared.metrics.received_bytes += nbytes
         if self._frame is None:
-            data, served_at_once = server.received, self.task is None and self._writable
+            data, served_at_once = shared.received, self.task is None and self._writable
             if (
                 served_at_once
-                and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in server.whole_frame_bytes
+                and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in shared.whole_frame_bytes
             ):
                 self._request(
                     data[SIZE.size : nbytes]
@@ -148,16 +174,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _keep_waiting(self) -> None:
         """Give the requests that have to wait memory of their own: the buffer is everyone's."""
-        shared = self.server.receive_buffer.obj
+        buffer = self.shared.receive_buffer.obj
         for i, frame in enumerate(self._requests):
-            if frame.obj is shared:
+            if frame.obj is buffer:
                 self._requests[i] = memoryview(bytes(frame))
 
     def _split(self, end: int) -> None:
         """Take the whole frames out of the bytes that have arrived, and start on the one that has
         not.
         """
-        data, largest, position = self.server.received, self.server.max_request_bytes, 0
+        data, largest, position = self.shared.received, self.shared.max_request_bytes, 0
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(data, position)
             if not MIN_REQUEST_BYTES <= size <= largest:
@@ -176,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = bytearray(SIZE.size)
         else:
             (size,) = SIZE.unpack_from(start)
-            if not MIN_REQUEST_BYTES <= size <= self.server.max_request_bytes:
+            if not MIN_REQUEST_BYTES <= size <= self.shared.max_request_bytes:
                 self._refuse_frame(size)
                 return
             frame = bytearray(SIZE.size + size)
@@ -187,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close(
             "a request of %d bytes; socket.request.max.bytes is %d",
             size,
-            self.server.max_request_bytes,
+            self.shared.max_request_bytes,
         )
 
     # Serving --------------------------------------------------------------------------------------
@@ -221,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
             except Exception as error:
                 answer = error
             if answer is not None:
-                if isinstance(answer, Later):
+                if isinstance(answer, Deferred):
                     self.task = answer
                     self._repeated = bytes(frame), started
                     answer.waiter = self._finish_as_before
@@ -248,14 +274,14 @@ class Connection(asyncio.BufferedProtocol):
         context = self._context_of(header, adapted.legacy)
         try:
             response = handlers.handler(header.api_key)(
-                self.server.broker, adapted.request, context
+                self.shared.broker, adapted.request, context
             )
         except CloseConnection as reason:
             self._close("%s", reason)
             return
         except Exception as error:
             response = self._failed(error, adapted.request, header)
-        if isinstance(response, Later):
+        if isinstance(response, Deferred):
             self.task = response
             response.waiter = partial(self._finish, adapted, header, wire, started)
         elif hasattr(response, "__await__"):
@@ -263,9 +289,9 @@ class Connection(asyncio.BufferedProtocol):
             self.task = asyncio.get_running_loop().create_task(_wait(response, finish))
         else:
             self._answer(response, adapted, header, wire)
-            self.server.metrics.requests[header.api_key].answered(started, response)
+            self.shared.metrics.requests[header.api_key].answered(started, response)
         if heads is None and (made := handlers.heads(header.api_key)) is not None:
-            heads = made(self.server.broker)
+            heads = made(self.shared.broker)
             self._heads = {**self._heads, header.api_key: heads}
         if heads is not None:
             heads.learn(frame, header.body_offset, adapted.request)
@@ -273,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self, frame: bytes | memoryview, header: RequestHeader) -> tuple[Codec, Adapted]:
         wire = codec(header.api_key, header.api_version)
         request = wire.read_request(frame, header.body_offset)
-        return wire, adapt(request, wire, APIS[header.api_key].highest, self.server.broker.catalog)
+        return wire, adapt(request, wire, APIS[header.api_key].highest, self.shared.broker.catalog)
 
     def _answer_as_before(
         self, frame: bytes | memoryview, started: float, answer: bytes | Exception
@@ -285,13 +311,13 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(self._failed(answer, adapted.request, header), adapted, header, wire)
         elif self.transport is not None:
             self._answers.append(answer)
-        self.server.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
+        self.shared.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
 
     def _finish_as_before(self, answer: bytes | Exception) -> None:
         self.task = None
         frame, started = self._repeated
         if isinstance(answer, bytes):
-            metrics = self.server.metrics
+            metrics = self.shared.metrics
             metrics.sent_bytes += len(answer)
             metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
             self.transport.write(answer)
@@ -331,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answer, Exception):
             answer = self._failed(answer, adapted.request, header)
         self._answer(answer, adapted, header, wire)
-        self.server.metrics.requests[header.api_key].answered(started, answer)
+        self.shared.metrics.requests[header.api_key].answered(started, answer)
         self._serve()
 
     def _answer(self, response: Any, adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
@@ -356,18 +382,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         if len(answers) == 1:
             answer = answers.pop()
-            self.server.metrics.sent_bytes += len(answer)
+            self.shared.metrics.sent_bytes += len(answer)
             self.transport.write(answer)
         else:
             self._answers = []
-            self.server.metrics.sent_bytes += sum(map(len, answers))
+            self.shared.metrics.sent_bytes += sum(map(len, answers))
             self.transport.writelines(answers)
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
         """The answer to a request whose handler raised: the right error everywhere in the
         response."""
         api = APIS[header.api_key]
-        self.server.metrics.requests[header.api_key].failures += 1
+        self.shared.metrics.requests[header.api_key].failures += 1
         if isinstance(error, StorageError):
             code = ErrorCode.KAFKA_STORAGE_ERROR
             log.error("%s of %s: %s", api.name, header.client_id, error)
@@ -419,8 +445,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = None
         if self.task is not None:
             self.task.cancel()
-        self.server.connections.discard(self)
-        self.server.broker.disconnected(self.connection_id)
+        self.shared.connections.discard(self)
+        self.shared.broker.disconnected(self.connection_id)
 
 
 async def _wait(response: Awaitable[Any], finish: Callable[[Any], None]) -> None:

@@ -7,8 +7,8 @@ others need its place.
 
 A partition of a session is either *pending*, to be looked at by the next Fetch, or nobody has to
 look at it: there is nothing to read, the client has been told so, and
-:class:`~headrace.broker.long_polls.Waits` will say when something happens to its log. So a Fetch
-costs what the pending partitions cost, however many the session has.
+:class:`~headrace.broker.long_polls.LongPolls` will say when something happens to its log. So a
+Fetch costs what the pending partitions cost, however many the session has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import UUID
 from headrace.errors import ErrorCode, Refusal
 
 from .limits import FETCH_SESSION_EVICTION_MS, MAX_FETCH_SESSION_PARTITIONS
-from .long_polls import Waits
+from .long_polls import LongPolls
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -127,8 +127,8 @@ class FetchSession:
     """
 
     __slots__ = (
+        "_long_polls",
         "_partitions",
-        "_waits",
         "counted",
         "created_ms",
         "epoch",
@@ -144,7 +144,7 @@ class FetchSession:
     def __init__(
         self,
         session_id: int,
-        waits: Waits,
+        long_polls: LongPolls,
         now_ms: float,
         *,
         uses_names: bool,
@@ -159,7 +159,7 @@ class FetchSession:
         self.is_evictable = False
         self.is_open = True
         self.pending: dict[CachedPartition, None] = {}
-        self._waits = waits
+        self._long_polls = long_polls
         self._partitions: dict[tuple[TopicKey, int], CachedPartition] = {}
 
     def __len__(self) -> int:
@@ -199,7 +199,7 @@ class FetchSession:
     def look_at(self, cached: CachedPartition) -> None:
         """A partition is pending from now on; wake a request that waits."""
         self.pending[cached] = None
-        self._waits.notify(self.wait_key)
+        self._long_polls.notify(self.wait_key)
 
     def settle(self, cached: CachedPartition, log_key: Hashable) -> None:
         """A partition has nothing to be told now. What happens to its log next makes it pending
@@ -208,7 +208,7 @@ class FetchSession:
         self.pending.pop(cached, None)
         if cached.watched_key is None:
             cached.watched_key = log_key
-            self._waits.watch(log_key, cached)
+            self._long_polls.watch(log_key, cached)
 
     def requeue(self, cached: CachedPartition) -> None:
         """A partition has had its turn: it is looked at again when all others have been."""
@@ -220,11 +220,11 @@ class FetchSession:
         self.is_open = False
         for cached in self._partitions.values():
             self._unwatch(cached)
-        self._waits.notify(self.wait_key)
+        self._long_polls.notify(self.wait_key)
 
     def _unwatch(self, cached: CachedPartition) -> None:
         if cached.watched_key is not None:
-            self._waits.unwatch(cached.watched_key, cached)
+            self._long_polls.unwatch(cached.watched_key, cached)
             cached.watched_key = None
 
 
@@ -242,10 +242,10 @@ class FetchSessions:
     :ivar evictions: how many sessions had to make place for others
     """
 
-    def __init__(self, waits: Waits, most: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, long_polls: LongPolls, most: int, new_id: Callable[[], int]) -> None:
         self.partitions = 0
         self.evictions = 0
-        self._waits = waits
+        self._long_polls = long_polls
         self._most = most
         self._new_id = new_id
         self._sessions: dict[int, FetchSession] = {}  # in the order of their last use
@@ -269,7 +269,11 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._new_id()
         session = FetchSession(
-            session_id, self._waits, now_ms, uses_names=uses_names, isolation_level=isolation_level
+            session_id,
+            self._long_polls,
+            now_ms,
+            uses_names=uses_names,
+            isolation_level=isolation_level,
         )
         session.counted = size
         self.partitions += size

@@ -37,12 +37,6 @@ newest clients.
 MAX_COMMIT_HEADS = 100
 """Likewise of requests to commit offsets."""
 
-COPY_READ_BYTES = 1024 * 1024
-"""How much of a log is read at a time to copy records to a dead-letter queue."""
-
-DEAD_LETTER_COMPLAINT_MS = 60_000
-"""How often at most a group's dead-letter queue that cannot be used is reported."""
-
 PRUNED_LOG_BYTES = 1024 * 1024
 """An internal log larger than this begins a new file when it is pruned: the old one can go the
 sooner, and a start after a crash has less to check."""
@@ -54,9 +48,6 @@ together. Until then they are the history of all groups; a start reads them at a
 
 INTERNAL_CLEANED_BYTES = 64 * 1024
 """The least size of a last segment that is closed for that."""
-
-EXPIRE_RETRY_MS = 1000
-"""How long to wait before acting again on a timeout that could not be acted on."""
 
 MAX_FETCH_WAIT_MS = 5 * 60_000
 """The longest that a fetch may wait for records, whatever it asks for."""

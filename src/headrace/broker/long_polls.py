@@ -23,7 +23,7 @@ class Watcher(Protocol):
         """The key was notified for the first time since it is watched; it no longer is."""
 
 
-class Waits:
+class LongPolls:
     """The waiting requests of one broker. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:

@@ -7,15 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from headrace.protocol.frames import SIZE
-
 from .broker import Broker
-from .connection import Connection, Listener
-from .limits import MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
+from .connection import Connection, Connections, Listener
 
 if TYPE_CHECKING:
     from .metrics.server import MetricsServer
@@ -30,17 +26,10 @@ class Server:
 
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
-        self.metrics = broker.metrics
         self.listeners = list(listeners)
-        self.connections = broker.metrics.connections
-        self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
-        self.whole_frame_bytes = range(
-            SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
-        )
+        self.shared = Connections(broker)
+        self.connections = self.shared.connections
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self.received = self.receive_buffer.toreadonly()
-        self.connection_ids = count(1)
         self._servers: list[asyncio.Server] = []
         self._reaper: asyncio.TimerHandle | None = None
         self._metrics_server: MetricsServer | None = None
@@ -62,7 +51,7 @@ class Server:
         try:
             for i, listener in enumerate(self.listeners):
                 server = await loop.create_server(
-                    lambda i=i: Connection(self, self.listeners[i]),  # type: ignore[misc]
+                    lambda i=i: Connection(self.shared, self.listeners[i]),  # type: ignore[misc]
                     listener.host,
                     listener.port,
                     backlog=1024,

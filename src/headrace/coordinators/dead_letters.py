@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.catalog import CatalogError, Topic
-from headrace.broker.config.topic_rules import new_name_refusal
-from headrace.broker.limits import COPY_READ_BYTES, DEAD_LETTER_COMPLAINT_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol import record_batch
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 
+from .environment import Environment
+from .limits import COPY_READ_BYTES, DEAD_LETTER_COMPLAINT_MS
+
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.groups.settings import Topic
     from headrace.log.partition_log import PartitionLog
 
 log = logging.getLogger("headrace.dead_letters")
@@ -83,8 +83,11 @@ class DeadLetters:
     :ivar counts: by group
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, environment: Environment) -> None:
+        self._clock = environment.clock
+        self._config = environment.config
+        self._catalog = environment.catalog
+        self._logs = environment.logs
         self.counts: dict[str, DeadLetterCounts] = {}
         # Offsets that are in the queue while their archiving is not written: another try shall not
         # write them again.
@@ -102,7 +105,7 @@ class DeadLetters:
         :param source: the log that the records are in
         :raises StorageError: when the disk refuses; the records must not be archived then
         """
-        config = self._broker.config
+        config = self._config
         name = config.group_value(key.group_id, TOPIC_NAME)
         dead = [run for run in archived if run.reason in MESSAGES] if name else []
         if not dead:
@@ -121,10 +124,10 @@ class DeadLetters:
         written = self._written.setdefault(key, set())
         letters = _letters(key, source.topic, dead, originals, frozenset(written))
         for data, offsets in _batches(
-            letters, queue.config.max_message_bytes, self._broker.now_ms()
+            letters, queue.config.max_message_bytes, self._clock.wall_ms()
         ):
             counts.writes += 1
-            appended = self._broker.append(queue, data)
+            appended = self._logs.append(queue, data)
             if isinstance(appended, Refusal):
                 counts.failed_writes += 1
                 message = (
@@ -148,8 +151,8 @@ class DeadLetters:
         """The partition of the dead-letter queue for a share-partition; or, in Kafka's words, why
         there is none.
         """
-        broker, group_id = self._broker, key.group_id
-        topic = broker.catalog.topics.get(name)
+        config, group_id = self._config, key.group_id
+        topic = self._catalog.topics.get(name)
         if name.startswith("__"):
             return (
                 f"Configured DLQ topic name in share group: {group_id} cannot start with __, "
@@ -160,12 +163,12 @@ class DeadLetters:
                 f"The DLQ topic of share group: {group_id} is the topic that the records are "
                 f"in: {name}."
             )
-        if topic is not None and broker.config.topic_value(topic, GROUP_ENABLE) != "true":
+        if topic is not None and self._logs.topic_value(name, GROUP_ENABLE) != "true":
             return (
                 f"DLQ is not enabled on configured DLQ topic for share group: {group_id}, "
                 f"topic: {name}"
             )
-        prefix = broker.config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
+        prefix = config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
         if not name.startswith(prefix):
             return (
                 "Configured DLQ topic name does not comply with the DLQ topic prefix in "
@@ -173,7 +176,7 @@ class DeadLetters:
                 f"{group_id}, topic: {name}, prefix: {prefix}"
             )
         if topic is None:
-            if not broker.config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
+            if not config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
                 return (
                     "DLQ topic does not exist and auto create is disabled on cluster for "
                     "share group: "
@@ -183,23 +186,22 @@ class DeadLetters:
             if isinstance(created, str):
                 return created
             topic = created
-        queue = broker.log(topic, key.partition % topic.partitions)
-        assert queue is not None
+        queue = self._logs.partition_by_name(name, key.partition % topic.partitions)
+        assert not isinstance(queue, ErrorCode), queue
         return queue
 
     def _create(self, name: str) -> Topic | str:
-        broker = self._broker
-        refusal = new_name_refusal(name, broker.catalog.twin(name))
+        refusal = self._logs.name_refusal(name)
         if refusal is not None:
             return f"Unable to create the DLQ topic {name}: {refusal.message}"
         configs = {GROUP_ENABLE: "true", "message.timestamp.type": "CreateTime"}
         try:
-            return broker.create_topic(name, broker.config.get_int("num.partitions"), configs)
-        except CatalogError as error:
+            return self._logs.create_topic(name, self._config.get_int("num.partitions"), configs)
+        except StorageError as error:
             raise StorageError(f"cannot create the dead-letter queue {name}: {error}") from error
 
     def _complain(self, group_id: str, message: str) -> None:
-        now_ms = self._broker.now_ms()
+        now_ms = self._clock.now_ms()
         if now_ms - self._complained_ms.get(group_id, 0) >= DEAD_LETTER_COMPLAINT_MS:
             self._complained_ms[group_id] = now_ms
             log.error("%s: its dead letters are archived and written nowhere", message.rstrip("."))

@@ -101,7 +101,7 @@ def wait_keys(
     share: SharePartitions, session: ShareSession, settings: ShareSettings
 ) -> Iterable[Hashable]:
     """What may give the session something to acquire; see
-    :class:`headrace.broker.long_polls.Waits`.
+    :class:`headrace.broker.long_polls.LongPolls`.
     """
     for topic_id, partition in session.partitions:
         yield ("share", session.group_id, topic_id, partition)
@@ -178,7 +178,7 @@ def _acquire_from(
             aborted = aborted_ranges(
                 data, log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)
             )
-        now_ms = share.broker.now_ms()
+        now_ms = share.clock.now_ms()
         acquired = partition.acquire(
             member_id,
             batches,
@@ -197,7 +197,7 @@ def _acquire_from(
         if following is None or not offset < following < end_offset:
             return None
         offset = following
-    share.arm(loaded, now_ms + settings.lock_duration_ms)
+    share.schedule(loaded, now_ms + settings.lock_duration_ms)
     begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
     end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))
     return Fetched(

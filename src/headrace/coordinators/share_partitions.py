@@ -10,15 +10,13 @@ Everything here is volatile; what must last is in the coordinator.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.catalog import Topic
-from headrace.broker.limits import EXPIRE_RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import AcknowledgementBatch
@@ -26,12 +24,20 @@ from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateU
 from headrace.share.settings import ShareSettings, duration_ms
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
-from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState
+from headrace.share.share_state import (
+    FENCED_STATE_EPOCH,
+    NOT_HOSTED,
+    ReadState,
+    ShareCoordinator,
+)
 
 from .dead_letters import DeadLetters
+from .environment import Environment
+from .limits import RETRY_MS
+from .runtime import CoordinatorRuntime
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.groups.settings import Topic
     from headrace.log.partition_log import PartitionLog
 
 log = logging.getLogger("headrace.share")
@@ -66,8 +72,8 @@ class LoadedPartition:
         does
     :ivar record_bytes: size of a record in the log as last read: how much to read for so many
         records
-    :ivar armed_ms: its entry among the deadlines, None for none: not after the first of its locks
-        or backoffs ends
+    :ivar scheduled_ms: its entry among the deadlines, None for none: not after the first of its
+        locks or backoffs ends
     """
 
     key: SharePartitionKey
@@ -77,16 +83,32 @@ class LoadedPartition:
     log: PartitionLog
     start_persisted: bool
     record_bytes: int = _FIRST_GUESS_BYTES
-    armed_ms: int | None = None
+    scheduled_ms: int | None = None
 
 
 class SharePartitions:
-    """All share-partitions that this broker has loaded, and the sessions that fetch them."""
+    """All share-partitions that this broker has loaded, and the sessions that fetch them.
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    :param runtime: the door to the share coordinator
+    :param schedule_timer: called when :meth:`next_deadline_ms` may have come nearer
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        runtime: CoordinatorRuntime[ShareCoordinator],
+        schedule_timer: Callable[[], None],
+    ) -> None:
+        self.clock = environment.clock
         self.sessions = ShareSessions()
-        self.dead_letters = DeadLetters(broker)
+        self.dead_letters = DeadLetters(environment)
+        self._config = environment.config
+        self._catalog = environment.catalog
+        self._logs = environment.logs
+        self._meters = environment.meters
+        self._notify = environment.notify
+        self._runtime = runtime
+        self._schedule_timer = schedule_timer
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
         self._settings: dict[
             str, tuple[Mapping[str, str], ShareSettings]
@@ -101,7 +123,7 @@ class SharePartitions:
         """What the group may set, as configured now. Made anew when the group's configs have
         changed.
         """
-        config, overrides = self.broker.config, self.broker.catalog.configs("group", group_id)
+        config, overrides = self._config, self._catalog.configs("group", group_id)
         known = self._settings.get(group_id)
         if known is not None and known[0] is overrides:
             return known[1]
@@ -128,15 +150,15 @@ class SharePartitions:
         loaded = group.get((topic_id, partition)) if group is not None else None
         if loaded is not None:
             return loaded
-        broker, started = self.broker, perf_counter()
-        log = broker.partition(topic_id, partition)
+        started = perf_counter()
+        log = self._logs.partition(topic_id, partition)
         if isinstance(log, ErrorCode):
             return log
         key = SharePartitionKey(group_id, topic_id, partition)
-        outcome = broker.share_state.read(
-            key, LEADER_EPOCH, broker.now_ms(), self._partitions(topic_id)
+        outcome = self._runtime.coordinator.read(
+            key, LEADER_EPOCH, self.clock.now_ms(), self._partitions(topic_id)
         )
-        state = broker.submit(broker.share_state, str(key), outcome)
+        state = self._runtime.write_now(str(key), outcome)
         if not isinstance(state, ReadState):
             return _COORDINATOR_ERRORS.get(state.code, ErrorCode.UNKNOWN_SERVER_ERROR)
         start_offset = state.start_offset
@@ -148,19 +170,19 @@ class SharePartitions:
         )
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
         self._fenced.get(group_id, set()).discard((topic_id, partition))
-        broker.metrics.share.partition_load_ms.observe((perf_counter() - started) * 1000)
+        self._meters.share.partition_load_ms.observe((perf_counter() - started) * 1000)
         return loaded
 
     def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
         """Where ``share.auto.offset.reset`` begins. Without a record as young as ``by_duration``
         asks: at the end.
         """
-        reset = self.broker.config.group_value(group_id, "share.auto.offset.reset")
+        reset = self._config.group_value(group_id, "share.auto.offset.reset")
         if reset == "earliest":
             return log.log_start_offset
         if reset.startswith("by_duration:"):
             found = log.offset_for_timestamp(
-                self.broker.now_ms() - duration_ms(reset.removeprefix("by_duration:"))
+                self.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:"))
             )
             if found is not None:
                 return found[0]
@@ -196,7 +218,7 @@ class SharePartitions:
                 if 0 <= partition < partitions
                 else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             )
-        now_ms = self.broker.now_ms()
+        now_ms = self.clock.now_ms()
         outcome = loaded.partition.acknowledge(
             session.member_id, batches, now_ms, settings, renew=renew
         )
@@ -210,13 +232,13 @@ class SharePartitions:
     def disconnected(self, connection_id: int) -> None:
         """End the sessions that a connection opened."""
         for session in self.sessions.disconnected(connection_id):
-            self.broker.metrics.share.session_evictions += 1
+            self._meters.share.session_evictions += 1
             self._release(session)
 
     def _release(self, session: ShareSession) -> None:
         group_id = session.group_id
         settings = self.settings(group_id)
-        now_ms = self.broker.now_ms()
+        now_ms = self.clock.now_ms()
         for loaded in list(self._groups.get(group_id, {}).values()):
             try:
                 self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
@@ -250,20 +272,20 @@ class SharePartitions:
         :raises StorageError: when the append failed; then nothing has changed
         """
         for update in outcome.records:
-            broker, partition, key = self.broker, loaded.partition, loaded.key
-            write = broker.share_state.write(
+            partition, key = loaded.partition, loaded.key
+            write = self._runtime.coordinator.write(
                 key,
                 loaded.state_epoch,
                 LEADER_EPOCH,
                 update.start_offset,
                 update.delivery_complete_count,
                 update.state_batches,
-                broker.now_ms(),
+                self.clock.now_ms(),
                 self._partitions(key.topic_id),
             )
             if update.archived and write.reply is None:
                 self.dead_letters.write(key, loaded.log, update.archived)
-            refusal = broker.submit(broker.share_state, loaded.coordinator_key, write)
+            refusal = self._runtime.write_now(loaded.coordinator_key, write)
             if update.archived:
                 self.dead_letters.settled(key)
             if refusal is not None:
@@ -274,26 +296,26 @@ class SharePartitions:
             partition.replay(update)
             loaded.start_persisted = True
             if update.not_before_ms:
-                self.arm(loaded, min(update.not_before_ms.values()))
+                self.schedule(loaded, min(update.not_before_ms.values()))
             elif any(batch.delivery_state == AVAILABLE for batch in update.state_batches):
                 moved = True
             if moved:
-                broker.waits.notify(("share", *key))
+                self._notify(("share", *key))
         return None
 
     def _partitions(self, topic_id: UUID) -> int | None:
-        topic = self.broker.catalog.topics_by_id.get(topic_id)
+        topic = self._catalog.topics_by_id.get(topic_id)
         return None if topic is None else topic.partitions
 
     # Time -----------------------------------------------------------------------------------------
 
-    def arm(self, loaded: LoadedPartition, deadline_ms: int) -> None:
-        """Have the share-partition looked at when ``deadline_ms`` has come."""
-        if loaded.armed_ms is None or deadline_ms < loaded.armed_ms:
-            loaded.armed_ms = deadline_ms
+    def schedule(self, loaded: LoadedPartition, deadline_ms: int) -> None:
+        """Call the share-partition's ``expire`` when ``deadline_ms`` has come."""
+        if loaded.scheduled_ms is None or deadline_ms < loaded.scheduled_ms:
+            loaded.scheduled_ms = deadline_ms
             self._serial += 1
             heappush(self._deadlines, (deadline_ms, self._serial, loaded))
-            self.broker.arm()
+            self._schedule_timer()
 
     def next_deadline_ms(self) -> int | None:
         """When :meth:`expire` is to be called; None when nothing is locked and nothing waits."""
@@ -303,28 +325,28 @@ class SharePartitions:
         """Give back what was not acknowledged in time, and end release backoffs."""
         failures: list[tuple[SharePartitionKey, StorageError]] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            armed_ms, _, loaded = heappop(self._deadlines)
+            scheduled_ms, _, loaded = heappop(self._deadlines)
             group_id = loaded.key.group_id
-            if loaded.armed_ms != armed_ms or self.loaded(*loaded.key) is not loaded:
+            if loaded.scheduled_ms != scheduled_ms or self.loaded(*loaded.key) is not loaded:
                 continue
-            loaded.armed_ms = None
+            loaded.scheduled_ms = None
             not_before_ms = 0
             try:
                 outcome = loaded.partition.expire(now_ms, self.settings(group_id))
                 if outcome.reply:
-                    self.broker.waits.notify(("share", *loaded.key))
+                    self._notify(("share", *loaded.key))
                 if self.apply(loaded, outcome) is None:
                     timeouts = sum(map(_changed_records, outcome.records))
-                    self.broker.metrics.share.lock_timeouts[loaded.key] += timeouts
+                    self._meters.share.lock_timeouts[loaded.key] += timeouts
             except (
                 StorageError
             ) as error:  # of others the locks can still end: it may be one dead-letter queue only
                 failures.append((loaded.key, error))
-                not_before_ms = now_ms + EXPIRE_RETRY_MS
+                not_before_ms = now_ms + RETRY_MS
             finally:
                 deadline_ms = loaded.partition.next_deadline_ms()
                 if deadline_ms is not None:
-                    self.arm(loaded, max(deadline_ms, not_before_ms))
+                    self.schedule(loaded, max(deadline_ms, not_before_ms))
             if not self.sessions.in_group(group_id):
                 self._rest(group_id)
         if failures:
@@ -332,7 +354,7 @@ class SharePartitions:
                 "cannot end the locks of %d share-partitions; trying again in %d ms; the first "
                 "is %s: %s"
             )
-            log.error(message, len(failures), EXPIRE_RETRY_MS, *failures[0])
+            log.error(message, len(failures), RETRY_MS, *failures[0])
 
     # The end of things ----------------------------------------------------------------------------
 
@@ -344,7 +366,7 @@ class SharePartitions:
         group.pop((topic_id, partition), None)
         if not group:
             self._groups.pop(group_id, None)
-        self.broker.waits.notify(("share", group_id, topic_id, partition))
+        self._notify(("share", group_id, topic_id, partition))
 
     def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
         """As :meth:`drop`, for state that began anew: a member that acknowledges before it fetches
@@ -365,7 +387,7 @@ class SharePartitions:
         """Give back all that is held, as a broker does that stops in order."""
         for group_id, group in list(self._groups.items()):
             settings = self.settings(group_id)
-            now_ms = self.broker.now_ms()
+            now_ms = self.clock.now_ms()
             for loaded in list(group.values()):
                 for member_id in {lock.member_id for lock in loaded.partition.locks.spans.values}:
                     self.apply(loaded, loaded.partition.release(member_id, now_ms, settings))

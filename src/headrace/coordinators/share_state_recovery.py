@@ -9,7 +9,7 @@ between any two lines::
     delete       group: deleting T        state: forget T                     group: T is gone
     topic gone   catalog: T is gone       group: T is gone                    state: forget T
 
-So the group says what is about to happen before it happens. :func:`settle` finishes at the next
+So the group says what is about to happen before it happens. :func:`recover` finishes at the next
 start: a deletion that had begun is done; what has state then is initialised, what has none will be
 with the next heartbeat; nothing is left of topics that are gone. That holds as well when a power
 cut takes more from the end of one topic than of the other. What was answered had been done whole;
@@ -23,23 +23,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.groups.records import SharedTopic
 from headrace.groups.share.group import ShareGroup
 from headrace.share.records import SharePartitionKey, ShareRecord
 
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+from .coordinators import Coordinators
 
-log = logging.getLogger("headrace.broker")
+log = logging.getLogger("headrace.coordinators")
 
 _MAX_EPOCH = 2**31 - 1
 
 
 def initialize(
-    broker: Broker,
+    coordinators: Coordinators,
     group: ShareGroup,
     starts: Mapping[UUID, Mapping[int, int]],
     least_state_epoch: int,
@@ -51,13 +49,13 @@ def initialize(
         that the first fetch resolves by ``share.auto.offset.reset``
     :raises StorageError: when the disk refuses; some of it may have happened
     """
-    group_id, topics = group.group_id, broker.catalog.topics_by_id
+    group_id, topics = group.group_id, coordinators.environment.catalog.topics_by_id
     partitions = {
         topic_id: SharedTopic(topics[topic_id].name, tuple(sorted(of)))
         for topic_id, of in starts.items()
     }
-    broker.submit(broker.groups, group_id, group.initializing(partitions))
-    state, now_ms = broker.share_state, broker.now_ms()
+    coordinators.group_runtime.write_now(group_id, group.initializing(partitions))
+    state, now_ms = coordinators.share_state, coordinators.environment.clock.now_ms()
     snapshots: list[tuple[str, tuple[ShareRecord, ...]]] = []
     for topic_id, offsets in starts.items():
         count = topics[topic_id].partitions
@@ -67,47 +65,47 @@ def initialize(
             outcome = state.initialize(key, epoch, start_offset, now_ms, count)
             assert outcome.reply is None, outcome.reply
             snapshots.append((str(key), outcome.records))
-            broker.share.fence(*key)
-    broker.submit_all(state, snapshots)
-    registered = broker.groups.share_group(group_id)
+            coordinators.share.fence(*key)
+    coordinators.share_state_runtime.write_records_now(snapshots)
+    registered = coordinators.groups.share_group(group_id)
     assert isinstance(registered, ShareGroup)
-    broker.submit(broker.groups, group_id, registered.initialized(partitions))
+    coordinators.group_runtime.write_now(group_id, registered.initialized(partitions))
 
 
-def delete(broker: Broker, group: ShareGroup, topic_ids: Collection[UUID]) -> None:
+def delete(coordinators: Coordinators, group: ShareGroup, topic_ids: Collection[UUID]) -> None:
     """Forget a group's share state in topics.
 
     :raises StorageError: when the disk refuses; some of it may have happened
     """
-    broker.submit(broker.groups, group.group_id, group.deleting(topic_ids))
-    _forget_state(broker, group.group_id, topic_ids)
-    broker.submit(broker.groups, group.group_id, group.deleted(topic_ids))
+    coordinators.group_runtime.write_now(group.group_id, group.deleting(topic_ids))
+    _forget_state(coordinators, group.group_id, topic_ids)
+    coordinators.group_runtime.write_now(group.group_id, group.deleted(topic_ids))
 
 
-def _forget_state(broker: Broker, group_id: str, topic_ids: Collection[UUID]) -> None:
+def _forget_state(coordinators: Coordinators, group_id: str, topic_ids: Collection[UUID]) -> None:
     tombstones: list[tuple[str, tuple[ShareRecord, ...]]] = []
     for topic_id in topic_ids:
-        topic = broker.catalog.topics_by_id.get(topic_id)
+        topic = coordinators.environment.catalog.topics_by_id.get(topic_id)
         partitions = 0 if topic is None else topic.partitions
         for partition in range(partitions):
             key = SharePartitionKey(group_id, topic_id, partition)
-            tombstones.append((str(key), broker.share_state.delete(key, partitions).records))
-            broker.share.drop(*key)
-    broker.submit_all(broker.share_state, tombstones)
+            tombstones.append((str(key), coordinators.share_state.delete(key, partitions).records))
+            coordinators.share.drop(*key)
+    coordinators.share_state_runtime.write_records_now(tombstones)
 
 
-def settle(broker: Broker) -> None:
+def recover(coordinators: Coordinators) -> None:
     """At start: finish what a crash interrupted. Writes nothing when nothing was.
 
     :raises StorageError: when the disk refuses; the next heartbeats and the administrator's
         requests still do right
     """
-    state, topics = broker.share_state, broker.catalog.topics_by_id
+    state, topics = coordinators.share_state, coordinators.environment.catalog.topics_by_id
     for topic_id in [topic_id for topic_id in state.topic_ids() if topic_id not in topics]:
         for key, tombstones in state.topic_deleted(topic_id):
-            broker.submit(state, key, tombstones)
-    for group in broker.groups.share_groups():
-        _forget_state(broker, group.group_id, group.state_partitions.deleting)
+            coordinators.share_state_runtime.write_now(key, tombstones)
+    for group in coordinators.groups.share_groups():
+        _forget_state(coordinators, group.group_id, group.state_partitions.deleting)
         stateful = {
             topic_id: SharedTopic(name, there)
             for topic_id, (name, partitions) in group.stateful().items()
@@ -124,4 +122,4 @@ def settle(broker: Broker) -> None:
             log.warning(
                 "a change of the offsets of share group %s was interrupted: settled", group.group_id
             )
-            broker.submit(broker.groups, group.group_id, settled)
+            coordinators.group_runtime.write_now(group.group_id, settled)

@@ -10,10 +10,9 @@ already changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from headrace.broker.limits import EXPIRE_RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
 from headrace.log.partition_log import PartitionLog
@@ -29,8 +28,12 @@ from headrace.transactions.transaction import (
     TransactionSettings,
 )
 
+from .environment import Configuration, Environment
+from .limits import RETRY_MS
+from .runtime import CoordinatorRuntime
+
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.groups.coordinator import GroupCoordinator
 
 log = logging.getLogger("headrace.transactions")
 
@@ -38,38 +41,59 @@ COORDINATOR_EPOCH = 0
 """There is one node, which coordinates all the time."""
 
 
+def transaction_coordinator(config: Configuration) -> TransactionCoordinator:
+    """Return an empty transaction coordinator with the settings of a broker."""
+    return TransactionCoordinator(
+        TransactionSettings(
+            config.get_int("transaction.max.timeout.ms"),
+            config.get_int("transactional.id.expiration.ms"),
+            config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        )
+    )
+
+
 class Transactions:
-    """What handlers ask of transactions. Each method returns a producer or, as a :class:`Refusal`,
-    why not.
+    """The transactions of a broker. Each method returns a producer or, as a :class:`Refusal`, the
+    error.
+
+    :param runtime: the door to the transaction coordinator
+    :param group_runtime: returns the door to committed offsets
+    :param schedule_timer: called when :meth:`next_deadline_ms` may have come nearer
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        config = broker.config
-        self.coordinator = TransactionCoordinator(
-            TransactionSettings(
-                config.get_int("transaction.max.timeout.ms"),
-                config.get_int("transactional.id.expiration.ms"),
-                config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
-            )
-        )
+    def __init__(
+        self,
+        environment: Environment,
+        runtime: CoordinatorRuntime[TransactionCoordinator],
+        group_runtime: Callable[[], CoordinatorRuntime[GroupCoordinator]],
+        schedule_timer: Callable[[], None],
+    ) -> None:
+        self.runtime = runtime
+        self.coordinator = runtime.coordinator
+        self._clock = environment.clock
+        self._logs = environment.logs
+        self._internal_logs = environment.internal_logs
+        self._allocate_producer_id = environment.catalog.allocate_producer_id
+        self._group_runtime = group_runtime
+        self._schedule_timer = schedule_timer
         self._retry_ms: int | None = None
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer
     ) -> Producer | Refusal:
         """A producer comes: what another one left open is aborted, and that one is fenced."""
-        decide, now_ms = self.coordinator, self._broker.now_ms()
+        decide, now_ms = self.coordinator, self._clock.now_ms()
         aborted = self._submit(
             transactional_id,
             decide.abort_for_new_producer(transactional_id, timeout_ms, expected, now_ms),
         )
         if isinstance(aborted, Refusal):
             return aborted
-        allocate = self._broker.catalog.allocate_producer_id
         return self._submit(
             transactional_id,
-            decide.init_producer_id(transactional_id, timeout_ms, expected, now_ms, allocate),
+            decide.init_producer_id(
+                transactional_id, timeout_ms, expected, now_ms, self._allocate_producer_id
+            ),
         )
 
     def add_partitions(
@@ -80,7 +104,7 @@ class Transactions:
         client_version: int = 0,
     ) -> Producer | Refusal:
         """Let partitions take part."""
-        now_ms = self._broker.now_ms()
+        now_ms = self._clock.now_ms()
         outcome = self.coordinator.add_partitions(
             transactional_id, producer, partitions, now_ms, client_version
         )
@@ -126,28 +150,32 @@ class Transactions:
 
     def offsets_partition(self, group_id: str) -> TopicPartition:
         """The partition of ``__consumer_offsets`` that stands for a group."""
-        topic = self._broker.ensure_internal_topic(self._broker.groups.topic)
-        return topic.name, internal_partition(group_id, topic.partitions)
+        topic = self._group_runtime().coordinator.topic
+        return topic, internal_partition(group_id, self._internal_logs.partition_count(topic))
 
     def end(
         self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int
     ) -> Producer | Refusal:
         """Commit or abort: afterwards the markers are in the logs."""
-        allocate = self._broker.catalog.allocate_producer_id
         outcome = self.coordinator.end(
-            transactional_id, producer, commit, self._broker.now_ms(), client_version, allocate
+            transactional_id,
+            producer,
+            commit,
+            self._clock.now_ms(),
+            client_version,
+            self._allocate_producer_id,
         )
         return self._submit(transactional_id, outcome)
 
     def topic_deleted(self, topic: str) -> None:
         """Open transactions go on without a topic that is gone."""
         for transactional_id, outcome in self.coordinator.forget_partitions(topic):
-            self._broker.submit(self.coordinator, transactional_id, outcome)
+            self.runtime.write_now(transactional_id, outcome)
 
     def _submit(self, transactional_id: str, outcome: Reply) -> Producer | Refusal:
         if transactional_id in self.coordinator.prepared:  # its markers could not be written yet
             return CONCURRENT_TRANSACTIONS
-        reply = self._broker.submit(self.coordinator, transactional_id, outcome)
+        reply = self.runtime.write_now(transactional_id, outcome)
         self.complete_prepared()
         return reply
 
@@ -161,20 +189,19 @@ class Transactions:
         for transactional_id, decided in list(self.coordinator.prepared.items()):
             try:
                 self._write_markers(decided)
-                completed = self.coordinator.complete(transactional_id, self._broker.now_ms())
-                self._broker.submit(self.coordinator, transactional_id, completed)
+                completed = self.coordinator.complete(transactional_id, self._clock.now_ms())
+                self.runtime.write_now(transactional_id, completed)
             except StorageError as error:
-                self._retry_ms = self._broker.now_ms() + EXPIRE_RETRY_MS
+                self._retry_ms = self._clock.now_ms() + RETRY_MS
                 log.error("cannot complete the transaction of %s yet: %s", transactional_id, error)
         if self._retry_ms is not None:
-            self._broker.arm()
+            self._schedule_timer()
 
     def _write_markers(self, decided: Transaction) -> None:
         """Write the markers of a transaction; those that are written already change nothing."""
-        broker = self._broker
         commit = decided.state == State.PREPARE_COMMIT
         for topic, partition in sorted(decided.partitions):
-            partition_log = broker.partition_by_name(topic, partition)
+            partition_log = self._logs.partition_by_name(topic, partition)
             if isinstance(partition_log, ErrorCode):
                 continue  # deleted meanwhile
             producer = Producer(decided.producer_id, decided.producer_epoch)
@@ -185,17 +212,17 @@ class Transactions:
 
         :raises StorageError: when the disk refuses; the transaction is still open there
         """
-        broker = self._broker
-        appended = partition_log.append_marker(*producer, marker, broker.now_ms())
+        appended = partition_log.append_marker(*producer, marker, self._clock.wall_ms())
         if isinstance(appended, Refusal):
             raise StorageError(
                 f"{partition_log.topic}-{partition_log.partition}: {appended.message}"
             )
-        if partition_log.topic == broker.groups.topic:
-            broker.groups.end_transaction(
+        groups = self._group_runtime().coordinator
+        if partition_log.topic == groups.topic:
+            groups.end_transaction(
                 producer.producer_id, partition_log.partition, commit=marker.commit
             )
-        broker.appended(partition_log)
+        self._logs.appended(partition_log)
 
     # Time -----------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def _poll(
     )
 
     def waiter() -> Awaitable[bool]:
-        return broker.waits.wait(fetch.wait_keys(), deadline_ms - broker.monotonic_ms())
+        return broker.long_polls.wait(fetch.wait_keys(), deadline_ms - broker.monotonic_ms())
 
     async def poll(notified: Awaitable[bool]) -> FetchResponse:
         while True:

@@ -81,7 +81,7 @@ def _create(broker: Broker, name: str) -> Topic | ErrorCode:
         return refusal.code
     try:
         if name in INTERNAL_TOPICS:
-            return broker.ensure_internal_topic(name)
+            return broker.topic_logs.internal_topic(name)
         return broker.create_topic(name, broker.config.get_int("num.partitions"))
     except CatalogError as error:
         log.error("%s", error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.coordinators.commit_batcher import Command, Later
+from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
@@ -34,12 +34,14 @@ _NOTHING: Outcome[GroupRecord, tuple[ErrorCode, ...]] = Outcome(())
 
 def handle(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext
-) -> Later[OffsetCommitResponse]:
-    return broker.commits.submit(_Commit(broker, request, context))
+) -> Deferred[OffsetCommitResponse]:
+    return broker.group_runtime.submit(_Commit(broker, request, context))
 
 
 class _Commit(Command[OffsetCommitResponse]):
     __slots__ = ("_broker", "_context", "_request")
+
+    commutes = True
 
     def __init__(
         self, broker: Broker, request: OffsetCommitRequest, context: RequestContext
@@ -49,7 +51,7 @@ class _Commit(Command[OffsetCommitResponse]):
         self._request = request
         self._context = context
 
-    def decide(self, now_ms: int) -> Outcome[GroupRecord, OffsetCommitResponse]:
+    def decide(self, now_ms: int, wall_ms: int) -> Outcome[GroupRecord, OffsetCommitResponse]:
         asked_retention = self._context.legacy.get("retention_time")
         retention_ms = NO_RETENTION if asked_retention is None else milliseconds(asked_retention)
         found = [(asked, topic_of(self._broker, asked)) for asked in self._request.topics]
@@ -59,7 +61,7 @@ class _Commit(Command[OffsetCommitResponse]):
                 topic.name,
                 topic.topic_id,
                 *partition,
-                now_ms=now_ms,
+                now_ms=wall_ms,
                 retention_ms=retention_ms,
             )
             for asked, topic in found

@@ -6,32 +6,39 @@ ones have one, whose error is the error of the whole.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.leave_group.v5.request import LeaveGroupRequest
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 
 from headrace.broker.broker import Broker
+from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
-from headrace.groups.classic.member import MemberIdentity
+from headrace.groups.classic.member import LeaveReply, MemberIdentity
+from headrace.groups.records import GroupRecord
+from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 
 
-def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> Any:
+def handle(
+    broker: Broker, request: LeaveGroupRequest, context: RequestContext
+) -> Deferred[LeaveGroupResponse]:
     leavers = [
         MemberIdentity(member.member_id, member.group_instance_id) for member in request.members
     ]
-    outcome = broker.groups.leave(request.group_id, leavers, broker.now_ms())
-    reply = broker.submit(broker.groups, request.group_id, outcome)
-    if isinstance(reply, ErrorCode):
-        return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=reply, members=())
-    members = tuple(
-        MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
-        for (member_id, instance_id), code in zip(leavers, reply, strict=True)
-    )
-    response = LeaveGroupResponse(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, members=members
-    )
-    return broker.when_durable(response)
+
+    def leave(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, LeaveReply]:
+        return broker.groups.leave(request.group_id, leavers, now_ms)
+
+    def response(reply: LeaveReply) -> LeaveGroupResponse:
+        if isinstance(reply, ErrorCode):
+            return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=reply, members=())
+        members = tuple(
+            MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+            for (member_id, instance_id), code in zip(leavers, reply, strict=True)
+        )
+        return LeaveGroupResponse(
+            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, members=members
+        )
+
+    return broker.group_runtime.write(request.group_id, leave, response)

@@ -47,7 +47,7 @@ def _delete(
     start_offset = log.delete_records(asked.offset)
     if isinstance(start_offset, Refusal):
         return _result(asked, -1, start_offset.code)
-    broker.waits.notify(("log", log.topic_id, log.partition))
+    broker.long_polls.notify(("log", log.topic_id, log.partition))
     return _result(asked, start_offset, ErrorCode.NONE)
 
 

@@ -34,7 +34,7 @@ _FIRST_THAT_TAKES_PART = 5
 def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
     codes: dict[tuple[str, int], ErrorCode] = {}
     commits: list[OffsetCommit] = []
-    group_id, now_ms = request.group_id, broker.now_ms()
+    group_id, wall_ms = request.group_id, broker.clock.wall_ms()
     for asked in request.topics:
         topic = broker.catalog.topics.get(asked.name)
         for partition in asked.partitions:
@@ -48,10 +48,10 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
                 partition.committed_metadata,
             )
             commits.append(
-                commit_record(group_id, topic.name, topic.topic_id, index, *said, now_ms=now_ms)
+                commit_record(group_id, topic.name, topic.topic_id, index, *said, now_ms=wall_ms)
             )
     if commits:
-        answers = _commit(broker, request, context.api_version, commits, now_ms)
+        answers = _commit(broker, request, context.api_version, commits)
         codes |= {
             (commit.topic, commit.partition): code
             for commit, code in zip(commits, answers, strict=True)
@@ -78,7 +78,6 @@ def _commit(
     request: TxnOffsetCommitRequest,
     version: int,
     commits: list[OffsetCommit],
-    now_ms: int,
 ) -> tuple[ErrorCode, ...]:
     if not request.group_id:
         return (ErrorCode.INVALID_GROUP_ID,) * len(commits)
@@ -91,11 +90,11 @@ def _commit(
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id,
         commits,
-        now_ms,
+        broker.clock.now_ms(),
         says_group_unknown=False,
         transactional=True,
     )
-    return broker.submit(broker.groups, request.group_id, outcome, producer)
+    return broker.group_runtime.write_now(request.group_id, outcome, producer)
 
 
 def _take_part(

@@ -10,7 +10,7 @@ from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
 from headrace.broker.broker import Broker
-from headrace.coordinators import share_state_recovery as share_group_state
+from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode
 from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
@@ -29,5 +29,5 @@ def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext
 def _delete(broker: Broker, group_id: str) -> ErrorCode:
     group = broker.groups.groups.get(group_id)
     if isinstance(group, ShareGroup) and group.is_empty:
-        share_group_state.delete(broker, group, group.topic_ids())
-    return broker.submit(broker.groups, group_id, broker.groups.delete(group_id))
+        share_state_recovery.delete(broker.coordinators, group, group.topic_ids())
+    return broker.group_runtime.write_now(group_id, broker.groups.delete(group_id))

@@ -7,8 +7,6 @@ committed there is nothing to do.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
 from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponse,
@@ -17,13 +15,18 @@ from kio.schema.offset_delete.v0.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
+from headrace.groups.records import GroupRecord
+from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
 
 
-def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> Any:
+def handle(
+    broker: Broker, request: OffsetDeleteRequest, context: RequestContext
+) -> Deferred[OffsetDeleteResponse]:
     there = []
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
 
@@ -41,15 +44,20 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
                 answer(asked.name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 there.append((asked.name, index))
-    outcome = broker.groups.delete_offsets(request.group_id, there)
-    codes = broker.submit(broker.groups, request.group_id, outcome)
-    broker.groups.meters.offset_deletions += len(outcome.records)
-    if isinstance(codes, ErrorCode):
-        return OffsetDeleteResponse(error_code=codes, throttle_time=NO_THROTTLE, topics=())
-    for (name, index), code in zip(there, codes, strict=True):
-        answer(name, index, code)
-    return broker.when_durable(
-        OffsetDeleteResponse(
+
+    def delete(
+        now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
+        outcome = broker.groups.delete_offsets(request.group_id, there)
+        broker.groups.meters.offset_deletions += len(outcome.records)
+        return outcome
+
+    def response(codes: ErrorCode | tuple[ErrorCode, ...]) -> OffsetDeleteResponse:
+        if isinstance(codes, ErrorCode):
+            return OffsetDeleteResponse(error_code=codes, throttle_time=NO_THROTTLE, topics=())
+        for (name, index), code in zip(there, codes, strict=True):
+            answer(name, index, code)
+        return OffsetDeleteResponse(
             error_code=ErrorCode.NONE,
             throttle_time=NO_THROTTLE,
             topics=tuple(
@@ -57,4 +65,5 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
                 for name, partitions in topics.items()
             ),
         )
-    )
+
+    return broker.group_runtime.write(request.group_id, delete, response)

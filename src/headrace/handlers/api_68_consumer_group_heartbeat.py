@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import uuid
-from typing import Any
 
 from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
 from kio.schema.consumer_group_heartbeat.v1.response import (
@@ -18,8 +17,11 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
+from headrace.groups.records import GroupRecord
+from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -28,7 +30,9 @@ from .group_requests import duration, milliseconds
 _FIRST_WITH_OWN_MEMBER_ID = 1
 
 
-def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Any:
+def handle(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> Deferred[ConsumerGroupHeartbeatResponse]:
     member_id = request.member_id
     if (
         not member_id
@@ -52,11 +56,14 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Requ
         client_id=context.client_id or "",
         client_host=context.client_host,
     )
-    outcome = broker.groups.consumer.heartbeat(request.group_id, heartbeat, broker.now_ms())
-    reply = broker.submit(broker.groups, request.group_id, outcome)
-    if not heartbeat.leaves:
-        broker.groups.meters.heard(outcome.records)
-    return broker.when_durable(_response(reply))
+
+    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
+        outcome = broker.groups.consumer.heartbeat(request.group_id, heartbeat, now_ms)
+        if not heartbeat.leaves:
+            broker.groups.meters.heard(outcome.records)
+        return outcome
+
+    return broker.group_runtime.write(request.group_id, decide, _response)
 
 
 def _response(reply: ConsumerHeartbeatReply | Refusal) -> ConsumerGroupHeartbeatResponse:

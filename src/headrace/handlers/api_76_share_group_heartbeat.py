@@ -18,18 +18,23 @@ from kio.schema.share_group_heartbeat.v1.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.coordinators import share_state_recovery as share_group_state
+from headrace.coordinators import share_state_recovery
+from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
+from headrace.groups.records import GroupRecord
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 from headrace.groups.topics import Partitions
+from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.records import UNKNOWN
 
 from . import RequestContext
 
 
-def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Any:
+def handle(
+    broker: Broker, request: ShareGroupHeartbeatRequest, context: RequestContext
+) -> Deferred[ShareGroupHeartbeatResponse]:
     heartbeat = ShareHeartbeat(
         request.member_id,
         request.member_epoch,
@@ -39,13 +44,16 @@ def handle(broker: Broker, request: ShareGroupHeartbeatRequest, context: Request
         context.client_host,
     )
     group_id, topics = request.group_id, broker.catalog.topics
-    group = broker.groups.share_member_group(group_id, heartbeat)
-    if isinstance(group, Refusal):
-        return _refusal(group)
-    if heartbeat.member_epoch != LEAVE_EPOCH:
-        _initialize(broker, group, group.to_initialize(heartbeat, topics))
-    outcome = broker.groups.share_heartbeat(group_id, heartbeat, topics, broker.now_ms())
-    return broker.when_durable(_response(broker.submit(broker.groups, group_id, outcome)))
+
+    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, Any]:
+        group = broker.groups.share_member_group(group_id, heartbeat)
+        if isinstance(group, Refusal):
+            return Outcome(group)
+        if heartbeat.member_epoch != LEAVE_EPOCH:
+            _initialize(broker, group, group.to_initialize(heartbeat, topics))
+        return broker.groups.share_heartbeat(group_id, heartbeat, topics, now_ms)
+
+    return broker.group_runtime.write(group_id, decide, _response)
 
 
 def _initialize(broker: Broker, group: ShareGroup, partitions: Partitions) -> None:
@@ -57,7 +65,7 @@ def _initialize(broker: Broker, group: ShareGroup, partitions: Partitions) -> No
             topic_id: dict.fromkeys(topic.partitions, UNKNOWN)
             for topic_id, topic in partitions.items()
         }
-        share_group_state.initialize(broker, group, starts, group.epoch + 1)
+        share_state_recovery.initialize(broker.coordinators, group, starts, group.epoch + 1)
 
 
 def _refusal(refusal: Refusal) -> ShareGroupHeartbeatResponse:
@@ -70,7 +78,9 @@ def _refusal(refusal: Refusal) -> ShareGroupHeartbeatResponse:
     )
 
 
-def _response(reply: ShareHeartbeatReply) -> ShareGroupHeartbeatResponse:
+def _response(reply: ShareHeartbeatReply | Refusal) -> ShareGroupHeartbeatResponse:
+    if isinstance(reply, Refusal):
+        return _refusal(reply)
     assignment = None
     if reply.assignment is not None:
         assignment = Assignment(

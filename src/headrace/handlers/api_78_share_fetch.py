@@ -138,7 +138,7 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
 
     def waiter() -> Awaitable[bool]:
         keys = wait_keys(broker.share, session, fetch.settings)
-        return broker.waits.wait(keys, deadline_ms - broker.monotonic_ms())
+        return broker.long_polls.wait(keys, deadline_ms - broker.monotonic_ms())
 
     async def poll(notified: Awaitable[bool]) -> ShareFetchResponse:
         metrics = broker.metrics.share

@@ -144,10 +144,3 @@ def _response(
         responses=responses,
         node_endpoints=node_endpoints,
     )
-
-
-async def _when_durable(
-    broker: Broker, response: ShareAcknowledgeResponse
-) -> ShareAcknowledgeResponse:
-    await broker.durable()
-    return response

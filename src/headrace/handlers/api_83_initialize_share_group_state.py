@@ -37,7 +37,7 @@ def handle(
         outcome = broker.share_state.initialize(
             key, asked.state_epoch, asked.start_offset, broker.now_ms(), partitions
         )
-        refusal = broker.submit(broker.share_state, str(key), outcome) or Refusal(ErrorCode.NONE)
+        refusal = broker.share_state_runtime.write_now(str(key), outcome) or Refusal(ErrorCode.NONE)
         if refusal.code == ErrorCode.NONE:
             broker.share.fence(*key)
         return PartitionResult(

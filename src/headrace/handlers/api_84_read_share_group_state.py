@@ -29,7 +29,7 @@ def handle(broker: Broker, request: ReadShareGroupStateRequest, context: Request
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
         outcome = broker.share_state.read(key, asked.leader_epoch, broker.now_ms(), partitions)
-        return _result(key, broker.submit(broker.share_state, str(key), outcome))
+        return _result(key, broker.share_state_runtime.write_now(str(key), outcome))
 
     results = each_share_partition(broker, request, read)
     return broker.when_durable(

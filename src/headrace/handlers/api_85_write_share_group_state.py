@@ -66,4 +66,4 @@ def _write(
         broker.now_ms(),
         partitions,
     )
-    return broker.submit(broker.share_state, str(key), outcome)
+    return broker.share_state_runtime.write_now(str(key), outcome)

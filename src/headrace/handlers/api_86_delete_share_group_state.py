@@ -29,7 +29,7 @@ def handle(broker: Broker, request: DeleteShareGroupStateRequest, context: Reque
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
         outcome = broker.share_state.delete(key, partitions)
-        refusal = broker.submit(broker.share_state, str(key), outcome) or Refusal(ErrorCode.NONE)
+        refusal = broker.share_state_runtime.write_now(str(key), outcome) or Refusal(ErrorCode.NONE)
         if refusal.code == ErrorCode.NONE:
             broker.share.drop(*key)
         return PartitionResult(

@@ -20,7 +20,7 @@ from kio.schema.alter_share_group_offsets.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.coordinators import share_state_recovery as share_group_state
+from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.share_state import NOT_HOSTED
@@ -55,7 +55,7 @@ def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: Requ
             if known:
                 starts[topics[name].topic_id] = known
     if starts:
-        share_group_state.initialize(broker, group, starts, group.epoch)
+        share_state_recovery.initialize(broker.coordinators, group, starts, group.epoch)
     return broker.when_durable(
         AlterShareGroupOffsetsResponse(
             throttle_time=NO_THROTTLE,

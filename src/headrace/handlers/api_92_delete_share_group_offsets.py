@@ -14,7 +14,7 @@ from kio.schema.delete_share_group_offsets.v0.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.coordinators import share_state_recovery as share_group_state
+from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
@@ -40,7 +40,7 @@ def handle(broker: Broker, request: DeleteShareGroupOffsetsRequest, context: Req
     found = {name: _found(broker, group, name) for name in names}
     topic_ids = {topic_id for topic_id in found.values() if isinstance(topic_id, UUID)}
     if topic_ids:
-        share_group_state.delete(broker, group, topic_ids)
+        share_state_recovery.delete(broker.coordinators, group, topic_ids)
     return broker.when_durable(
         DeleteShareGroupOffsetsResponse(
             throttle_time=NO_THROTTLE,

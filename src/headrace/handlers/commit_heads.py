@@ -14,7 +14,7 @@ from struct import Struct
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Catalog, Topic
 from headrace.broker.limits import MAX_COMMIT_HEADS
-from headrace.coordinators.commit_batcher import Command, Later
+from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.coordinator import GroupCoordinator
@@ -75,6 +75,8 @@ class _Known:
 class _CommitAgain(Command[bytes]):
     __slots__ = ("_correlation_id", "_known", "_said")
 
+    commutes = True
+
     def __init__(self, known: _Known, correlation_id: bytes, said: list[int]) -> None:
         """``said``: offset, leader epoch and what stands behind for each partition."""
         self.waiter = None
@@ -83,7 +85,7 @@ class _CommitAgain(Command[bytes]):
         self._correlation_id = correlation_id
         self._said = said
 
-    def decide(self, now_ms: int) -> Outcome[GroupRecord, bytes]:
+    def decide(self, now_ms: int, wall_ms: int) -> Outcome[GroupRecord, bytes]:
         known, said, topic = self._known, self._said, self._known.topic
         if known.catalog.topics.get(topic.name) is not topic:  # deleted in this turn
             gone = (
@@ -95,7 +97,7 @@ class _CommitAgain(Command[bytes]):
         topic_id, commits = topic.topic_id, []
         for place, offset, leader_epoch in zip(known.places, said[0::3], said[1::3], strict=False):
             value = make(
-                CommittedOffset, (offset, leader_epoch, "", now_ms, NO_TIMESTAMP, topic_id)
+                CommittedOffset, (offset, leader_epoch, "", wall_ms, NO_TIMESTAMP, topic_id)
             )
             commits.append(make(OffsetCommit, (*place, value)))
         refused = known.groups.check_commit(
@@ -127,7 +129,7 @@ class CommitHeads:
         self._known: dict[bytes, _Known] = {}
         """By what of the head comes behind the correlation id."""
 
-    def serve(self, frame: memoryview) -> Later[bytes] | None:
+    def serve(self, frame: memoryview) -> Deferred[bytes] | None:
         """Have the offsets committed that a request with a known head brings.
 
         :returns: the frame of its answer, later; None when nothing was done, as it has to be served
@@ -143,7 +145,7 @@ class CommitHeads:
         broker, topic = self._broker, known.topic
         if broker.catalog.topics.get(topic.name) is not topic:
             return None
-        return broker.commits.submit(_CommitAgain(known, correlation_id, said))
+        return broker.group_runtime.submit(_CommitAgain(known, correlation_id, said))
 
     def learn(self, frame: memoryview, body_offset: int, request: OffsetCommitRequest) -> None:
         """Take in the head of a request that was served in the ordinary way."""

@@ -195,7 +195,7 @@ class FullFetch:
         return reading.is_enough
 
     def wait_keys(self) -> Iterable[Hashable]:
-        """What may bring more; see :class:`headrace.broker.long_polls.Waits`."""
+        """What may bring more; see :class:`headrace.broker.long_polls.LongPolls`."""
         for topic in self._request.topics:
             for asked in topic.partitions:
                 yield ("log", topic.topic_id, asked.partition)

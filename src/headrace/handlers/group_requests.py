@@ -4,11 +4,12 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from headrace.broker.broker import Broker
+from headrace.coordinators.runtime import Deferred
 from headrace.outcome import Outcome
 
 A = TypeVar("A")
@@ -33,28 +34,17 @@ def decide_parked(
     decide: Callable[[str, A, int, int], Outcome[Any, R | None]],
     asked: A,
     pack: Callable[[R], Any],
-) -> Any:
-    """Submit a decision that may park the request.
+) -> Deferred[Any]:
+    """Write a decision that may park the request.
 
     :param decide: given the group id, ``asked``, a ticket and the time, the outcome; a reply of
         None is completed later, under this ticket
     :param pack: makes the response from the reply
     """
-    ticket, parked = broker.park()
-    try:
-        outcome = decide(group_id, asked, ticket, broker.now_ms())
-        reply = broker.submit(broker.groups, group_id, outcome)
-    except BaseException:
-        parked.cancel()
-        raise
-    broker.groups.meters.heard(outcome.records)
-    if reply is None:
-        return _parked(broker, parked, pack)
-    parked.cancel()
-    return broker.when_durable(pack(reply))
 
+    def decide_and_count(ticket: int, now_ms: int, wall_ms: int) -> Outcome[Any, R | None]:
+        outcome = decide(group_id, asked, ticket, now_ms)
+        broker.groups.meters.heard(outcome.records)
+        return outcome
 
-async def _parked(broker: Broker, parked: Awaitable[R], pack: Callable[[R], Any]) -> Any:
-    reply = await parked
-    await broker.durable()
-    return pack(reply)
+    return broker.group_runtime.write_parkable(group_id, decide_and_count, pack)

@@ -26,7 +26,7 @@ def check_coordinator_records(
         return None
     if isinstance(check_client_batch(data, log.config, broker.now_ms()), Refusal):
         return None
-    coordinator = broker.coordinator_of(log.topic)
+    coordinator = broker.coordinators.runtime_of(log.topic).coordinator
     try:
         records = list(record_batch.records(data))
     except record_batch.CorruptBatch as error:

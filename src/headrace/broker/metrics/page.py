@@ -14,8 +14,11 @@ from importlib.metadata import version
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.groups.coordinator import GroupMeters
 from headrace.groups.records import OffsetCommit, ShareGroupMetadata
 from headrace.handlers import APIS
+from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from headrace.share.share_session import ShareSessions
 
 from .scrape import Walk
 from .text import Page, labels
@@ -131,7 +134,8 @@ async def _share(broker: Broker, made: Page) -> None:
     made.family(name, "histogram", "Loading a share-partition, in milliseconds.")
     made.histogram(share.partition_load_ms)
     prefix = "kafka_server_sharesessioncache_"
-    sessions = broker.share.sessions
+    partitions = broker.coordinators.loaded_share
+    sessions = ShareSessions() if partitions is None else partitions.sessions
     made.one(f"{prefix}sharesessionscount", "gauge", "Share sessions.", len(sessions))
     made.one(
         f"{prefix}sharepartitionscount",
@@ -188,8 +192,8 @@ async def _share(broker: Broker, made: Page) -> None:
 
 def _coordinators(broker: Broker, made: Page) -> None:
     for prefix, coordinator in (
-        ("kafka_server_group_coordinator_metrics_", broker.groups.topic),
-        ("kafka_server_share_coordinator_metrics_", broker.share_state.topic),
+        ("kafka_server_group_coordinator_metrics_", CONSUMER_OFFSETS),
+        ("kafka_server_share_coordinator_metrics_", SHARE_GROUP_STATE),
     ):
         counted = broker.metrics.coordinators[coordinator]
         topic = broker.catalog.topics.get(coordinator)
@@ -206,10 +210,11 @@ def _coordinators(broker: Broker, made: Page) -> None:
             "Writing a batch of records, in milliseconds.",
         )
         made.histogram(counted.append_ms)
-    kinds = broker.metrics.coordinators[broker.groups.topic].kinds
+    kinds = broker.metrics.coordinators[CONSUMER_OFFSETS].kinds
     prefix = "kafka_server_group_coordinator_metrics_"
     made.one(f"{prefix}offset_commit_total", "counter", "Offsets committed.", kinds[OffsetCommit])
-    meters = broker.groups.meters
+    groups = broker.coordinators.loaded_groups
+    meters = GroupMeters() if groups is None else groups.meters
     for name, meaning, count in (
         ("offset_expiration", "Offsets whose retention was over.", meters.offset_expirations),
         ("offset_deletion", "Offsets that OffsetDelete forgot.", meters.offset_deletions),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_METRIC_PARTITIONS, SCRAPE_LOADING_MS
 from headrace.errors import Refusal
 from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.offsets.committed import CommittedOffsets
 from headrace.groups.offsets.service import Group
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
@@ -102,7 +103,7 @@ class Walk:
 
     async def groups(self) -> None:
         """Groups by kind and state, their members, and how far the consumer groups are."""
-        groups = list(self.broker.groups.groups.values())
+        groups = list(self._groups())
         kinds: Counter[str] = Counter({"classic": 0, "consumer": 0, "share": 0})
         states: Counter[tuple[str, str]] = Counter()
         self.page.family("headrace_group_members", "gauge", "Members of a group.")
@@ -114,9 +115,16 @@ class Walk:
         _group_counts(self.page, kinds, states)
         await self._consumer_lag()
 
+    def _groups(self) -> Collection[Group]:
+        coordinator = self.broker.coordinators.loaded_groups
+        return () if coordinator is None else coordinator.groups.values()
+
     async def _consumer_lag(self) -> None:
         rows: list[tuple[str, int, int | None]] = []
-        offsets = self.broker.groups.offsets
+        coordinator = self.broker.coordinators.loaded_groups
+        offsets = (
+            CommittedOffsets(self.broker.config) if coordinator is None else coordinator.offsets
+        )
         for group_id in list(offsets):
             for name, committed in list(offsets.of_group(group_id).items()):
                 topic = self.broker.catalog.topics.get(name)
@@ -201,9 +209,7 @@ class Walk:
                 await self.page.breathe()
 
     async def _share_partitions(self) -> AsyncIterator[SharePartitionRow]:
-        groups = [
-            group for group in self.broker.groups.groups.values() if isinstance(group, ShareGroup)
-        ]
+        groups = [group for group in self._groups() if isinstance(group, ShareGroup)]
         self.broker.metrics.share.forget(
             (group.group_id for group in groups), self.broker.catalog.topics_by_id
         )
@@ -228,7 +234,8 @@ class Walk:
     ) -> SharePartitionRow:
         key = SharePartitionKey(group_id, topic.topic_id, partition)
         summary = self.broker.share_state.summary(key, topic.partitions)
-        loaded = self.broker.share.loaded(*key)
+        partitions = self.broker.coordinators.loaded_share
+        loaded = None if partitions is None else partitions.loaded(*key)
         start, lag = UNKNOWN, None
         if not isinstance(summary, Refusal) and UNKNOWN not in (
             summary.start_offset,
@@ -271,6 +278,8 @@ class Walk:
             for group_id, group in list(share.groups.items()):
                 made.histogram(getattr(group, attribute), labels(group=group_id))
                 await made.breathe()
+        partitions = self.broker.coordinators.loaded_share
+        dead_letters = [] if partitions is None else list(partitions.dead_letters.counts.items())
         for attribute, name, meaning in (
             ("records", "recordcount_total", "Records written to the dead-letter queue."),
             ("writes", "totalproducerequests_total", "Batches for the dead-letter queue."),
@@ -281,7 +290,7 @@ class Walk:
             ),
         ):
             made.family(f"{prefix}deadletterqueue{name}", "counter", meaning)
-            for group_id, counts in list(self.broker.share.dead_letters.counts.items()):
+            for group_id, counts in dead_letters:
                 made.sample(getattr(counts, attribute), labels(group=group_id))
                 await made.breathe()
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from headrace.broker.long_polls import Waits
+from headrace.broker.long_polls import LongPolls
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -15,7 +15,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 def test_only_waiters_of_the_key_wake() -> None:
     async def story() -> None:
-        waits = Waits()
+        waits = LongPolls()
         a, b, both = (
             waits.wait(["a"], 10_000),
             waits.wait(["b"], 10_000),
@@ -35,7 +35,7 @@ def test_only_waiters_of_the_key_wake() -> None:
 
 def test_timeout_says_so_and_leaves_nothing_behind() -> None:
     async def story() -> None:
-        waits = Waits()
+        waits = LongPolls()
         assert await waits.wait(["a", "b"], 1) is False
         await asyncio.sleep(0)
         assert len(waits) == 0
@@ -45,7 +45,7 @@ def test_timeout_says_so_and_leaves_nothing_behind() -> None:
 
 def test_a_cancelled_waiter_is_forgotten() -> None:
     async def story() -> None:
-        waits = Waits()
+        waits = LongPolls()
         waiter = waits.wait(["a"], 10_000)
         waiter.cancel()
         await asyncio.sleep(0)
@@ -57,7 +57,7 @@ def test_a_cancelled_waiter_is_forgotten() -> None:
 
 def test_a_notification_before_the_wait_is_not_remembered() -> None:
     async def story() -> None:
-        waits = Waits()
+        waits = LongPolls()
         waits.notify("a")
         assert await waits.wait(["a"], 1) is False
 
@@ -75,7 +75,7 @@ class Told:
 
 
 def test_who_watches_is_told_once() -> None:
-    waits = Waits()
+    waits = LongPolls()
     first, second, other = Told(), Told(), Told()
     for watcher in (first, second):
         waits.watch("a", watcher)
@@ -90,7 +90,7 @@ def test_who_watches_is_told_once() -> None:
 
 
 def test_who_no_longer_watches_is_not_told() -> None:
-    waits = Waits()
+    waits = LongPolls()
     goes, stays = Told(), Told()
     for watcher in (goes, stays):
         waits.watch("a", watcher)
@@ -100,7 +100,7 @@ def test_who_no_longer_watches_is_not_told() -> None:
 
 
 def test_a_watcher_may_watch_again_when_it_is_told() -> None:
-    waits = Waits()
+    waits = LongPolls()
 
     class Faithful(Told):
         def notified(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.coordinators.commit_batcher import Command, Later
+from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.records import OffsetCommit
 from headrace.handlers import RequestContext, handler
@@ -64,7 +64,7 @@ def commit(
     return answer(handler(8)(broker, request, CONTEXT))
 
 
-def answer(later: Later[Any]) -> asyncio.Future[Any]:
+def answer(later: Deferred[Any]) -> asyncio.Future[Any]:
     future = asyncio.get_running_loop().create_future()
     later.waiter = lambda came: future.set_result(
         came if isinstance(came, Exception) else codes(came)
@@ -167,20 +167,20 @@ def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(tmp_path: 
 def test_one_that_cannot_be_decided_is_nobody_elses_trouble(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         class Decided(Command[None]):
-            def decide(self, now_ms: int) -> Outcome[Any, None]:
+            def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
                 return Outcome(None)
 
         class Undecided(Command[None]):
-            def decide(self, now_ms: int) -> Outcome[Any, None]:
+            def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
                 raise ZeroDivisionError
 
         def tell(_: object) -> None:
             raise ConnectionError
 
-        broker.commits.submit(Decided("g")).waiter = tell
+        broker.group_runtime.submit(Decided("g")).waiter = tell
         told = [
             commit(broker, "g", 1),
-            answer(broker.commits.submit(Undecided("g"))),
+            answer(broker.group_runtime.submit(Undecided("g"))),
             commit(broker, "h", 2),
         ]
         first, failure, last = await asyncio.gather(*told)
@@ -235,10 +235,10 @@ def test_answers_wait_for_the_disk_where_the_config_says_so(
         rounds = []
 
         async def durable() -> None:
-            rounds.append(len(broker.flusher._due))
+            rounds.append(len(broker.topic_logs.flusher._due))
             await flushed.wait()
 
-        monkeypatch.setattr(broker.flusher, "durable", durable)
+        monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
         told = [commit(broker, group_id, 1) for group_id in GROUPS]
         while not rounds:
             await asyncio.sleep(0)
@@ -257,7 +257,7 @@ def test_an_fsync_that_fails_acknowledges_nothing(
         async def durable() -> None:
             raise StorageError("cannot flush: [Errno 5] Input/output error")
 
-        monkeypatch.setattr(broker.flusher, "durable", durable)
+        monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
         told = await asyncio.gather(*(commit(broker, group_id, 1) for group_id in GROUPS))
         assert all(isinstance(one, StorageError) for one in told)
 

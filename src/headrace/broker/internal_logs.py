@@ -1,0 +1,73 @@
+"""The logs of the internal topics, for the coordinators' runtime."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from headrace.clock import Clock
+from headrace.errors import Refusal, StorageError
+from headrace.log.replay import FoundBatch, checked_batches
+
+from .catalog import Catalog
+from .limits import PRUNED_LOG_BYTES
+from .topic_logs import TopicLogs, roll
+
+log = logging.getLogger("headrace.broker")
+
+
+class InternalTopicLogs:
+    """Implements :class:`headrace.coordinators.logs.InternalLogs` with the broker's own logs."""
+
+    def __init__(self, catalog: Catalog, logs: TopicLogs, clock: Clock) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        self._clock = clock
+        self.durable = logs.durable
+
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions an internal topic has; create the topic if there is none.
+
+        :raises StorageError: when the topic cannot be created
+        """
+        return self._logs.internal_topic(topic).partitions
+
+    def append(self, topic: str, partition: int, data: bytes) -> int:
+        """Append one batch and return its base offset.
+
+        :raises StorageError: when the disk refuses; the log is as it was
+        """
+        partition_log = self._logs.log(self._catalog.topics[topic], partition)
+        assert partition_log is not None
+        appended = partition_log.append(data, self._clock.wall_ms(), from_client=False)
+        if isinstance(appended, Refusal):
+            raise StorageError(f"cannot append to {topic}-{partition}: {appended.message}")
+        self._logs.appended(partition_log)
+        return appended.base_offset
+
+    def batches(self, topic: str) -> Iterator[tuple[int, FoundBatch]]:
+        """Read an internal topic from its start: pairs of partition and batch.
+
+        :raises CorruptLog: where a batch is damaged or missing
+        """
+        for partition, partition_log in self._logs.existing(self._catalog.topics[topic]):
+            for found in checked_batches(partition_log):
+                yield partition, found
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete the records before ``offset``. Retention deletes the files."""
+        partition_log = self._logs.log(self._catalog.topics[topic], partition)
+        assert partition_log is not None
+        if offset <= partition_log.log_start_offset:
+            return
+        # Not forced to disk: to read more than is needed after a power cut does no harm.
+        deleted = partition_log.delete_records(offset, sync=False)
+        if isinstance(deleted, Refusal):
+            log.warning("cannot delete old records of %s: %s", partition_log.path, deleted.message)
+        elif partition_log.size_bytes() > PRUNED_LOG_BYTES:
+            roll(partition_log, self._clock.wall_ms())
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything appended so far is as durable as the flush settings ask."""
+        return self._logs.is_durable

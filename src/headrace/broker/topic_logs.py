@@ -1,0 +1,234 @@
+"""The topics of a broker and their logs: creating, opening, appending, flushing, retention."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from typing import TypeVar
+from uuid import UUID
+
+from headrace.clock import Clock
+from headrace.errors import ErrorCode, Refusal
+from headrace.log.log_directory import LogDirectory
+from headrace.log.partition_log import Appended, PartitionLog
+
+from .catalog import Catalog, Topic
+from .config.broker_config import Config
+from .config.topic_rules import new_name_refusal
+from .flusher import Flusher
+from .metrics.registry import Metrics
+
+log = logging.getLogger("headrace.broker")
+
+R = TypeVar("R")
+
+
+class TopicLogs:
+    """The topics of one broker and their logs. Belongs to the broker's event loop.
+
+    :param notify: wakes the requests that wait for a key, here ``("log", topic_id, partition)``
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        catalog: Catalog,
+        directory: LogDirectory,
+        clock: Clock,
+        metrics: Metrics,
+        notify: Callable[[Hashable], None],
+    ) -> None:
+        self.flusher = Flusher()
+        self._config = config
+        self._catalog = catalog
+        self._directory = directory
+        self._clock = clock
+        self._metrics = metrics
+        self._notify = notify
+        self._open_logs: dict[tuple[UUID, int], PartitionLog] = {}
+        self._retention: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Apply retention from now on."""
+        self._retention = asyncio.get_running_loop().create_task(self._retain())
+
+    def close(self) -> None:
+        """Stop, flush and close the files."""
+        if self._retention is not None:
+            self._retention.cancel()
+        self.flusher.close()
+        self._directory.close()
+
+    # Topics ---------------------------------------------------------------------------------------
+
+    def name_refusal(self, name: str) -> Refusal | None:
+        """Return the error for a topic that is to be created under ``name``, None for none."""
+        return new_name_refusal(name, self._catalog.twin(name))
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Create a topic. No file is created before its first record.
+
+        :raises CatalogError: when the database refuses
+        """
+        return self._catalog.create_topic(name, partitions, configs or {})
+
+    def create_partitions(self, topic: Topic, total: int) -> Topic:
+        """Grow a topic to ``total`` partitions.
+
+        :raises CatalogError: when the database refuses
+        """
+        return self._catalog.create_partitions(topic.name, total)
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic with its records.
+
+        :raises CatalogError: when the database refuses
+        """
+        self._catalog.delete_topic(topic.name)
+        for partition in range(topic.partitions):
+            self._open_logs.pop((topic.topic_id, partition), None)
+            self._notify(("log", topic.topic_id, partition))
+        self._directory.delete(topic.name)
+
+    def topic_value(self, topic: str, name: str) -> str | None:
+        """Return a configuration of a topic that exists, as text."""
+        return self._config.topic_value(self._catalog.topics[topic], name)
+
+    def apply_topic_config(self, topic: Topic) -> None:
+        """Apply the current configuration of a topic to its open logs."""
+        config = self._config.log_config(topic)
+        for partition in range(topic.partitions):
+            open_log = self._open_logs.get((topic.topic_id, partition))
+            if open_log is not None:
+                open_log.config = config
+
+    def internal_topic(self, name: str) -> Topic:
+        """Return the internal topic of a coordinator, created with its first record.
+
+        :raises CatalogError: when the database refuses
+        """
+        topic = self._catalog.topics.get(name)
+        if topic is None:
+            partitions, configs = self._config.internal_topic(name)
+            topic = self.create_topic(name, partitions, configs)
+        return topic
+
+    # Logs -----------------------------------------------------------------------------------------
+
+    def partition(self, topic_id: UUID | None, partition: int) -> PartitionLog | ErrorCode:
+        """Return a partition's log, or UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION."""
+        if topic_id is not None:
+            open_log = self._open_logs.get((topic_id, partition))
+            if open_log is not None:
+                return open_log
+            topic = self._catalog.topics_by_id.get(topic_id)
+            if topic is not None:
+                return self.log(topic, partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_ID
+
+    def partition_by_name(self, name: str, partition: int) -> PartitionLog | ErrorCode:
+        """Return a partition's log, or UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._catalog.topics.get(name)
+        found = None if topic is None else self.log(topic, partition)
+        return found or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def log(self, topic: Topic, partition: int) -> PartitionLog | None:
+        """Return a partition's log; None when the topic has no such partition."""
+        open_log = self._open_logs.get((topic.topic_id, partition))
+        if open_log is None and 0 <= partition < topic.partitions:
+            config = self._config.log_config(topic)
+            open_log = self._directory.open(topic.name, topic.topic_id, partition, config)
+            self._open_logs[topic.topic_id, partition] = open_log
+        return open_log
+
+    def existing(self, topic: Topic) -> Iterator[tuple[int, PartitionLog]]:
+        """Yield number and log of each partition that ever had a record, until the topic is
+        deleted.
+        """
+        for partition in self._directory.existing_partitions(topic.name, topic.partitions):
+            known = self._catalog.topics_by_id.get(topic.topic_id)
+            partition_log = None if known is None else self.log(known, partition)
+            if partition_log is not None:
+                yield partition, partition_log
+
+    # Writing --------------------------------------------------------------------------------------
+
+    def append(self, partition_log: PartitionLog, data: bytes | memoryview) -> Appended | Refusal:
+        """Append a producer's batch and wake the requests that wait for it.
+
+        Before answering, wait for :meth:`durable`.
+        """
+        appended = partition_log.append(data, self._clock.wall_ms())
+        if not isinstance(appended, Refusal):
+            self.appended(partition_log)
+            return appended
+        self._metrics.refused_produces[partition_log.topic] += 1
+        if appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
+            log.warning(
+                "refused a batch for %s-%d: %s",
+                partition_log.topic,
+                partition_log.partition,
+                appended.message or appended.code.name,
+            )
+        return appended
+
+    def appended(self, partition_log: PartitionLog) -> None:
+        """Schedule the flush of what was just appended, and wake the requests that wait for it."""
+        self.flusher.appended(partition_log)
+        self._notify(("log", partition_log.topic_id, partition_log.partition))
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything appended so far is as durable as the flush settings ask."""
+        return not self.flusher.pending
+
+    def durable(self) -> Awaitable[None]:
+        """Return an awaitable for when everything appended up to this call is as durable as the
+        flush settings ask; usually that is at once.
+
+        :raises StorageError: from the awaitable, when a flush failed
+        """
+        return self.flusher.durable()
+
+    def when_durable(self, response: R) -> R | Awaitable[R]:
+        """Return the response itself if :meth:`durable` has nothing to wait for, as is usual; else
+        an awaitable of it.
+        """
+        return response if self.is_durable else _after(self.durable(), response)
+
+    # Retention ------------------------------------------------------------------------------------
+
+    async def _retain(self) -> None:
+        """Apply retention every ``log.retention.check.interval.ms``, a few logs at a time."""
+        while True:
+            await asyncio.sleep(self._config.get_int("log.retention.check.interval.ms") / 1000)
+            for topic in list(self._catalog.topics.values()):
+                for _, partition_log in self.existing(topic):
+                    self._apply_retention(partition_log)
+                    await asyncio.sleep(0)
+
+    def _apply_retention(self, partition_log: PartitionLog) -> None:
+        topic, partition = partition_log.topic, partition_log.partition
+        try:
+            if partition_log.apply_retention(self._clock.wall_ms()):
+                self._notify(("log", partition_log.topic_id, partition))
+        except OSError as error:
+            log.error("cannot apply retention to %s-%d: %s", topic, partition, error)
+
+
+async def _after(durable: Awaitable[None], response: R) -> R:
+    await durable
+    return response
+
+
+def roll(partition_log: PartitionLog, wall_ms: int) -> None:
+    """Begin a new segment, so that the last one can be deleted or cleaned. When that fails it stays
+    the last one until the next time.
+    """
+    try:
+        partition_log.roll(wall_ms)
+    except OSError as error:
+        log.warning("cannot begin a new segment of %s: %s", partition_log.path, error)

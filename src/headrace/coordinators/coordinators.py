@@ -1,0 +1,220 @@
+"""The coordinators of a broker, each imported and created when it is first needed.
+
+Most of the code of a broker is theirs, and no start needs all of it: a coordinator whose internal
+topic does not exist yet has nothing to remember. A coordinator with an internal topic is loaded at
+start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+from . import loader
+from .environment import Environment
+from .runtime import C, CoordinatorRuntime
+from .timer import DeadlineTimer, Timed
+
+if TYPE_CHECKING:
+    from headrace.groups.coordinator import GroupCoordinator
+    from headrace.groups.settings import Topic
+    from headrace.share.share_state import ShareCoordinator
+
+    from .share_partitions import SharePartitions
+    from .transactions import Transactions
+
+T = TypeVar("T")
+
+
+class _Lazy(Generic[T]):
+    """A part that is created when it is first needed.
+
+    :ivar loaded: the part, None while nobody has needed it
+    """
+
+    __slots__ = ("_create", "loaded")
+
+    def __init__(self, create: Callable[[], T]) -> None:
+        self._create = create
+        self.loaded: T | None = None
+
+    def get(self) -> T:
+        """Return the part."""
+        if self.loaded is None:
+            self.loaded = self._create()
+        return self.loaded
+
+
+class Coordinators:
+    """All coordinators, their runtimes, and the services that tie them to logs.
+
+    :ivar timer: acts on the deadlines of everything that is loaded
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.timer = DeadlineTimer(environment.clock.now_ms, self._timed)
+        self._groups = _Lazy(self._create_groups)
+        self._share_state = _Lazy(self._create_share_state)
+        self._transactions = _Lazy(self._create_transactions)
+        self._share = _Lazy(self._create_share)
+
+    # Groups ---------------------------------------------------------------------------------------
+
+    @property
+    def group_runtime(self) -> CoordinatorRuntime[GroupCoordinator]:
+        """The door to groups and committed offsets."""
+        return self._groups.get()
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator."""
+        return self._groups.get().coordinator
+
+    @property
+    def loaded_groups(self) -> GroupCoordinator | None:
+        """The group coordinator, None while nobody has needed it."""
+        return None if self._groups.loaded is None else self._groups.loaded.coordinator
+
+    def _create_groups(self) -> CoordinatorRuntime[GroupCoordinator]:
+        from headrace.groups.coordinator import GroupCoordinator
+
+        groups = GroupCoordinator(self.environment.config, self.environment.catalog)
+        groups.loaded(self.environment.clock.now_ms())
+        return self._runtime(groups)
+
+    # Share groups ---------------------------------------------------------------------------------
+
+    @property
+    def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]:
+        """The door to the state of share-partitions."""
+        return self._share_state.get()
+
+    @property
+    def share_state(self) -> ShareCoordinator:
+        """The share coordinator."""
+        return self._share_state.get().coordinator
+
+    @property
+    def loaded_share_state(self) -> ShareCoordinator | None:
+        """The share coordinator, None while nobody has needed it."""
+        return None if self._share_state.loaded is None else self._share_state.loaded.coordinator
+
+    @property
+    def share(self) -> SharePartitions:
+        """The share-partitions."""
+        return self._share.get()
+
+    @property
+    def loaded_share(self) -> SharePartitions | None:
+        """The share-partitions, None while nobody has needed them."""
+        return self._share.loaded
+
+    def _create_share_state(self) -> CoordinatorRuntime[ShareCoordinator]:
+        from headrace.share.share_state import ShareCoordinator
+
+        number = self.environment.config.get_int
+        return self._runtime(
+            ShareCoordinator(
+                number("share.coordinator.snapshot.update.records.per.snapshot"),
+                number("share.coordinator.cold.partition.snapshot.interval.ms"),
+                number("share.coordinator.state.topic.prune.interval.ms"),
+            )
+        )
+
+    def _create_share(self) -> SharePartitions:
+        from .share_partitions import SharePartitions
+
+        return SharePartitions(self.environment, self.share_state_runtime, self.timer.schedule)
+
+    # Transactions ---------------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions, with their coordinator."""
+        return self._transactions.get()
+
+    @property
+    def loaded_transactions(self) -> Transactions | None:
+        """The transactions, None while nobody has needed them."""
+        return self._transactions.loaded
+
+    def _create_transactions(self) -> Transactions:
+        from .transactions import Transactions, transaction_coordinator
+
+        runtime = self._runtime(transaction_coordinator(self.environment.config))
+        return Transactions(self.environment, runtime, self._groups.get, self.timer.schedule)
+
+    # All of them ----------------------------------------------------------------------------------
+
+    def runtime_of(self, topic: str) -> CoordinatorRuntime[Any]:
+        """Return the door to the coordinator whose state is in an internal topic."""
+        if topic == CONSUMER_OFFSETS:
+            return self.group_runtime
+        if topic == SHARE_GROUP_STATE:
+            return self.share_state_runtime
+        assert topic == TRANSACTION_STATE, topic
+        return self.transactions.runtime
+
+    def load(self) -> None:
+        """Replay the internal topics that exist.
+
+        :raises CorruptLog: when a batch in the middle of a log is damaged or missing
+        """
+        topics, logs = self.environment.catalog.topics, self.environment.internal_logs
+        if CONSUMER_OFFSETS in topics:
+            loader.load(logs, self.groups, self.groups.end_transaction)
+        if SHARE_GROUP_STATE in topics:
+            loader.load(logs, self.share_state)
+        if TRANSACTION_STATE in topics:
+            loader.load(logs, self.transactions.coordinator)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Forget everything that is known of a topic that is gone.
+
+        :raises StorageError: when the disk refuses; the rest is forgotten at the next start
+        """
+        if self.loaded_transactions is not None:
+            self.loaded_transactions.topic_deleted(topic.name)
+        if self.loaded_share is not None:
+            self.loaded_share.topic_deleted(topic)
+        if self.loaded_groups is not None:
+            now_ms = self.environment.clock.now_ms()
+            for group_id, forgotten in self.loaded_groups.topic_deleted(topic, now_ms):
+                self.group_runtime.write_now(group_id, forgotten)
+        if self.loaded_share_state is not None:
+            for key, tombstones in self.loaded_share_state.topic_deleted(topic.topic_id):
+                self.share_state_runtime.write_now(key, tombstones)
+
+    def close(self) -> None:
+        """Stop the timer and release acquired records, for locks do not survive.
+
+        :raises StorageError: when the disk refuses
+        """
+        self.timer.close()
+        if self.loaded_share is not None:
+            self.loaded_share.close()
+
+    def _runtime(self, coordinator: C) -> CoordinatorRuntime[C]:
+        environment = self.environment
+        return CoordinatorRuntime(
+            coordinator,
+            environment.internal_logs,
+            environment.clock,
+            environment.meters.coordinators[coordinator.topic],
+            self.timer.schedule,
+        )
+
+    def _timed(self) -> Iterator[Timed]:
+        if self._groups.loaded is not None:
+            yield self._groups.loaded
+        if self._share_state.loaded is not None:
+            yield self._share_state.loaded
+        if self._transactions.loaded is not None:
+            yield self._transactions.loaded.runtime
+        if self._share.loaded is not None:
+            yield self._share.loaded
+        if self._transactions.loaded is not None:
+            yield self._transactions.loaded

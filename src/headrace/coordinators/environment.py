@@ -1,0 +1,113 @@
+"""What the coordinators need of the broker around them, as narrow interfaces."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from headrace.clock import Clock
+
+from .logs import InternalLogs, TopicLogs
+from .runtime import WriteMeter
+
+if TYPE_CHECKING:
+    from headrace.groups.settings import Topic
+    from headrace.share.records import SharePartitionKey
+
+
+class Configuration(Protocol):
+    """Configuration values by Kafka's names, as they are at the moment of the call."""
+
+    def get_int(self, name: str) -> int:
+        """Return a broker configuration."""
+
+    def get_bool(self, name: str) -> bool:
+        """Return a broker configuration that is true or false."""
+
+    def get_str(self, name: str) -> str | None:
+        """Return a broker configuration as text."""
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        """Return a broker configuration that is a list."""
+
+    def group_int(self, group_id: str, name: str) -> int:
+        """Return a group configuration, as set for the group or else for the broker."""
+
+    def group_value(self, group_id: str, name: str) -> str:
+        """Return a group configuration as text, as set for the group or else for the broker."""
+
+
+class Catalog(Protocol):
+    """The topics, group configs and producer ids."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics by name, live."""
+
+    @property
+    def topics_by_id(self) -> Mapping[UUID, Topic]:
+        """All topics by id, live."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of a topic."""
+
+    def configs(self, kind: str, name: str) -> Mapping[str, str]:
+        """Return the configs that were set for a resource."""
+
+    def allocate_producer_id(self) -> int:
+        """Return a producer id that was never given out before.
+
+        :raises StorageError: when it cannot be stored
+        """
+
+
+class Observer(Protocol):
+    """Counts values in buckets."""
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+
+
+class ShareMeters(Protocol):
+    """The counters of share-partitions."""
+
+    session_evictions: int
+
+    @property
+    def partition_load_ms(self) -> Observer: ...
+    @property
+    def lock_timeouts(self) -> Counter[SharePartitionKey]: ...
+
+
+class Meters(Protocol):
+    """The counters of a broker."""
+
+    @property
+    def coordinators(self) -> Mapping[str, WriteMeter]:
+        """One for each internal topic, by its name."""
+
+    @property
+    def share(self) -> ShareMeters: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The broker around the coordinators.
+
+    :ivar internal_logs: the logs of the internal topics
+    :ivar logs: the logs of all topics
+    :ivar notify: wakes the requests that wait for a key, see
+        :class:`~headrace.broker.long_polls.LongPolls`
+    """
+
+    clock: Clock
+    config: Configuration
+    catalog: Catalog
+    internal_logs: InternalLogs
+    logs: TopicLogs
+    meters: Meters
+    notify: Callable[[Hashable], object]

@@ -1,0 +1,429 @@
+"""The coordinators' runtime: one door for every durable change.
+
+:meth:`CoordinatorRuntime.write` takes a command through these steps::
+
+    decide → encode → append → replay → apply → complete parked requests → durable → answer
+
+There is no ``await`` between deciding and completing. Commands of one turn of the event loop are
+decided one after the other at its end; their records are appended together, one batch for each
+partition of the internal topic. A command sees everything that was decided before it for the same
+key: records that wait to be appended are appended and replayed first, unless both commands commute,
+as offset commits do.
+
+A command that fails is answered with its error and fails alone. When an append fails, nothing has
+changed in memory: records were not replayed, volatile changes not applied, and parked requests are
+still parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from itertools import count
+from time import perf_counter
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from headrace.clock import Clock
+from headrace.hashing import internal_partition
+from headrace.outcome import Completion, Coordinator, Outcome, Position, make
+from headrace.protocol import record_batch
+from headrace.transactions.producer import NO_PRODUCER, Producer
+
+from .logs import InternalLogs
+
+log = logging.getLogger("headrace.coordinators")
+
+C = TypeVar("C", bound=Coordinator[Any])
+R = TypeVar("R")
+A = TypeVar("A")
+
+Decide = Callable[[int, int], Outcome[Any, R]]
+"""A decision: given the steady time and the wall time in milliseconds, an outcome."""
+
+
+class WriteMeter(Protocol):
+    """Counts the writes of one coordinator."""
+
+    def wrote(self, records: Sequence[object], started: float) -> None:
+        """Count a batch of records that was appended and replayed since ``started``, a
+        :func:`time.perf_counter` reading.
+        """
+
+
+class Deferred(Generic[R]):
+    """An answer that comes later, to one waiter, who may give up.
+
+    :ivar waiter: called with the answer or the exception
+    """
+
+    __slots__ = ("waiter",)
+
+    def __init__(self) -> None:
+        self.waiter: Callable[[R | Exception], None] | None = None
+
+    def cancel(self) -> None:
+        """Give up waiting. The command is carried out all the same."""
+        self.waiter = None
+
+    def answer(self, answer: R | Exception) -> None:
+        """Hand the answer to the waiter."""
+        if self.waiter is not None:
+            self.waiter(answer)
+
+    def __await__(self) -> Generator[Any, None, R]:
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def settle(answer: R | Exception) -> None:
+            if future.done():
+                return
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.waiter = settle
+        return future.__await__()
+
+
+class Command(Deferred[R]):
+    """A command that is decided at the end of the turn.
+
+    :ivar key: the group id, share-partition or transactional id that the command changes
+    :cvar commutes: whether commands of the same key that commute, too, may be decided before the
+        records of this one are replayed
+    """
+
+    __slots__ = ("key",)
+
+    commutes: ClassVar[bool] = False
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, R]:
+        """Decide, once. The outcome's reply, or the exception that this raises, is the answer.
+
+        :param now_ms: the steady time
+        :param wall_ms: the wall time
+        """
+        raise NotImplementedError
+
+
+class Write(Command[Any]):
+    """A command made of two functions: one decides, one makes the answer from the reply."""
+
+    __slots__ = ("_decide", "_pack")
+
+    def __init__(
+        self, key: str, decide: Decide[Any], pack: Callable[[Any], Any] | None = None
+    ) -> None:
+        super().__init__(key)
+        self._decide = decide
+        self._pack = pack
+
+    def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, Any]:
+        return self._decide(now_ms, wall_ms)
+
+    def answer(self, answer: Any) -> None:
+        if self._pack is not None and not isinstance(answer, Exception):
+            try:
+                answer = self._pack(answer)
+            except Exception as error:
+                answer = error
+        super().answer(answer)
+
+
+class ParkableWrite(Write):
+    """A command whose answer may come with a later outcome: see :class:`Completion`.
+
+    :ivar ticket: the number under which it is parked
+    """
+
+    __slots__ = ("ticket",)
+
+    def __init__(
+        self, key: str, ticket: int, decide: Decide[Any], pack: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(key, decide, pack)
+        self.ticket = ticket
+
+
+class _Decided(NamedTuple):
+    """A command with records that wait to be appended."""
+
+    command: Command[Any]
+    outcome: Outcome[Any, Any]
+    encoded: list[tuple[bytes, bytes | None]]
+
+
+class CoordinatorRuntime(Generic[C]):
+    """The door to one coordinator's durable state. Belongs to the broker's event loop.
+
+    :param coordinator: the machine that decides and replays
+    :param logs: the logs of the internal topics
+    :param meter: counts the batches
+    :param schedule_timer: called when the coordinator's deadlines may have changed
+    :ivar coordinator: the machine
+    """
+
+    def __init__(
+        self,
+        coordinator: C,
+        logs: InternalLogs,
+        clock: Clock,
+        meter: WriteMeter,
+        schedule_timer: Callable[[], None],
+    ) -> None:
+        self.coordinator = coordinator
+        self._logs = logs
+        self._clock = clock
+        self._meter = meter
+        self._schedule_timer = schedule_timer
+        self._tickets = count(1)
+        self._parked: dict[int, Deferred[Any]] = {}
+        self._commands: list[Command[Any]] = []
+        self._answers: list[tuple[Deferred[Any], Any]] = []
+        self._is_scheduled = False
+        # The commands of this turn that wait to be appended: by partition, and whether those of a
+        # key commute.
+        self._waiting: dict[int, list[_Decided]] = {}
+        self._waiting_keys: dict[str, bool] = {}
+        self._flushing: set[asyncio.Task[None]] = set()
+
+    # Commands -------------------------------------------------------------------------------------
+
+    def write(self, key: str, decide: Decide[R], pack: Callable[[R], A]) -> Deferred[A]:
+        """Decide at the end of this turn and carry the outcome out.
+
+        :param key: the group id, share-partition or transactional id that the outcome changes
+        :param pack: makes the answer from the outcome's reply
+        :returns: the answer, once the outcome is as durable as the flush settings ask; StorageError
+            when it could not be written, and whatever ``decide`` raises
+        """
+        return self.submit(Write(key, decide, pack))
+
+    def write_parkable(
+        self,
+        key: str,
+        decide: Callable[[int, int, int], Outcome[Any, R | None]],
+        pack: Callable[[R], A],
+    ) -> Deferred[A]:
+        """As :meth:`write`, for a request that may have to wait for others.
+
+        :param decide: given a ticket, the steady time and the wall time; a reply of None parks the
+            request until an outcome has a :class:`Completion` with the ticket
+        """
+        ticket = next(self._tickets)
+
+        def decide_with_ticket(now_ms: int, wall_ms: int) -> Outcome[Any, R | None]:
+            return decide(ticket, now_ms, wall_ms)
+
+        return self.submit(ParkableWrite(key, ticket, decide_with_ticket, pack))
+
+    def submit(self, command: Command[R]) -> Deferred[R]:
+        """As :meth:`write`, for a command that is an object of its own."""
+        if not self._is_scheduled:
+            self._schedule_turn()
+        self._commands.append(command)
+        return command
+
+    def write_now(self, key: str, outcome: Outcome[Any, R], producer: Producer = NO_PRODUCER) -> R:
+        """Carry an outcome out at once, for operations made of several writes.
+
+        :param producer: the producer in whose transaction the records are; they count when it is
+            committed
+        :returns: the outcome's reply; wait until the logs are durable before sending it
+        :raises StorageError: when the append failed; then nothing has changed
+        """
+        self.write_records_now(((key, outcome.records),), producer)
+        self._carry_out(outcome)
+        self._schedule_timer()
+        return outcome.reply
+
+    def write_records_now(
+        self, keyed: Sequence[tuple[str, Sequence[Any]]], producer: Producer = NO_PRODUCER
+    ) -> None:
+        """Append and replay records of several keys: one batch for each partition.
+
+        :raises StorageError: when an append failed; partitions before it are written
+        """
+        if not any(records for _, records in keyed):
+            return
+        encode = self.coordinator.encode
+        partitions = self._logs.partition_count(self.coordinator.topic)
+        by_partition: dict[int, tuple[list[Any], list[tuple[bytes, bytes | None]]]] = {}
+        for key, records in keyed:
+            if key in self._waiting_keys:
+                self._append_waiting()
+            if records:
+                place = internal_partition(key, partitions)
+                all_records, encoded = by_partition.setdefault(place, ([], []))
+                all_records.extend(records)
+                encoded.extend([encode(record) for record in records])
+        for partition, (all_records, encoded) in by_partition.items():
+            started = perf_counter()
+            base_offset = self._append(partition, encoded, producer)
+            self._replay(partition, base_offset, all_records, producer.producer_id)
+            self._meter.wrote(all_records, started)
+
+    # A turn ---------------------------------------------------------------------------------------
+
+    def _schedule_turn(self) -> None:
+        asyncio.get_running_loop().call_soon(self._end_turn)
+        self._is_scheduled = True
+
+    def _end_turn(self) -> None:
+        self._is_scheduled = False
+        commands, self._commands = self._commands, []
+        if commands:
+            self._decide(commands)
+        answers, self._answers = self._answers, []
+        if self._logs.is_durable:
+            _send(answers)
+        else:
+            task = asyncio.get_running_loop().create_task(
+                _send_when_durable(self._logs.durable(), answers)
+            )
+            self._flushing.add(task)
+            task.add_done_callback(self._flushing.discard)
+
+    def _decide(self, commands: Sequence[Command[Any]]) -> None:
+        now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+        encode, answers, waiting = self.coordinator.encode, self._answers, self._waiting_keys
+        partitions = 0
+        for command in commands:
+            key, commutes = command.key, command.commutes
+            if key in waiting and not (commutes and waiting[key]):
+                self._append_waiting()
+            try:
+                outcome = command.decide(now_ms, wall_ms)
+                records = outcome.records
+                if not records:
+                    self._finish(command, outcome)
+                    continue
+                encoded = [encode(record) for record in records]
+                partitions = partitions or self._logs.partition_count(self.coordinator.topic)
+            except Exception as error:
+                answers.append((command, error))
+                continue
+            waiting[key] = commutes
+            place = internal_partition(key, partitions)
+            together = self._waiting.get(place)
+            if together is None:
+                together = self._waiting[place] = []
+            together.append(make(_Decided, (command, outcome, encoded)))
+        self._append_waiting()
+        self._schedule_timer()
+
+    def _append_waiting(self) -> None:
+        """Append and replay what is decided so far, and finish its commands."""
+        waiting, self._waiting = self._waiting, {}
+        self._waiting_keys.clear()
+        for partition, decided in waiting.items():
+            try:
+                self._append_together(partition, decided)
+            except Exception as error:
+                if len(decided) == 1:
+                    self._answers.append((decided[0].command, error))
+                    continue
+                for one in decided:  # a batch of all may be too large where each one fits
+                    try:
+                        self._append_together(partition, [one])
+                    except Exception as own_error:
+                        self._answers.append((one.command, own_error))
+
+    def _append_together(self, partition: int, decided: Sequence[_Decided]) -> None:
+        started = perf_counter()
+        encoded = [pair for _, _, pairs in decided for pair in pairs]
+        offset = self._append(partition, encoded, NO_PRODUCER)
+        written: list[Any] = []
+        for command, outcome, pairs in decided:
+            try:
+                self._replay(partition, offset, outcome.records, NO_PRODUCER.producer_id)
+                self._finish(command, outcome)
+            except Exception as error:
+                self._answers.append((command, error))
+            offset += len(pairs)
+            written += outcome.records
+        self._meter.wrote(written, started)
+
+    def _append(
+        self, partition: int, encoded: Sequence[tuple[bytes, bytes | None]], producer: Producer
+    ) -> int:
+        data = record_batch.build(
+            encoded,
+            timestamp_ms=self._clock.wall_ms(),
+            attributes=0 if producer == NO_PRODUCER else record_batch.TRANSACTIONAL_BIT,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+        )
+        return self._logs.append(self.coordinator.topic, partition, data)
+
+    def _replay(
+        self, partition: int, base_offset: int, records: Sequence[Any], producer_id: int
+    ) -> None:
+        replay = self.coordinator.replay
+        for offset, record in enumerate(records, base_offset):
+            replay(record, make(Position, (partition, offset, producer_id)))
+
+    def _finish(self, command: Command[Any], outcome: Outcome[Any, Any]) -> None:
+        """Carry out all but the records of an outcome, and answer its command or park it."""
+        if outcome.reply is None and isinstance(command, ParkableWrite):
+            self._parked[command.ticket] = command
+            self._carry_out(outcome)
+            return
+        self._carry_out(outcome)
+        self._answers.append((command, outcome.reply))
+
+    def _carry_out(self, outcome: Outcome[Any, Any]) -> None:
+        _, _, completions, deletable, apply = outcome
+        if apply is not None:
+            apply()
+        for completion in completions:
+            self._complete(completion)
+        for partition, offset, _ in deletable:
+            self._logs.delete_before(self.coordinator.topic, partition, offset)
+
+    def _complete(self, completion: Completion) -> None:
+        parked = self._parked.pop(completion.ticket, None)
+        if parked is not None:
+            self._answers.append((parked, completion.reply))
+            if not self._is_scheduled:
+                self._schedule_turn()
+
+    # Time -----------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when :meth:`expire` is due, in steady milliseconds; None when nothing waits."""
+        return self.coordinator.next_deadline_ms()
+
+    def expire(self, now_ms: int) -> None:
+        """Carry out what the coordinator decides because of the time.
+
+        :raises StorageError: when something could not be written
+        """
+        for key, outcome in self.coordinator.expire(now_ms):
+            self.write_now(key, outcome)
+
+
+async def _send_when_durable(
+    durable: Awaitable[None], answers: Sequence[tuple[Deferred[Any], Any]]
+) -> None:
+    try:
+        await durable
+    except Exception as error:
+        answers = [
+            (deferred, answer if isinstance(answer, Exception) else error)
+            for deferred, answer in answers
+        ]
+    _send(answers)
+
+
+def _send(answers: Sequence[tuple[Deferred[Any], Any]]) -> None:
+    for deferred, answer in answers:
+        try:
+            deferred.answer(answer)
+        except Exception:  # of one connection: the others get their answers
+            log.exception("cannot answer a request")

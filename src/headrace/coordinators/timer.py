@@ -1,0 +1,85 @@
+"""One timer for all deadlines of a broker's coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from headrace.errors import StorageError
+
+from .limits import RETRY_MS
+
+log = logging.getLogger("headrace.coordinators")
+
+
+class Timed(Protocol):
+    """Something that acts when a deadline has come."""
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when :meth:`expire` is due, in steady milliseconds; None when nothing waits."""
+
+    def expire(self, now_ms: int) -> None:
+        """Act on every deadline up to ``now_ms``.
+
+        :raises Exception: when something could not be done; it is tried again later
+        """
+
+
+class DeadlineTimer:
+    """Calls :meth:`Timed.expire` when the earliest deadline has come.
+
+    :param now_ms: the steady clock
+    :param timed: returns what has deadlines now, in the order in which they are acted on
+    """
+
+    def __init__(self, now_ms: Callable[[], int], timed: Callable[[], Iterable[Timed]]) -> None:
+        self._now_ms = now_ms
+        self._timed = timed
+        self._handle: asyncio.TimerHandle | None = None
+        self._deadline_ms: int | None = None
+        self._not_before_ms = 0
+
+    def schedule(self) -> None:
+        """Set the timer to the earliest deadline there is now."""
+        deadline_ms: int | None = None
+        for timed in self._timed():
+            one_ms = timed.next_deadline_ms()
+            if one_ms is not None and (deadline_ms is None or one_ms < deadline_ms):
+                deadline_ms = one_ms
+        if deadline_ms is not None:
+            deadline_ms = max(deadline_ms, self._not_before_ms)
+        if deadline_ms != self._deadline_ms:
+            self._set(deadline_ms)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._set(None)
+
+    def _set(self, deadline_ms: int | None) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._deadline_ms, self._handle = deadline_ms, None
+        if deadline_ms is not None:
+            delay_ms = max(deadline_ms - self._now_ms(), 0)
+            loop = asyncio.get_running_loop()
+            self._handle = loop.call_later(delay_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline_ms = self._handle = None
+        now_ms = self._now_ms()
+        self._not_before_ms = 0
+        for timed in self._timed():
+            try:
+                timed.expire(now_ms)
+            except Exception as error:
+                # The deadline is still there: without a pause a full disk would keep the loop busy.
+                self._not_before_ms = now_ms + RETRY_MS
+                log.error(
+                    "cannot act on a timeout: %s; trying again in %d ms",
+                    error,
+                    RETRY_MS,
+                    exc_info=None if isinstance(error, StorageError) else error,
+                )
+        self.schedule()
