@@ -182,9 +182,9 @@ def test_a_failure_is_told_where_the_client_looks(key: int, version: int) -> Non
     wire = codec(key, version)
     adapted = adapt(filled(wire.request_type), wire, APIS[key].highest, CATALOG)
     refused = refuse_all(
-        adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.KAFKA_STORAGE_ERROR
+        adapted.request, codec(key, APIS[key].highest).refusal_type, ErrorCode.KAFKA_STORAGE_ERROR
     )
-    response = answered(key, version, wire.write_response(77, adapted.back(refused)))
+    response = answered(key, version, wire.write_response(77, adapted.to_response(refused)))
     if (
         key != 3
     ):  # Metadata says errors with topics only; below version 13 it has no place for a general one
@@ -197,8 +197,8 @@ def test_topics_by_name_get_their_name_back(version: int) -> None:
     request = filled(wire.request_type)
     adapted = adapt(request, wire, 13, CATALOG)
     assert adapted.request.topic_data[0].topic_id == KNOWN_ID
-    refused = refuse_all(adapted.request, codec(0, 13).answer_type, ErrorCode.NONE)
-    response = answered(0, version, wire.write_response(77, adapted.back(refused)))
+    refused = refuse_all(adapted.request, codec(0, 13).refusal_type, ErrorCode.NONE)
+    response = answered(0, version, wire.write_response(77, adapted.to_response(refused)))
     assert response.responses[0].name == "known"
     assert response.responses[0].partition_responses[0].index == 3
 
@@ -216,11 +216,11 @@ def test_unknown_name_is_not_told_about_topic_ids(key: int, version: int) -> Non
     adapted = adapt(request, wire, APIS[key].highest, CATALOG)
     assert getattr(adapted.request, field)[0].topic_id not in CATALOG.topics_by_id
     refused = refuse_all(
-        adapted.request, codec(key, APIS[key].highest).answer_type, ErrorCode.UNKNOWN_TOPIC_ID
+        adapted.request, codec(key, APIS[key].highest).refusal_type, ErrorCode.UNKNOWN_TOPIC_ID
     )
     if key == 1:
         refused = dataclasses.replace(refused, error_code=ErrorCode.NONE)
-    response = answered(key, version, wire.write_response(77, adapted.back(refused)))
+    response = answered(key, version, wire.write_response(77, adapted.to_response(refused)))
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in errors_in(response)
     assert ErrorCode.UNKNOWN_TOPIC_ID not in errors_in(response)
 

@@ -364,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         if response is None or self.transport is None:  # Produce with acks=0 has no answer
             return
         try:
-            pieces = wire.write_response(header.correlation_id, adapted.back(response))
+            pieces = wire.write_response(header.correlation_id, adapted.to_response(response))
         except Exception:
             log.exception(
                 "cannot write the answer to %s v%d", APIS[header.api_key].name, header.api_version
@@ -401,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             version, client = header.api_version, header.client_id
             log.error("%s v%d of %s failed: %s", api.name, version, client, request, exc_info=error)
-        return refuse_all(request, codec(api.key, api.highest).answer_type, code)
+        return refuse_all(request, codec(api.key, api.highest).refusal_type, code)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
         """A client newer than this broker learns in version 0, which all can read, what is served

@@ -116,13 +116,13 @@ class Transactions:
         producer: Producer,
         partition_log: PartitionLog,
         *,
-        lets_take_part: bool,
+        adds_partition: bool,
     ) -> Refusal | None:
         """Why a producer may not write to a partition in its transaction now; None when it may.
 
         Who has an open transaction there goes on with it, and nobody else is asked (as in Kafka).
 
-        :param lets_take_part: whether writing to the partition lets it take part (KIP-890)
+        :param adds_partition: whether writing to the partition lets it take part (KIP-890)
         """
         producers = partition_log.producers
         epoch = producers.epoch(producer.producer_id)
@@ -137,7 +137,7 @@ class Transactions:
         if not transactional_id:
             return Refusal(ErrorCode.INVALID_REQUEST)
         partition = (partition_log.topic, partition_log.partition)
-        if not lets_take_part:
+        if not adds_partition:
             return self.coordinator.takes_part(transactional_id, producer, partition)
         added = self.add_partitions(transactional_id, producer, [partition], EPOCH_PER_TRANSACTION)
         return added if isinstance(added, Refusal) else None

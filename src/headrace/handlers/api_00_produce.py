@@ -148,7 +148,7 @@ def _append(
         message = f"Cannot append to internal topic {log.topic}"
         return _refused(data.index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
     appended = (
-        _begins_amiss(broker, log, records, context)
+        _check_first_sequence(broker, log, records, context)
         or check_coordinator_records(broker, log, records)
         or broker.append(log, records)
     )
@@ -180,12 +180,12 @@ def _take_part(
     header = header_at(records)
     if header.producer_id == NO_PRODUCER_ID:
         return None  # nobody's transaction
-    producer, lets_take_part = (
+    producer, adds_partition = (
         Producer(header.producer_id, header.producer_epoch),
         version >= _FIRST_THAT_TAKES_PART,
     )
     refusal = broker.transactions.may_write(
-        transactional_id, producer, log, lets_take_part=lets_take_part
+        transactional_id, producer, log, adds_partition=adds_partition
     )
     if refusal is None:
         return None
@@ -198,7 +198,7 @@ def _take_part(
     return refusal
 
 
-def _begins_amiss(
+def _check_first_sequence(
     broker: Broker, log: PartitionLog, records: memoryview, context: RequestContext
 ) -> Refusal | None:
     """Why a batch is no first one of its producer; None when it may be one, or is none.

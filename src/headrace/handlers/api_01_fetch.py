@@ -30,7 +30,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> An
             broker.fetch_sessions.close(request.session_id)
         fetch = FullFetch(broker, request, topic_ids)
     else:
-        session = _go_on(broker, request, topic_ids)
+        session = _resume_session(broker, request, topic_ids)
         if isinstance(session, Refusal):
             return response((), session.code)
         if session.is_open:
@@ -42,7 +42,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> An
     return _poll(broker, request, fetch)
 
 
-def _go_on(
+def _resume_session(
     broker: Broker, request: FetchRequest, topic_ids: TopicIds | None
 ) -> FetchSession | Refusal:
     """The session that the request belongs to, with the changes that it names."""

@@ -107,7 +107,7 @@ def _take_part(
         request.transactional_id,
         producer,
         offsets,
-        lets_take_part=version >= _FIRST_THAT_TAKES_PART,
+        adds_partition=version >= _FIRST_THAT_TAKES_PART,
     )
     if refusal is None:
         return None

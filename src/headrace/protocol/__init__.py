@@ -1,2 +1,1 @@
-"""Bytes on the socket and the typed messages they carry. Knows nothing of brokers, logs or
-groups."""
+"""The bytes that brokers and clients exchange: primitives, frames, messages, versions, batches."""

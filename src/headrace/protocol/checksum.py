@@ -1,5 +1,6 @@
-"""CRC-32C, as batches carry it. Its library is loaded with the first sum: a start without records
-does without.
+"""CRC-32C of record batches.
+
+The library is loaded with the first checksum: a broker without records starts sooner.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ def _library() -> Any:
 
 
 def crc32c(data: bytes | bytearray | memoryview, before: int = 0) -> int:
-    """The checksum of ``data``, behind bytes that have the checksum ``before``."""
+    """Return the checksum of ``data``, continued from bytes with the checksum ``before``."""
     checksum: int = _library().crc32c(data, before)
     return checksum

@@ -1,5 +1,5 @@
-"""The codecs of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. Their library comes with the first
-one opened.
+"""Compression of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. The library is loaded with the
+first compressed batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
 
 class BadCompression(ValueError):
-    """The bytes are not what their codec makes."""
+    """The bytes cannot be decompressed with their codec."""
 
 
 @cache
@@ -27,8 +27,7 @@ def _cramjam() -> Any:
 
 
 def _snappy(data: bytes) -> bytes:
-    """Snappy blocks as the Java clients frame them (xerial), or one bare block as others send
-    it."""
+    """Decompress snappy blocks in xerial framing, as of the Java clients, or one bare block."""
     if not data.startswith(_XERIAL_MAGIC):
         return bytes(_cramjam().snappy.decompress_raw(data))
     out, position = bytearray(), 16
@@ -49,7 +48,7 @@ def _xerial(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """An lz4 frame of independent blocks: the Java clients read no others."""
+    """Return an lz4 frame of independent blocks, the only ones that the Java clients read."""
     compressor = _cramjam().lz4.Compressor(block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())
@@ -72,14 +71,14 @@ _DECOMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
 
 
 def compress(codec: int, data: bytes) -> bytes:
-    """The records of a batch as they stand in it."""
+    """Compress the records of a batch."""
     return _COMPRESS[codec](data)
 
 
 def decompress(codec: int, data: bytes) -> bytes:
-    """The inverse of :func:`compress`.
+    """Decompress the records of a batch.
 
-    :raises BadCompression: when the codec did not make these bytes, or there is no such codec
+    :raises BadCompression: the bytes are not of this codec, or there is no such codec
     """
     try:
         return _DECOMPRESS[codec](data)

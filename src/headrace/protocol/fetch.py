@@ -205,7 +205,7 @@ def _forgotten(frame: bytes, offset: int) -> tuple[ForgottenTopic, int]:
 
 # Writing ------------------------------------------------------------------------------------------
 
-ANSWER_TYPE = kio_response.FetchResponse
+REFUSAL_TYPE = kio_response.FetchResponse
 """Of what says the same error everywhere; other answers are a :class:`FetchResponse` of this
 module.
 """

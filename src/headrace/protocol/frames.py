@@ -1,7 +1,7 @@
 """Length-prefixed frames and request headers.
 
 A frame is a big-endian int32 size and that many bytes. A request frame starts with its header: api
-key, api version, correlation id, client id, and (where the api version is flexible) tagged fields.
+key, api version, correlation id, client id, and, in flexible versions, tagged fields.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ _FIXED_HEADER = Struct(">hhih")
 
 
 class BadFrame(ValueError):
-    """The bytes are not a Kafka request: the connection that sent them is closed."""
+    """The bytes are not a Kafka request. The connection that sent them is closed."""
 
 
 class RequestHeader(NamedTuple):
-    """The head of a request, and where its body starts in the frame."""
+    """The fixed part of a request header.
+
+    :ivar body_offset: where it ends in the frame; tagged fields follow in flexible versions
+    """
 
     api_key: int
     api_version: int
@@ -30,10 +33,9 @@ class RequestHeader(NamedTuple):
 
 
 def request_header(frame: bytes | memoryview) -> RequestHeader:
-    """Parse the part of the header that every version shares; tagged fields come next where they
-    exist.
+    """Read the part of the header that all versions have.
 
-    :raises BadFrame: when the frame ends too early or the client id is no UTF-8
+    :raises BadFrame: the frame ends too early, or the client id is not UTF-8
     """
     if len(frame) < 8:
         raise BadFrame(f"a request of {len(frame)} bytes is too short for its header")

@@ -1,7 +1,9 @@
-"""(api key, version) to typed message and back, through kio.
+"""Codecs of requests and responses by api key and version.
 
-kio's classes for a version are imported when that version is first met: a broker that only ever
-sees one client's versions loads only those.
+Messages are kio's classes. kio reads requests, after :mod:`.skimmer` has checked their arrays, and
+:mod:`.writer` writes responses. Produce, Fetch and OffsetCommit have modules of their own. Classes
+of a version are imported when the version is first used: a broker that serves one kind of client
+loads only its versions.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from .skimmer import skimmer
 from .writer import NO_TIME, Write, writer
 
 NO_THROTTLE = NO_TIME
-"""What ``throttle_time`` is set to: this broker never throttles."""
+"""The ``throttle_time`` of every response: this broker never throttles."""
 
 Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
-"""``read(frame, offset)``: a message and the position behind it; raises anything when the bytes are
-no such message.
+"""``read(frame, offset)``: returns a message and the position after it. Raises any exception when
+the bytes are not such a message.
 """
 
 _BY_HAND = {
@@ -33,18 +35,18 @@ _BY_HAND = {
     **{(1, version): ".fetch" for version in range(13, 19)},
     **{(8, version): ".offset_commit" for version in range(8, 11)},
 }
-"""Messages that have a module of their own, with a ``reader`` of requests, and a ``writer`` of the
-``ANSWER_TYPE``.
+"""Versions with a module of their own, which has ``reader(version)`` of requests, and
+``writer(version)`` of responses of the class ``REFUSAL_TYPE``.
 """
 
-# A frame goes out as one piece; of one larger than this, values of at least a page are not copied
-# into it.
+# A frame is sent as one piece. In frames larger than this, values of a page or more are sent as
+# pieces of their own, without a copy.
 _JOIN_BYTES = 64 * 1024
 _PAGE_BYTES = 4096
 
 
 def frame_of(parts: list[Any]) -> list[Any]:
-    """The frame that holds ``parts``, size first, in the pieces to send it in."""
+    """Return the frame of ``parts``, size first, in the pieces to send."""
     size = sum(map(len, parts))
     parts.insert(0, SIZE.pack(size))
     if size < _JOIN_BYTES or max(map(len, parts)) < _PAGE_BYTES:
@@ -63,20 +65,20 @@ def frame_of(parts: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How one version of one API is read and written, from either end.
+    """The reader and the writer of one version of an API.
 
-    :param request_type: kio's class of this version's request
-    :param response_type: kio's class of this version's response
-    :param answer_type: the class that this version is answered in
-    :param by_hand: requests are read into, and responses written from, classes that serve for the
-        latest version too
+    :param request_type: kio's class of the request
+    :param response_type: kio's class of the response
+    :param refusal_type: the response class for the same error everywhere
+    :param by_hand: the version has a module of its own, and its classes are those of the latest
+        version
     """
 
     api_key: int
     version: int
     request_type: Any
     response_type: Any
-    answer_type: Any
+    refusal_type: Any
     by_hand: bool
     _read_request: Read
     _write_response: Write
@@ -84,9 +86,9 @@ class Codec:
     _flexible_response_header: bool
 
     def read_request(self, frame: bytes | memoryview, offset: int) -> Any:
-        """The request whose header's fixed part ends at ``offset``.
+        """Read the request whose header's fixed part ends at ``offset``.
 
-        :raises BadFrame: when the bytes are not such a request
+        :raises BadFrame: the bytes are not such a request
         """
         try:
             if self._flexible_request:
@@ -99,10 +101,10 @@ class Codec:
         return request
 
     def write_response(self, correlation_id: int, response: Any) -> list[bytes | memoryview]:
-        """The response's whole frame, in pieces to be sent one after the other.
+        """Return the frame of a response, in the pieces to send.
 
-        ``response`` may be of a later version's class: what this version has no field for is left
-        out.
+        ``response`` may be of a later version's class. Fields that this version does not have are
+        left out.
         """
         parts: list[Any] = [SIZE.pack(correlation_id)]
         if self._flexible_response_header:
@@ -112,7 +114,7 @@ class Codec:
 
 
 def _skimmed(request_type: Any) -> Read:
-    """kio's reader, for bytes that were skimmed first."""
+    """Return kio's reader, which reads bytes only after they were skimmed."""
     skim, read = skimmer(request_type), entity_reader(request_type)
 
     def skim_and_read(frame: bytes | memoryview, offset: int) -> tuple[Any, int]:
@@ -125,9 +127,9 @@ def _skimmed(request_type: Any) -> Read:
 
 @cache
 def codec(api_key: int, version: int) -> Codec:
-    """The codec of a version that Apache Kafka knows.
+    """Return the codec of any version that Apache Kafka knows.
 
-    :raises kio.index.KioIndexError: for an unknown api key or version
+    :raises kio.index.KioIndexError: the api key or the version is unknown
     """
     request_type = load_request_schema(api_key, version)
     response_type = load_response_schema(api_key, version)
@@ -138,7 +140,7 @@ def codec(api_key: int, version: int) -> Codec:
         version=version,
         request_type=request_type,
         response_type=response_type,
-        answer_type=module.ANSWER_TYPE if module else response_type,
+        refusal_type=module.REFUSAL_TYPE if module else response_type,
         by_hand=module is not None,
         _read_request=module.reader(version) if module else _skimmed(request_type),
         _write_response=module.writer(version) if module else writer(response_type),

@@ -95,10 +95,10 @@ class OffsetCommitResponse:
     throttle_time: ClassVar[timedelta] = NO_TIME
 
 
-ANSWER_TYPE = OffsetCommitResponse
+REFUSAL_TYPE = OffsetCommitResponse
 
 
-def of_older(request: Any) -> OffsetCommitRequest:
+def upgrade(request: Any) -> OffsetCommitRequest:
     """What kio has read of version 2 to 7."""
     topics = tuple(
         OffsetCommitRequestTopic(

@@ -203,7 +203,7 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceReq
 
 # Writing ------------------------------------------------------------------------------------------
 
-ANSWER_TYPE = kio_response.ProduceResponse
+REFUSAL_TYPE = kio_response.ProduceResponse
 """Of what says the same error everywhere; other answers are a :class:`ProduceResponse` of this
 module.
 """

@@ -1,11 +1,11 @@
-"""Record batches of magic 2: the 61-byte header, opaque beyond.
+"""Record batches of magic 2 (KIP-98): a header of 61 bytes, then the records.
 
-The broker moves batches as bytes and reads only their header (:func:`headers`). Opening one
-(:func:`records`) is for time look-ups, coordinators and tools; :func:`build` makes the batches that
-the broker itself writes.
+The broker moves batches as bytes and reads only their header (:func:`headers`). It opens a batch
+(:func:`records`) to look up a time, and where coordinators or tools need the records. :func:`build`
+makes the batches that the broker itself writes.
 
-The format is Kafka's (KIP-98). All integers are big-endian; the CRC-32C covers everything from
-``attributes`` on, so the broker may set base offset and leader epoch without touching it.
+The CRC-32C covers everything from ``attributes`` on. So the broker can set base offset and leader
+epoch without computing it again.
 """
 
 from __future__ import annotations
@@ -30,23 +30,21 @@ timestamp, producer id and epoch, base sequence, record count."""
 
 HEADER_BYTES = HEADER.size
 LENGTH_OVERHEAD = 12
-"""Bytes before and of the length field itself: a batch is ``batch_length + LENGTH_OVERHEAD`` bytes
-long.
-"""
+"""Bytes before the length field and of it: a batch has ``batch_length + LENGTH_OVERHEAD`` bytes."""
 CRC_START = 21
-"""Where the part covered by the CRC starts."""
+"""Position of the first byte that the CRC covers."""
 
 ATTRIBUTES_LOW_BYTE = CRC_START + 1
-"""Where the byte with all the bits of the attributes stands that mean anything."""
+"""Position of the byte with all bits of the attributes that have a meaning."""
 
 EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
-"""Where leader epoch and magic stand, and what they are in every batch of ours: how a batch is
-found among garbage.
-"""
+"""Position of leader epoch and magic, and their value in every batch that this broker wrote.
+Recovery finds batches among garbage by them."""
 
 CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 DELETE_HORIZON_BIT = 0x40
-"""The base timestamp is when compaction may drop tombstones or the marker (KIP-534)."""
+"""The base timestamp is the time from which compaction may drop tombstones or the marker (KIP-534).
+"""
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -63,13 +61,11 @@ Header = tuple[str, bytes | None]
 
 
 class CorruptBatch(ValueError):
-    """The bytes are not a batch: its length, magic, checksum or records cannot be right."""
+    """The bytes are not a batch: its length, magic, checksum or records are wrong."""
 
 
 class BatchHeader(NamedTuple):
-    """The fixed head of a batch, field by field in wire order. A named tuple, since one is made for
-    each batch read.
-    """
+    """The header of a batch, its fields in wire order."""
 
     base_offset: int
     batch_length: int
@@ -97,19 +93,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; after 2**31 - 1 comes 0."""
+        """Sequence of the last record; 0 follows 2**31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def codec(self) -> int:
-        """Compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd (5 to 7 mean nothing)."""
+        """Compression codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are invalid."""
         return self.attributes & CODEC_MASK
 
     @property
     def timestamp_type(self) -> str:
-        """``CreateTime`` or ``LogAppendTime``; of the latter every record has ``max_timestamp``."""
+        """``CreateTime``, or ``LogAppendTime``: then every record's time is ``max_timestamp``."""
         return "LogAppendTime" if self.attributes & LOG_APPEND_TIME_BIT else "CreateTime"
 
     @property
@@ -124,9 +120,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction drops the tombstones in it, or the marker that it is; None before
-        it met any.
-        """
+        """Time from which compaction drops the tombstones or the marker in it; None if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
@@ -141,21 +135,21 @@ class Record(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as a control batch says it."""
+    """The end of a transaction in a control batch."""
 
     commit: bool
     coordinator_epoch: int
 
 
 def header_at(data: bytes | memoryview, position: int = 0) -> BatchHeader:
-    """The header at ``position``; at least :data:`HEADER_BYTES` must follow."""
+    """Read the header at ``position``; at least :data:`HEADER_BYTES` must follow."""
     return BatchHeader._make(HEADER.unpack_from(data, position))
 
 
 def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """``(position, header)`` of each whole batch in ``data``; a torn last batch is left out.
+    """Yield ``(position, header)`` of each whole batch in ``data``, without a torn last one.
 
-    :raises CorruptBatch: for a length that no batch can have
+    :raises CorruptBatch: a batch has an impossible length
     """
     position, end = 0, len(data)
     while position + HEADER_BYTES <= end:
@@ -170,10 +164,10 @@ def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list[int]]:
-    """``(base offset, last offset)`` of each whole batch; and where each begins, with where the
-    last one ends behind.
+    """Return ``(base offset, last offset)`` of each whole batch, and the positions of the batches
+    and of the end of the last one.
 
-    The little of :func:`headers` that share groups need, of every batch that they fetch.
+    Reads only the fields that share groups need of every batch that they fetch.
     """
     ranges: list[tuple[int, int]] = []
     positions: list[int] = []
@@ -192,7 +186,7 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
 
 
 def whole_batches(data: bytes | memoryview, start: int = 0) -> int:
-    """Where the last whole batch ends in ``data``, walking on from the batch boundary ``start``."""
+    """Return where the last whole batch in ``data`` ends; ``start`` is where a batch begins."""
     position, end = start, len(data)
     while position + LENGTH_OVERHEAD <= end:
         length: int = _LENGTH.unpack_from(data, position + 8)[0]
@@ -216,7 +210,7 @@ def build(
     producer_epoch: int = -1,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
-    """One batch of ``(key, value)`` pairs.
+    """Return one batch of ``(key, value)`` pairs.
 
     :param timestamp_ms: CreateTime of every record, unless ``timestamps_ms`` gives one per record
     :param headers: the headers of each record, in the order of ``records``
@@ -280,7 +274,7 @@ def _headers(headers: Sequence[Header]) -> bytes:
 def end_transaction_marker(
     producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int
 ) -> bytes:
-    """The control batch that ends a producer's transaction in a partition (KIP-98)."""
+    """Return the control batch that ends a producer's transaction in a partition (KIP-98)."""
     return build(
         [(_MARKER_KEY.pack(0, marker.commit), _MARKER_VALUE.pack(0, marker.coordinator_epoch))],
         timestamp_ms=timestamp_ms,
@@ -291,10 +285,9 @@ def end_transaction_marker(
 
 
 def marker_in(batch: bytes | memoryview) -> Marker | None:
-    """What a control batch says of its producer's transaction; None when it is about something
-    else.
+    """Return the transaction marker in a control batch; None for a control batch of another type.
 
-    :raises CorruptBatch: when it cannot be read
+    :raises CorruptBatch: it cannot be read
     """
     for record in records(batch):
         if record.key is not None and record.value is not None:
@@ -305,7 +298,7 @@ def marker_in(batch: bytes | memoryview) -> Marker | None:
 
 
 def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
-    """The 61 header bytes with the right CRC for what follows them."""
+    """Return the header's bytes, with the CRC for ``payload``."""
     head = bytearray(HEADER.pack(*header))
     crc = crc32c(payload, crc32c(memoryview(head)[CRC_START:]))
     struct.pack_into(">I", head, CRC_START - 4, crc)
@@ -315,13 +308,13 @@ def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
 def place(
     batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int
 ) -> tuple[BatchHeader, tuple[bytes, memoryview]]:
-    """Give a batch its offsets, and its time for LogAppendTime: its new header, and the buffers to
-    write in its stead.
+    """Set a batch's offset and, for LogAppendTime, its time; return its header and the buffers to
+    write.
 
-    Offset and leader epoch (always 0) stand before what the CRC covers, so mostly 16 bytes are made
-    anew.
+    The CRC does not cover offset and leader epoch (always 0), so usually only the first 16 bytes
+    change. The header keeps its old base offset then.
 
-    :param log_append_time_ms: -1 for CreateTime, which also clears the bit that says otherwise
+    :param log_append_time_ms: -1 for CreateTime, which also clears the LogAppendTime bit
     """
     if log_append_time_ms < 0 and not header.attributes & LOG_APPEND_TIME_BIT:
         return header, (
@@ -340,14 +333,14 @@ def place(
 
 
 def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
-    """Whether the checksum of a whole batch is the one in its header."""
+    """Return whether the checksum of a whole batch is the one in its header."""
     return bool(crc32c(batch[CRC_START : header.size_bytes]) == header.crc)
 
 
 def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
-    """The records of a whole batch as bytes, decompressed where needed.
+    """Return the records of a whole batch as bytes, decompressed if needed.
 
-    :raises CorruptBatch: when they cannot be decompressed
+    :raises CorruptBatch: they cannot be decompressed
     """
     body = bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
     if not header.codec or not header.record_count:
@@ -361,9 +354,9 @@ def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
 
 
 def records(batch: bytes | memoryview) -> Iterator[Record]:
-    """The records of the first batch in ``batch``, decompressed where needed.
+    """Yield the records of the first batch in ``batch``, decompressed if needed.
 
-    :raises CorruptBatch: when what is inside cannot be read
+    :raises CorruptBatch: they cannot be read
     """
     header = header_at(batch)
     if header.magic != 2:

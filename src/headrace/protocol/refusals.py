@@ -1,8 +1,7 @@
-"""The same error everywhere: the answer to a request that failed as a whole.
+"""Responses with the same error everywhere, for requests that failed as a whole.
 
-Some APIs have a place for an error at the top of their response, others only with each topic, group
-or partition. The response here mirrors the request, so that a client finds the error where it looks
-for it.
+Some APIs have an error code at the top of their response, others only with each topic, group or
+partition. The response mirrors the request, so that a client finds the error where it looks for it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from .versions import ABSENT, field_kind
 from .writer import nested_type
 
-# What a position or a time is called in responses: -1 is how Kafka says that there is none.
+# Fields of responses that are -1 when there is no position or time.
 _UNKNOWN = frozenset(
     (
         "base_offset",
@@ -29,17 +28,16 @@ _UNKNOWN = frozenset(
     )
 )
 _ERROR_CODES = frozenset(("error_code", "partition_error_code"))
-# The names of the same thing in a request and in its response.
+# Names for the same field in a request and in its response.
 _INDEX = ("partition_index", "partition", "index")
 _ALIASES = dict.fromkeys(_INDEX, _INDEX)
 
 
 def refuse_all(request: Any, response_type: Any, error_code: int) -> Any:
-    """A response of ``response_type`` that says ``error_code`` wherever it has a place for an
-    error.
+    """Return a response of ``response_type`` with ``error_code`` in every error field.
 
-    :param request: the request in the latest version's shape, or a part of it that the part of the
-        response answers
+    :param request: the request in the latest version, or the part of it that a part of the response
+        answers
     """
     hints = typing.get_type_hints(response_type)
     fields = {}
@@ -74,7 +72,7 @@ def _has_place_for_error(message_type: Any) -> bool:
 
 
 def _as_part(part: Any, response_type: Any) -> Any:
-    """Bare partition numbers and group ids, as parts that have a name for what they are."""
+    """Return a bare partition number or group id as an object with the field's name."""
     if not isinstance(part, (int, str)):
         return part
     names = [field.name for field in dataclasses.fields(response_type)]
@@ -83,8 +81,9 @@ def _as_part(part: Any, response_type: Any) -> Any:
 
 
 def _asked(request: Any, response_field: str) -> tuple[Any, ...]:
-    """The array of the request that an array of the response answers: that of the same name, or the
-    first.
+    """Return the array of the request that an array of the response answers.
+
+    It is the one with the same name, or else the first.
     """
     if not dataclasses.is_dataclass(request):
         return ()
@@ -94,7 +93,7 @@ def _asked(request: Any, response_field: str) -> tuple[Any, ...]:
 
 
 def _same(request: Any, name: str) -> Any:
-    """The value under the same name in the request, if it is a plain one."""
+    """Return the plain value under the same name in the request, or None."""
     for alias in _ALIASES.get(name, (name,)):
         value = getattr(request, alias, None)
         if value is not None and not isinstance(value, tuple):

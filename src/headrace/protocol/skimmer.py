@@ -1,9 +1,9 @@
-"""Checks of lengths in a request, made before kio reads it.
+"""Check the lengths in a request before kio reads it (docs/decisions/0004).
 
-kio's native reader reserves memory for as many elements as an array says it has. A few bytes that
-claim billions would end the whole process. The functions generated here walk over a request of one
-version, without making anything of it. They refuse an array with more elements than there are bytes
-left, and a string longer than 32,767 bytes, as Kafka's readers do.
+kio's native reader allocates memory for as many elements as an array claims to have. A few bytes
+that claim billions would end the whole process. The functions generated here walk over a request of
+one version without making objects. They refuse an array with more elements than bytes are left, and
+a string longer than 32,767 bytes, as Kafka's readers do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INT16, _INT32 = Struct(">h").unpack_from, INT32.unpack_from
 
 @cache
 def skimmer(message_type: Any) -> Skim:
-    """The function that walks over messages of ``message_type``."""
+    """Return the function that walks over messages of ``message_type``."""
     lines: list[str] = []
     names: dict[str, Any] = {
         "string": _compact_string if message_type.__flexible__ else _legacy_string,
@@ -79,7 +79,7 @@ def _size(kind: str) -> int:
 
 
 def _walk(nested: Any, many: bool, kind: str, nullable: bool, names: dict[str, Any]) -> list[str]:
-    """The source that walks over one field that is not a number."""
+    """Return the source that walks over one field that is not a number."""
     if nested is not None:
         walker = f"_{len(names)}"
         names[walker] = skimmer(nested)
@@ -109,7 +109,10 @@ def _walk(nested: Any, many: bool, kind: str, nullable: bool, names: dict[str, A
 
 
 def _of_tag(nested: Any, many: bool) -> Skim | None:
-    """How to walk over a tagged field that may hold an array; of any other its size is enough."""
+    """Return how to walk over a tagged field that may hold an array.
+
+    None for any other: its size is enough.
+    """
     if not many:
         return None if nested is None else skimmer(nested)
     walk = None if nested is None else skimmer(nested)

@@ -1,11 +1,11 @@
-"""Older request shapes to the latest shape, and answers back. The only place that knows that
-versions differ.
+"""Requests of older versions to the latest version, and responses of the latest to the older one.
 
-Handlers see the latest version of each request and answer in the latest shape. Most versions differ
-only in fields that were added: those are filled with what their absence means, and the writer of
-the old version leaves out what it does not know. What remains is here by name: requests that name
-topics where the latest has topic ids (KIP-516), and requests that ask for one group, coordinator,
-member or topic list where the latest asks for several.
+Handlers see the latest version of each request and answer in the latest version. This is the only
+module that knows the differences. Most versions differ only in fields that were added. Such a field
+gets its default value in an older request, and the writer of the older response leaves it out. The
+other differences have a function each: requests that name topics where the latest version has topic
+ids (KIP-516), and requests for one group, coordinator, member or topic list where the latest one
+has several.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from . import offset_commit
 from .messages import Codec, codec
 from .writer import nested_type
 
-Back = Callable[[Any], Any]
+ToResponse = Callable[[Any], Any]
 
 
 class TopicNames(typing.Protocol):
-    """What an adapter asks of the catalog: topics by name and by id."""
+    """Topics by name and by id, as the catalog keeps them."""
 
     @property
     def topics(self) -> Mapping[str, Any]: ...
@@ -38,17 +38,18 @@ class TopicNames(typing.Protocol):
 
 
 class Adapted(NamedTuple):
-    """A request in the latest shape.
+    """A request in the latest version.
 
     :param request: of the latest version's class
-    :param legacy: the values of fields that the latest shape has no place for (``retention_time``
-        of OffsetCommit 2-4)
-    :param back: turns the latest response into one that the old version's writer can write
+    :param legacy: values that the latest version has no field for (``retention_time`` of
+        OffsetCommit 2-4, ``topic_ids`` of Fetch 4-12)
+    :param to_response: makes of a response of the latest version one that the older version's
+        writer can write
     """
 
     request: Any
     legacy: Mapping[str, Any]
-    back: Back
+    to_response: ToResponse
 
 
 _NOTHING: Mapping[str, Any] = types.MappingProxyType({})
@@ -59,7 +60,7 @@ def _unchanged(response: Any) -> Any:
 
 
 def adapt(request: Any, old: Codec, latest_version: int, catalog: TopicNames) -> Adapted:
-    """Bring ``request``, read by ``old``, into the shape of ``latest_version``."""
+    """Upgrade ``request``, read by the codec ``old``, to ``latest_version``."""
     if old.by_hand or old.version == latest_version:
         return Adapted(request, _NOTHING, _unchanged)
     latest = codec(old.api_key, latest_version)
@@ -82,10 +83,11 @@ class _Field(NamedTuple):
 
 
 def reshape(value: Any, new_type: Any, **given: Any) -> Any:
-    """``value`` as ``new_type``: same-named fields are kept, nested ones reshaped, missing ones set
-    to their default.
+    """Return ``value`` as ``new_type``.
 
-    :param given: values that win over those of ``value``
+    Fields with the same name are kept, nested ones reshaped, missing ones set to their default.
+
+    :param given: field values to use instead of those of ``value``
     """
     old_type: Any = type(value)
     plan = _plan(old_type, new_type)
@@ -112,7 +114,7 @@ def reshape(value: Any, new_type: Any, **given: Any) -> Any:
 
 @cache
 def _plan(old_type: Any, new_type: Any) -> tuple[_Field, ...] | None:
-    """None when an instance of the old class serves as it is."""
+    """Return how to fill each field; None when an instance of the old class can be used."""
     plan = _full_plan(old_type, new_type)
     return plan if any(not field.present or field.nested is not None for field in plan) else None
 
@@ -141,6 +143,7 @@ def _full_plan(old_type: Any, new_type: Any) -> tuple[_Field, ...]:
 
 
 def field_kind(field: dataclasses.Field[Any], many: bool) -> str:
+    """Return the key of a field's type in :data:`ABSENT`."""
     return "array" if many else str(field.metadata.get("kafka_type", "struct"))
 
 
@@ -166,8 +169,9 @@ ABSENT: Mapping[str, Any] = {
 
 
 class TopicIds:
-    """The topic ids that stand for the names of one request. A name that no topic has gets an id
-    that none has.
+    """The topic ids for the topic names in one request.
+
+    A name of no topic gets an id of no topic.
     """
 
     def __init__(self, catalog: TopicNames) -> None:
@@ -175,7 +179,7 @@ class TopicIds:
         self._names: dict[uuid.UUID, str] = {}
 
     def id_of(self, name: str) -> uuid.UUID:
-        """The id that stands for a name; in the answer, too."""
+        """Return the id for a name, and remember the name for the response."""
         topic = self._catalog.topics.get(name)
         topic_id: uuid.UUID = (
             uuid.uuid5(uuid.NAMESPACE_URL, name) if topic is None else topic.topic_id
@@ -184,12 +188,12 @@ class TopicIds:
         return topic_id
 
     def name_of(self, topic_id: uuid.UUID) -> str:
-        """The name that an id stands for."""
+        """Return the name for an id."""
         name = self._names.get(topic_id)
         return str(self._catalog.topics_by_id[topic_id].name) if name is None else name
 
     def upgrade(self, topics: Any, new_type: Any) -> Any:
-        """Topics that are named become topics with ids; None (all topics) stays None."""
+        """Replace topic names by ids in an array of topics; None (all topics) stays None."""
         if topics is None:
             return None
         name_field = "name" if topics and hasattr(topics[0], "name") else "topic"
@@ -198,8 +202,9 @@ class TopicIds:
         )
 
     def downgrade(self, topics: Any, old_type: Any, unknown: ErrorCode) -> Any:
-        """Topics with ids become named ones; ``unknown`` is how the old version says
-        UNKNOWN_TOPIC_ID.
+        """Replace topic ids by names in an array of topics.
+
+        :param unknown: the error that replaces UNKNOWN_TOPIC_ID
         """
         name_field, partitions_field = _topic_fields(old_type)
         named = []
@@ -207,7 +212,7 @@ class TopicIds:
             partitions = getattr(one, partitions_field)
             if any(partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID for partition in partitions):
                 partitions = tuple(
-                    _Renamed(partition, error_code=unknown)
+                    _Replaced(partition, error_code=unknown)
                     if partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
                     else partition
                     for partition in partitions
@@ -220,7 +225,7 @@ class TopicIds:
 
 @cache
 def _topic_fields(topic_type: Any) -> tuple[str, str]:
-    """What a topic's name and its partitions are called."""
+    """Return the field names of a topic's name and its partitions."""
     name, partitions, *_ = (field.name for field in dataclasses.fields(topic_type))
     assert name in ("name", "topic"), topic_type
     return name, partitions
@@ -228,16 +233,14 @@ def _topic_fields(topic_type: Any) -> tuple[str, str]:
 
 @cache
 def _topic_type(message_type: Any, *path: str) -> Any:
-    """The class of the topics found at ``path`` inside a message class."""
+    """Return the class of the topics at ``path`` inside a message class."""
     for name in path:
         message_type = nested_type(typing.get_type_hints(message_type)[name])[0]
     return message_type
 
 
-class _Renamed:
-    """A response of the latest version, but for some fields. The old version's writer takes its
-    fields by name.
-    """
+class _Replaced:
+    """A response with some of its fields replaced. Writers take its fields by name."""
 
     def __init__(self, response: Any, **fields: Any) -> None:
         self._response = response
@@ -257,36 +260,36 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
         }
         old_type = _topic_type(old.response_type, response_list)
 
-        def back(response: Any) -> Any:
+        def to_response(response: Any) -> Any:
             topics = getattr(response, response_list)
             named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return _Renamed(response, **{response_list: named})
+            return _Replaced(response, **{response_list: named})
 
         legacy = (
             {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
         )  # for those that it does not name
-        return Adapted(reshape(request, latest.request_type, **given), legacy, back)
+        return Adapted(reshape(request, latest.request_type, **given), legacy, to_response)
 
     return adapt_names
 
 
 # --------------------------------------------------------------------------------------------------
-# One of a thing, where the latest version asks for several
+# One group, coordinator or member, where the latest version asks for several
 
 
 def _offset_commit(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 2-7 become what is read by hand of later ones; 2-4 may bring a retention time."""
+    """Versions 2-7 are upgraded to the classes of later ones; 2-4 may have a retention time."""
     legacy = (
         {"retention_time": request.retention_time}
         if hasattr(request, "retention_time")
         else _NOTHING
     )
-    return Adapted(offset_commit.of_older(request), legacy, _unchanged)
+    return Adapted(offset_commit.upgrade(request), legacy, _unchanged)
 
 
 def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 1-7 ask for one group; 1-9 name their topics. An unknown topic has no offset and no
-    error there.
+    """Versions 1-7 ask for one group; 1-9 name their topics and return neither offset nor error
+    for an unknown one.
     """
     ids = TopicIds(catalog)
     group_type = _topic_type(latest.request_type, "groups")
@@ -302,28 +305,26 @@ def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) 
     topics_path = ("topics",) if single else ("groups", "topics")
     old_topic_type = _topic_type(old.response_type, *topics_path)
 
-    def back(response: Any) -> Any:
+    def to_response(response: Any) -> Any:
         named = tuple(
-            _Renamed(group, topics=ids.downgrade(group.topics, old_topic_type, ErrorCode.NONE))
+            _Replaced(group, topics=ids.downgrade(group.topics, old_topic_type, ErrorCode.NONE))
             for group in response.groups
         )
         if not single:
-            return _Renamed(response, groups=named)
+            return _Replaced(response, groups=named)
         only = named[0]
         topics = only.topics
-        if (
-            old.version < 2 and only.error_code
-        ):  # version 1 has no place for an error but the partitions
+        if old.version < 2 and only.error_code:  # version 1 has error codes in partitions only
             topics = ids.downgrade(
                 _failed(groups[0].topics, only.error_code), old_topic_type, only.error_code
             )
-        return _Renamed(response, topics=topics, error_code=only.error_code)
+        return _Replaced(response, topics=topics, error_code=only.error_code)
 
-    return Adapted(reshape(request, latest.request_type, groups=groups), _NOTHING, back)
+    return Adapted(reshape(request, latest.request_type, groups=groups), _NOTHING, to_response)
 
 
 def _failed(topics: Any, error_code: ErrorCode) -> Any:
-    """All requested partitions of an OffsetFetch, each answered with ``error_code``."""
+    """Return all requested partitions of an OffsetFetch with ``error_code``."""
     return [
         types.SimpleNamespace(
             topic_id=topic.topic_id,
@@ -346,9 +347,9 @@ def _find_coordinator(request: Any, old: Codec, latest: Codec, catalog: TopicNam
     """Versions 0-3 ask for one key."""
     latest_request = reshape(request, latest.request_type, coordinator_keys=(request.key,))
 
-    def back(response: Any) -> Any:
+    def to_response(response: Any) -> Any:
         only = response.coordinators[0]
-        return _Renamed(
+        return _Replaced(
             response,
             error_code=only.error_code,
             error_message=only.error_message,
@@ -357,21 +358,21 @@ def _find_coordinator(request: Any, old: Codec, latest: Codec, catalog: TopicNam
             port=only.port,
         )
 
-    return Adapted(latest_request, _NOTHING, back)
+    return Adapted(latest_request, _NOTHING, to_response)
 
 
 def _leave_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 0-2 name one member; its error is the error of the whole."""
+    """Versions 0-2 name one member; its error is the error of the response."""
     member_type = _topic_type(latest.request_type, "members")
     members = (member_type(member_id=request.member_id),)
 
-    def back(response: Any) -> Any:
+    def to_response(response: Any) -> Any:
         error = response.error_code
         if not error and response.members:
             error = response.members[0].error_code
-        return _Renamed(response, error_code=error)
+        return _Replaced(response, error_code=error)
 
-    return Adapted(reshape(request, latest.request_type, members=members), _NOTHING, back)
+    return Adapted(reshape(request, latest.request_type, members=members), _NOTHING, to_response)
 
 
 def _delete_topics(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
@@ -382,27 +383,27 @@ def _delete_topics(request: Any, old: Codec, latest: Codec, catalog: TopicNames)
 
 
 def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Version 0 asks for all topics with an empty list (later: null); 8-10 also for the cluster's
-    operations.
+    """Version 0 asks for all topics with an empty list, later ones with null; 8-10 may ask for the
+    operations that are allowed on the cluster.
     """
     given = {"topics": None} if old.version == 0 and not request.topics else {}
 
-    def back(response: Any) -> Any:
-        return _Renamed(response, cluster_authorized_operations=_OPERATIONS_NOT_ASKED)
+    def to_response(response: Any) -> Any:
+        return _Replaced(response, cluster_authorized_operations=_OPERATIONS_NOT_ASKED)
 
-    return Adapted(reshape(request, latest.request_type, **given), _NOTHING, back)
+    return Adapted(reshape(request, latest.request_type, **given), _NOTHING, to_response)
 
 
 def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Version 0 has no rebalance timeout: the session timeout serves; before 7 a protocol name
+    """Version 0 has no rebalance timeout but uses the session timeout; before 7 a protocol name
     cannot be null.
     """
     given = {"rebalance_timeout": request.session_timeout} if old.version == 0 else {}
 
-    def back(response: Any) -> Any:
-        return _Renamed(response, protocol_name=response.protocol_name or "")
+    def to_response(response: Any) -> Any:
+        return _Replaced(response, protocol_name=response.protocol_name or "")
 
-    return Adapted(reshape(request, latest.request_type, **given), _NOTHING, back)
+    return Adapted(reshape(request, latest.request_type, **given), _NOTHING, to_response)
 
 
 def _add_partitions_to_txn(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
@@ -417,12 +418,12 @@ def _add_partitions_to_txn(request: Any, old: Codec, latest: Codec, catalog: Top
         topics=tuple(reshape(topic, topic_type) for topic in request.v3_and_below_topics),
     )
 
-    def back(response: Any) -> Any:
-        return _Renamed(
+    def to_response(response: Any) -> Any:
+        return _Replaced(
             response, results_by_topic_v3_and_below=response.results_by_transaction[0].topic_results
         )
 
-    return Adapted(latest.request_type(transactions=(only,)), _NOTHING, back)
+    return Adapted(latest.request_type(transactions=(only,)), _NOTHING, to_response)
 
 
 _OPERATIONS_NOT_ASKED = -(2**31)
