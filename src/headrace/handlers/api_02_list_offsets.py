@@ -1,9 +1,21 @@
-"""ListOffsets (2), versions 1-11: the offset of a time, of the start, of the end (KIP-79, KIP-734,
-KIP-405).
+"""ListOffsets (2), versions 1-11: look up offsets by timestamp.
 
-The special timestamps: -1 the end (the last stable offset for read_committed), -2 the start, -3 the
-record with the largest timestamp, -4 the start on local disk, which here is the start, -5 and -6
-about tiered storage, which there is not.
+A timestamp of at least 0 asks for the first record that is not older. Negative ones are:
+
+* -1, latest: the end of the log, for read_committed the last stable offset
+* -2, earliest: the start of the log
+* -3, max timestamp: the record with the largest timestamp (KIP-734)
+* -4, earliest local: the start of the log, since there is no tiered storage (KIP-405)
+* -5, latest tiered, and -6, earliest pending upload: no offset (KIP-1005, KIP-1023)
+
+Version notes:
+
+* Version 2 adds the isolation level (KIP-98).
+* Version 4 adds leader epochs (KIP-320).
+* Version 6 is flexible (KIP-482).
+* Versions 7, 8, 9 and 11 allow the timestamps -3, -4, -5 and -6; an earlier one answers them with
+  UNSUPPORTED_VERSION.
+* Version 10 adds a timeout for tiered storage (KIP-1075); it has no effect here.
 """
 
 from __future__ import annotations
@@ -44,6 +56,7 @@ _READ_COMMITTED = 1
 def handle(
     broker: Broker, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
+    """Look up an offset for each partition of a request."""
     return ListOffsetsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
@@ -89,7 +102,7 @@ def _partition(
 
 
 def _find(log: PartitionLog, timestamp: int, read_committed: bool) -> tuple[int, int] | None:
-    """(offset, timestamp of its record or -1), or None when there is no such record."""
+    """Return an offset and its record's timestamp (-1 for log ends), or None if none matches."""
     end_offset = log.last_stable_offset if read_committed else log.end_offset
     if timestamp == LATEST:
         return end_offset, -1
@@ -100,8 +113,8 @@ def _find(log: PartitionLog, timestamp: int, read_committed: bool) -> tuple[int,
         return None if latest is None or latest[0] >= end_offset else latest
     if timestamp < 0:
         return None
-    at = log.offset_for_timestamp(timestamp)
-    return None if at is None or at[0] >= end_offset else (at[0], at[1])
+    first = log.offset_for_timestamp(timestamp)
+    return None if first is None or first[0] >= end_offset else (first[0], first[1])
 
 
 def _refused(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -1,8 +1,21 @@
-"""Metadata (3), versions 0-13: the broker, and topics by name, by id (KIP-516) or all.
+"""Metadata (3), versions 0-13: describe the broker and topics.
 
 An unknown topic that is asked for by name is created when both the client and
-``auto.create.topics.enable`` allow it, and described at once. (Apache Kafka answers
-UNKNOWN_TOPIC_OR_PARTITION first, and the client asks again.)
+``auto.create.topics.enable`` allow it, and described at once. Apache Kafka first answers
+UNKNOWN_TOPIC_OR_PARTITION, and the client retries.
+
+Version notes:
+
+* Version 1 adds the controller id, racks and the internal flag. Null topics ask for all topics;
+  version 0 asks for them with an empty array.
+* Version 2 adds the cluster id (KIP-78).
+* Version 4 adds ``allow_auto_topic_creation``.
+* Version 5 adds offline replicas (KIP-112), version 7 leader epochs (KIP-320).
+* Version 8 adds authorized operations (KIP-430), which are not computed here. Version 11 drops
+  those of the cluster (KIP-700).
+* Version 9 is flexible (KIP-482).
+* Version 10 adds topic ids, version 12 requests by topic id (KIP-516).
+* Version 13 adds an error for the whole response (KIP-1102).
 """
 
 from __future__ import annotations
@@ -31,10 +44,11 @@ from . import RequestContext
 log = logging.getLogger("headrace.metadata")
 
 LEADER_EPOCH = 0
-"""Of every partition: its leader never changes."""
+"""The leader epoch of every partition: its leader never changes."""
 
 
 def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Describe this broker and the topics of a request."""
     if request.topics is None:
         topics = tuple(map(_described, broker.catalog.topics.values()))
     else:
@@ -93,7 +107,7 @@ def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTo
     if code == ErrorCode.UNKNOWN_TOPIC_ID:
         name = None
     elif name is None:
-        name = ""  # one of name and id must be there
+        name = ""  # a topic of a response has a name or an id
     return MetadataResponseTopic(
         error_code=code,
         name=name,
@@ -115,7 +129,7 @@ def _described(topic: Topic) -> MetadataResponseTopic:
 
 @lru_cache(maxsize=256)
 def _partitions(count: int) -> tuple[MetadataResponsePartition, ...]:
-    """What is said of partitions depends on nothing but how many there are."""
+    """Describe partitions. Cached by their number, on which alone the description depends."""
     return tuple(
         MetadataResponsePartition(
             error_code=ErrorCode.NONE,

@@ -25,7 +25,7 @@ from headrace.protocol.offset_commit import (
 )
 
 from . import RequestContext
-from .group_requests import milliseconds
+from .durations import to_ms
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -53,7 +53,7 @@ class _Commit(Command[OffsetCommitResponse]):
 
     def decide(self, now_ms: int, wall_ms: int) -> Outcome[GroupRecord, OffsetCommitResponse]:
         asked_retention = self._context.legacy.get("retention_time")
-        retention_ms = NO_RETENTION if asked_retention is None else milliseconds(asked_retention)
+        retention_ms = NO_RETENTION if asked_retention is None else to_ms(asked_retention)
         found = [(asked, topic_of(self._broker, asked)) for asked in self._request.topics]
         commits = [
             commit_record(

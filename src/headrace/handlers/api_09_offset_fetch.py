@@ -1,12 +1,18 @@
-"""OffsetFetch (9), versions 1-10: the committed offsets of one or several groups (KIP-88, KIP-447,
-KIP-709).
+"""OffsetFetch (9), versions 1-10: return the committed offsets of groups.
 
-Null topics ask for all that a group has, an empty list for nothing. A group, topic or partition
-without offsets is no error: the offset is -1. A member of a consumer group that says who it is must
-be in it, at its epoch (9, KIP-848).
+Null topics ask for all offsets of a group (KIP-88), an empty array for none. A partition without a
+committed offset has the offset -1 and no error. With ``require_stable`` a partition with an offset
+in an open transaction is refused with UNSTABLE_OFFSET_COMMIT (KIP-447).
 
-Versions before 8 ask for one group, those before 10 name their topics. With ``require_stable`` a
-partition for which an open transaction has an offset is refused with UNSTABLE_OFFSET_COMMIT.
+Version notes:
+
+* Version 2 allows null topics (KIP-88) and adds an error for the group.
+* Version 5 adds leader epochs (KIP-320).
+* Version 6 is flexible (KIP-482).
+* Version 7 adds ``require_stable`` (KIP-447).
+* Version 8 asks for several groups (KIP-709); earlier ones for one.
+* Version 9 adds the member id and epoch, which are checked for consumer groups (KIP-848).
+* Version 10 replaces topic names by ids (KIP-848).
 """
 
 from __future__ import annotations
@@ -37,6 +43,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
+    """Return the committed offsets of each group of a request."""
     return OffsetFetchResponse(
         throttle_time=NO_THROTTLE,
         groups=tuple(
@@ -46,8 +53,7 @@ def handle(
 
 
 class _Partition(NamedTuple):
-    """One partition of the answer. A group may have ten thousand: this is cheaper than kio's
-    class."""
+    """A partition of the response, cheaper than kio's class: a group may have ten thousand."""
 
     partition_index: int
     committed_offset: int = -1
@@ -88,7 +94,7 @@ def _stable_only(
     partitions: tuple[_Partition, ...],
     pending: Collection[tuple[str, int]],
 ) -> tuple[_Partition, ...]:
-    """The partitions, but for offsets that an open transaction may yet change."""
+    """Refuse the partitions for which an open transaction has an offset."""
     topic = broker.catalog.topics_by_id.get(topic_id)
     unstable = {
         partition for name, partition in pending if topic is not None and name == topic.name
@@ -123,7 +129,7 @@ def _topic(
     partitions = []
     for index in asked.partition_indexes:
         offset = offsets.get(index)
-        if offset is None or offset.topic_id not in known_ids:  # an earlier topic of that name
+        if offset is None or offset.topic_id not in known_ids:  # of an earlier topic with this name
             partitions.append(_Partition(index))
         else:
             partitions.append(

@@ -1,9 +1,15 @@
-"""FindCoordinator (10), versions 0-6: who looks after a group, a transactional id or a
-share-partition.
+"""FindCoordinator (10), versions 0-6: find the coordinator of groups, transactional ids or
+share-partitions.
 
-On a single node that is always this node, at the address of the listener that was asked. Key type 2
-(version 6, KIP-932) has keys ``group id:topic id:partition``, which are checked. Versions before 4
-ask for one key.
+On a single node that is this node, at the address of the listener that was asked.
+
+Version notes:
+
+* Version 0 asks for a group. Version 1 adds the key type: group or transactional id (KIP-98).
+* Version 3 is flexible (KIP-482).
+* Version 4 asks for several keys (KIP-699); earlier ones for one.
+* Version 6 adds the key type for share-partitions (KIP-932). Such a key is
+  ``group id:topic id:partition``, and is checked.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 def handle(
     broker: Broker, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
+    """Return the coordinator of each key."""
     return FindCoordinatorResponse(
         throttle_time=NO_THROTTLE,
         coordinators=tuple(
@@ -51,9 +58,9 @@ def _coordinator(broker: Broker, key_type: int, key: str, context: RequestContex
 
 
 def _is_share_partition(key: str) -> bool:
-    """Whether a key is ``group id:topic id:partition``, the topic id in base64 as Kafka prints it.
+    """Return True for ``group id:topic id:partition``, with the topic id in URL-safe base64.
 
-    The group id may have colons too. Colons at the end are overlooked, as in Apache Kafka.
+    The group id may contain colons. Colons at the end are ignored, as in Apache Kafka.
     """
     head, _, partition = key.rstrip(":").rpartition(":")
     group_id, _, topic_id = head.rpartition(":")

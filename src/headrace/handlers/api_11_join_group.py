@@ -1,8 +1,16 @@
-"""JoinGroup (11), versions 0-9: take part in the next generation of a classic group.
+"""JoinGroup (11), versions 0-9: join a classic group or its next generation.
 
-The answer waits until all members have joined or their time is over. A new member of version 4 and
-later is first given an id to come back with (KIP-394); static members have an instance id (5,
-KIP-345); version 9 tells a returned static leader not to assign (KIP-814).
+The answer waits until all members have joined or their time to rejoin is over.
+
+Version notes:
+
+* Version 1 adds the rebalance timeout (KIP-62); before it, the session timeout counts.
+* Version 4 answers a new member with MEMBER_ID_REQUIRED and an id to come back with (KIP-394).
+* Version 5 adds the group instance id of static members (KIP-345).
+* Version 6 is flexible (KIP-482).
+* Version 7 returns the protocol type (KIP-559).
+* Version 8 adds the reason to join (KIP-800), which has no effect here.
+* Version 9 tells a static leader that came back to skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -20,17 +28,18 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.primitives import MAX_STRING_BYTES
 
 from . import RequestContext
-from .group_requests import decide_parked, milliseconds
+from .durations import to_ms
+from .group_requests import decide_parked
 
 _FIRST_WITH_KNOWN_MEMBER_ID = 4
 _FIRST_WITH_SKIP_ASSIGNMENT = 9
 
 
 def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> Any:
-    """Join a group, or have its next generation begin.
+    """Join a group, or its next generation.
 
-    The id of a new member begins with its client id or instance id. One that becomes too long for a
-    string is answered with UNKNOWN_SERVER_ERROR, as in Kafka.
+    The id of a new member begins with its client id or instance id. When that makes it longer than
+    a string may be, the answer is UNKNOWN_SERVER_ERROR, as in Apache Kafka.
     """
     client_id = context.client_id or ""
     new_member_id = f"{request.group_instance_id or client_id}-{uuid.uuid4()}"
@@ -41,8 +50,8 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -
         group_instance_id=request.group_instance_id,
         client_id=client_id,
         client_host=context.client_host,
-        session_timeout_ms=milliseconds(request.session_timeout),
-        rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
+        session_timeout_ms=to_ms(request.session_timeout),
+        rebalance_timeout_ms=to_ms(request.rebalance_timeout),
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         new_member_id=new_member_id,

@@ -1,5 +1,10 @@
-"""Heartbeat (12), versions 0-4: a member of a classic group is alive, and learns when to join
-again.
+"""Heartbeat (12), versions 0-4: keep the session of a classic group's member, and tell it when to
+rejoin.
+
+Version notes:
+
+* Version 3 adds the group instance id (KIP-345).
+* Version 4 is flexible (KIP-482).
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from . import RequestContext
 
 
 def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Extend a member's session. REBALANCE_IN_PROGRESS asks the member to rejoin."""
     code = broker.groups.heartbeat(
         request.group_id,
         request.member_id,

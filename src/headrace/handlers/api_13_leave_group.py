@@ -1,7 +1,11 @@
-"""LeaveGroup (13), versions 0-5: members go, and the others take over at once.
+"""LeaveGroup (13), versions 0-5: remove members from a group.
 
-Version 3 and later (KIP-345) name several members, static ones by their instance id alone; earlier
-ones have one, whose error is the error of the whole.
+Version notes:
+
+* Version 3 removes several members, static ones by their instance id alone (KIP-345). Earlier
+  versions name one member, whose error is the error of the response.
+* Version 4 is flexible (KIP-482).
+* Version 5 adds the reason (KIP-800), which has no effect here.
 """
 
 from __future__ import annotations

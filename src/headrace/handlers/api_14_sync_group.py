@@ -1,8 +1,12 @@
-"""SyncGroup (14), versions 0-5: the leader of a classic group brings the assignments, each member
-takes its own.
+"""SyncGroup (14), versions 0-5: hand out the assignments of a classic group's generation.
 
-The followers' answers wait for the leader. Version 5 has to repeat the protocol, which is the
-group's (KIP-559).
+The leader brings all assignments. A member's request waits until the leader's has come.
+
+Version notes:
+
+* Version 3 adds the group instance id (KIP-345).
+* Version 4 is flexible (KIP-482).
+* Version 5 adds the protocol type and name, which must be the group's (KIP-559).
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Any:
+    """Return a member's assignment when the leader has brought it."""
     if context.api_version >= _FIRST_WITH_PROTOCOL and None in (
         request.protocol_type,
         request.protocol_name,

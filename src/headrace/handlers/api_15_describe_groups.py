@@ -1,8 +1,14 @@
-"""DescribeGroups (15), versions 0-6: classic groups with their members.
+"""DescribeGroups (15), versions 0-6: describe classic groups and their members.
 
-A group that does not exist, or is of another type, is described as "Dead"; version 6 says so with
-an error too (KIP-1043). Subscriptions are shown while the group is stable, assignments also while
-its members join again.
+Subscriptions are shown while the group is stable, assignments also while members rejoin.
+
+Version notes:
+
+* Version 3 adds authorized operations (KIP-430), which are not computed here.
+* Version 4 adds the group instance id (KIP-345).
+* Version 5 is flexible (KIP-482).
+* Version 6 answers GROUP_ID_NOT_FOUND for a group that does not exist or has another type
+  (KIP-1043). Earlier versions describe it as "Dead".
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ _FIRST_WITH_ERROR = 6
 def handle(
     broker: Broker, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
+    """Describe the classic groups of a request."""
     return DescribeGroupsResponse(
         throttle_time=NO_THROTTLE,
         groups=tuple(

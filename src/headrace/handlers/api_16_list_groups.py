@@ -1,5 +1,10 @@
-"""ListGroups (16), versions 0-5: all groups, or those in some states (4, KIP-518) or of some types
-(5, KIP-848).
+"""ListGroups (16), versions 0-5: list groups of all types.
+
+Version notes:
+
+* Version 3 is flexible (KIP-482).
+* Version 4 adds the state, and a filter by states (KIP-518).
+* Version 5 adds the type, and a filter by types (KIP-848).
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: ListGroupsRequest, context: RequestContext
 ) -> ListGroupsResponse:
+    """List the groups that pass the filters."""
     return ListGroupsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,

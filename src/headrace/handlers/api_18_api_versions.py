@@ -1,7 +1,13 @@
-"""ApiVersions (18), versions 0-4: what this broker serves (KIP-35, KIP-511, KIP-584).
+"""ApiVersions (18), versions 0-4: list the served APIs and the features (KIP-35).
 
-Made from the registry: an API that is not served is not advertised. Versions before 4 leave out
-features whose lowest supported level is 0.
+The list is made from the registry: an API that is not served is not advertised.
+
+Version notes:
+
+* Version 3 is flexible, and adds the name and version of the client's software (KIP-511) and
+  features (KIP-584).
+* Version 4 also lists features whose lowest supported level is 0.
+* A version that is not served is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 """
 
 from __future__ import annotations
@@ -24,18 +30,19 @@ from . import APIS, RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-# (feature, lowest level, highest level, finalized level)
 _FEATURES = (
     ("group.version", 0, 1, 1),
     ("metadata.version", 7, 30, 30),
     ("share.version", 0, 1, 1),
     ("transaction.version", 0, 2, 2),
 )
+"""Name, lowest supported level, highest supported level, finalized level."""
 
 
 def handle(
     broker: Broker, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
+    """List the served APIs and the features."""
     named = (request.client_software_name, request.client_software_version)
     if context.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, named)):
         return supported(ErrorCode.INVALID_REQUEST)
@@ -43,8 +50,9 @@ def handle(
 
 
 def supported(error_code: ErrorCode, *, zero_levels: bool = False) -> ApiVersionsResponse:
-    """All APIs and features, with ``error_code`` in front. ``zero_levels``: also features that can
-    be turned off.
+    """Return the response with this error code.
+
+    :param zero_levels: list features whose lowest supported level is 0 too
     """
     return ApiVersionsResponse(
         error_code=error_code,

@@ -1,5 +1,13 @@
-"""CreateTopics (19), versions 2-7: create topics, or with ``validate_only`` say whether they could
-be created.
+"""CreateTopics (19), versions 2-7: create topics, or validate their creation.
+
+An internal topic has the configs that its coordinator needs, except where the request has others.
+
+Version notes:
+
+* Version 4 allows -1 for the number of partitions and the replication factor: the broker's default
+  (KIP-464).
+* Version 5 is flexible, and returns the partitions, replication factor and configs (KIP-525).
+* Version 7 returns the topic id (KIP-516).
 """
 
 from __future__ import annotations
@@ -31,6 +39,7 @@ _NO_ID = UUID(int=0)
 def handle(
     broker: Broker, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
+    """Create topics, each on its own. With ``validate_only`` create none."""
     times = Counter(asked.name for asked in request.topics)
     once = [asked for asked in request.topics if times[asked.name] == 1]
     default = broker.config.get_int("num.partitions")
@@ -80,7 +89,7 @@ def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> Creat
 
 
 def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
-    """The topic as it would be created, without an id yet."""
+    """Return the topic to create, without an id, or the reason to refuse it."""
     refusal = new_name_refusal(asked.name, broker.catalog.twin(asked.name))
     if refusal is not None:
         return refusal

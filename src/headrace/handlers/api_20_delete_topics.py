@@ -1,5 +1,13 @@
-"""DeleteTopics (20), versions 1-6: delete topics by name or by id (KIP-516), with all that belongs
-to them.
+"""DeleteTopics (20), versions 1-6: delete topics with their records, offsets and share state.
+
+Internal topics are not deleted.
+
+Version notes:
+
+* Version 3 may answer TOPIC_DELETION_DISABLED; earlier ones get INVALID_REQUEST.
+* Version 4 is flexible (KIP-482).
+* Version 5 returns error messages.
+* Version 6 deletes topics by id too (KIP-516).
 """
 
 from __future__ import annotations
@@ -28,11 +36,12 @@ _UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host thi
 async def handle(
     broker: Broker, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
+    """Delete topics, each on its own."""
     if broker.config.get_bool("delete.topic.enable"):
         results = tuple(_delete_all(broker, request.topics))
-        await broker.durable()  # the offsets and share state of the topics went too
+        await broker.durable()  # offsets and share state of the topics are deleted too
     else:
-        # The error is younger than versions 1 and 2.
+        # Versions 1 and 2 do not know TOPIC_DELETION_DISABLED.
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else _DISABLED.code
         results = tuple(
             _refused(asked.name, asked.topic_id, Refusal(code, _DISABLED.message))
@@ -46,7 +55,7 @@ def _delete_all(
 ) -> Iterator[DeletableTopicResult]:
     names = Counter(asked.name for asked in topics if asked.name is not None)
     ids = Counter(asked.topic_id for asked in topics if asked.topic_id is not None)
-    for asked in dict.fromkeys(topics):  # what is asked for twice is answered once
+    for asked in dict.fromkeys(topics):  # equal entries are answered once
         message = _malformed(asked, names, ids)
         if message is not None:
             yield _refused(asked.name, asked.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
@@ -56,7 +65,7 @@ def _delete_all(
             yield _refused(asked.name, asked.topic_id, found)
         elif found.name not in names or found.topic_id not in ids:
             yield _delete(broker, found)
-        elif asked.name is not None:  # asked for by id too: refused both ways, answered once
+        elif asked.name is not None:  # requested by id too: refused, and answered once
             message = "The provided topic name maps to an ID that was already supplied."
             yield _refused(found.name, found.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
 
@@ -72,7 +81,7 @@ def _malformed(asked: DeleteTopicState, names: Counter[str], ids: Counter[UUID])
 
 
 def _found(broker: Broker, asked: DeleteTopicState) -> Topic | Refusal:
-    """The topic to delete, or why there is none."""
+    """Return the topic to delete, or the reason to refuse it."""
     if asked.name is None:
         topic = broker.catalog.topics_by_id.get(asked.topic_id)
     else:

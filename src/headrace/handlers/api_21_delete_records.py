@@ -1,4 +1,12 @@
-"""DeleteRecords (21), versions 0-2: move the start of a partition forward (KIP-107)."""
+"""DeleteRecords (21), versions 0-2: move the log start offset of partitions forward (KIP-107).
+
+The records of compacted topics cannot be deleted (POLICY_VIOLATION), nor those of internal topics
+(INVALID_TOPIC_EXCEPTION).
+
+Version notes:
+
+* Version 2 is flexible (KIP-482).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +27,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
+    """Delete the records before an offset in each partition of a request."""
     return DeleteRecordsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
@@ -40,9 +49,7 @@ def _delete(
         return _result(asked, -1, log)
     if topic is not None and topic.internal:
         return _result(asked, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if (
-        "delete" not in log.config.cleanup_policy
-    ):  # Kafka: records of a compacted topic go by compaction only
+    if "delete" not in log.config.cleanup_policy:
         return _result(asked, -1, ErrorCode.POLICY_VIOLATION)
     start_offset = log.delete_records(asked.offset)
     if isinstance(start_offset, Refusal):

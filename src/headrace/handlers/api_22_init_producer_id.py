@@ -1,9 +1,15 @@
-"""InitProducerId (22), versions 0-6: an id and an epoch for an idempotent or transactional producer
-(KIP-98, KIP-360).
+"""InitProducerId (22), versions 0-6: give a producer its id and epoch (KIP-98).
 
-A producer without a transactional id that comes back with its id and epoch (version 3 and later,
-after an error it cannot repair otherwise) gets a new id too, as Apache Kafka does. Two-phase commit
-(KIP-939) is switched off.
+A transactional id keeps its producer id over restarts of the producer: its epoch rises, the open
+transaction is aborted, and the earlier producer is fenced. An idempotent producer without a
+transactional id always gets a new id, also when it names its old one, as in Apache Kafka.
+
+Version notes:
+
+* Version 2 is flexible (KIP-482).
+* Version 3 adds the producer's present id and epoch, to recover from errors (KIP-360).
+* Version 4 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 6 adds two-phase commit (KIP-939), which is refused here.
 """
 
 from __future__ import annotations
@@ -19,13 +25,14 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 
 from . import RequestContext
-from .group_requests import milliseconds
-from .transaction_requests import error_code
+from .durations import to_ms
+from .transaction_errors import error_for_version
 
-_FIRST_THAT_KNOWS_FENCED = 4
+_FIRST_WITH_FENCED = 4
 
 
 def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> Any:
+    """Return an id and an epoch for a producer."""
     transactional_id = request.transactional_id
     expected = Producer(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
@@ -36,10 +43,10 @@ def handle(broker: Broker, request: InitProducerIdRequest, context: RequestConte
         return _response(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc or request.keep_prepared_txn:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    timeout_ms = milliseconds(request.transaction_timeout)
+    timeout_ms = to_ms(request.transaction_timeout)
     producer = broker.transactions.init_producer_id(transactional_id, timeout_ms, expected)
     if isinstance(producer, Refusal):
-        return _response(error_code(producer, context.api_version >= _FIRST_THAT_KNOWS_FENCED))
+        return _response(error_for_version(producer, context.api_version, _FIRST_WITH_FENCED))
     return broker.when_durable(_response(ErrorCode.NONE, producer))
 
 

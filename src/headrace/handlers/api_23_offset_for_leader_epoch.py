@@ -1,6 +1,12 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where an epoch of the leader ended (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (23), versions 2-4: return the end offset of a leader epoch (KIP-101).
 
-On one node the leader epoch is always 0, so epoch 0 ends at the end of the log.
+On a single node the leader epoch is always 0, so epoch 0 ends at the end of the log.
+
+Version notes:
+
+* Version 2 adds the client's leader epoch (KIP-320).
+* Version 3 adds the replica id (KIP-392), which has no effect here.
+* Version 4 is flexible (KIP-482).
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
+    """Return the end offset of an epoch for each partition of a request."""
     return OffsetForLeaderEpochResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(

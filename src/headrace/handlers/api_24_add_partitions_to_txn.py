@@ -1,8 +1,15 @@
-"""AddPartitionsToTxn (24), versions 0-5: let partitions take part in a transaction (KIP-98).
+"""AddPartitionsToTxn (24), versions 0-5: add partitions to a transaction (KIP-98).
 
-Version 4 and later ask for several transactions, as brokers do among each other (KIP-890), where
-``verify_only`` only asks whether the partitions take part. All partitions of a transaction or none:
-with one that does not exist, the others are not attempted.
+All partitions of a transaction are added, or none: when one of them does not exist, the others are
+answered with OPERATION_NOT_ATTEMPTED.
+
+Version notes:
+
+* Version 2 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 3 is flexible (KIP-482).
+* Version 4 is for brokers: it has several transactions, and ``verify_only`` asks whether the
+  partitions have been added (KIP-890).
+* Version 5 may answer TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations
@@ -27,15 +34,16 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
 
 from . import RequestContext
-from .transaction_requests import error_code
+from .transaction_errors import error_for_version
 
-_FIRST_THAT_KNOWS_FENCED = 2
+_FIRST_WITH_FENCED = 2
 _FIRST_FOR_BROKERS = 4
 
 Codes = dict[tuple[str, int], ErrorCode]
 
 
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
+    """Add partitions to each transaction of a request."""
     results = tuple(
         _transaction(broker, asked, context.api_version) for asked in request.transactions
     )
@@ -74,7 +82,6 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
     if not asked.transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = Producer(asked.producer_id, asked.producer_epoch)
-    knows_fenced = version >= _FIRST_THAT_KNOWS_FENCED
     client = version < _FIRST_FOR_BROKERS
     refused = {one: code for one in partitions if (code := _refusal(broker, *one, client=client))}
     if refused:
@@ -82,8 +89,9 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
     if asked.verify_only:
         return {one: _verified(broker, asked.transactional_id, producer, one) for one in partitions}
     reply = broker.transactions.add_partitions(asked.transactional_id, producer, partitions)
-    code = error_code(reply, knows_fenced) if isinstance(reply, Refusal) else ErrorCode.NONE
-    return dict.fromkeys(partitions, code)
+    if isinstance(reply, Refusal):
+        return dict.fromkeys(partitions, error_for_version(reply, version, _FIRST_WITH_FENCED))
+    return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
 def _refusal(broker: Broker, name: str, partition: int, *, client: bool) -> ErrorCode | None:

@@ -1,5 +1,10 @@
-"""AddOffsetsToTxn (25), versions 0-4: let the offsets of a group take part in a transaction
-(KIP-98).
+"""AddOffsetsToTxn (25), versions 0-4: add the offsets of a group to a transaction (KIP-98).
+
+Version notes:
+
+* Version 2 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 3 is flexible (KIP-482).
+* Version 4 may answer TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations
@@ -15,18 +20,19 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
 
 from . import RequestContext
-from .transaction_requests import error_code
+from .transaction_errors import error_for_version
 
-_FIRST_THAT_KNOWS_FENCED = 2
+_FIRST_WITH_FENCED = 2
 
 
 def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext) -> Any:
+    """Add the group's partition of ``__consumer_offsets`` to a transaction."""
     if not request.transactional_id:
         return _response(ErrorCode.INVALID_REQUEST)
     producer = Producer(request.producer_id, request.producer_epoch)
     added = broker.transactions.add_group(request.transactional_id, producer, request.group_id)
     if isinstance(added, Refusal):
-        return _response(error_code(added, context.api_version >= _FIRST_THAT_KNOWS_FENCED))
+        return _response(error_for_version(added, context.api_version, _FIRST_WITH_FENCED))
     return broker.when_durable(_response(ErrorCode.NONE))
 
 

@@ -1,7 +1,12 @@
 """EndTxn (26), versions 0-5: commit or abort a transaction (KIP-98).
 
-With version 5 the producer goes on with the id and epoch that it is answered, so that nothing late
-can get into its next transaction (KIP-890).
+Version notes:
+
+* Version 2 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 3 is flexible (KIP-482).
+* Version 4 may answer TRANSACTION_ABORTABLE (KIP-890).
+* Version 5 returns the producer id and epoch for the next transaction. The epoch rises with each
+  transaction, so that late records cannot get into the next one (KIP-890).
 """
 
 from __future__ import annotations
@@ -17,13 +22,14 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
 
 from . import RequestContext
-from .transaction_requests import error_code
+from .transaction_errors import error_for_version
 
-_FIRST_THAT_KNOWS_FENCED = 2
+_FIRST_WITH_FENCED = 2
 _FIRST_WITH_NEW_EPOCH = 5
 
 
 def handle(broker: Broker, request: EndTxnRequest, context: RequestContext) -> Any:
+    """End a transaction: its markers are written before the answer."""
     if not request.transactional_id:
         return _response(ErrorCode.INVALID_REQUEST)
     producer = broker.transactions.end(
@@ -33,7 +39,7 @@ def handle(broker: Broker, request: EndTxnRequest, context: RequestContext) -> A
         client_version=EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_NEW_EPOCH else 0,
     )
     if isinstance(producer, Refusal):
-        return _response(error_code(producer, context.api_version >= _FIRST_THAT_KNOWS_FENCED))
+        return _response(error_for_version(producer, context.api_version, _FIRST_WITH_FENCED))
     return broker.when_durable(_response(ErrorCode.NONE, producer))
 
 

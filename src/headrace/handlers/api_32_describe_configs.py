@@ -1,5 +1,10 @@
-"""DescribeConfigs (32), versions 1-4: configs of topics, of the broker and of groups (KIP-133,
-KIP-226, KIP-569).
+"""DescribeConfigs (32), versions 1-4: describe configs of topics, the broker and groups (KIP-133).
+
+Version notes:
+
+* Version 1 adds synonyms: the values that would count next (KIP-226).
+* Version 3 adds types and documentation (KIP-569).
+* Version 4 is flexible (KIP-482).
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
+    """Describe the configs of each resource of a request."""
     return DescribeConfigsResponse(
         throttle_time=NO_THROTTLE,
         results=tuple(_describe(broker, asked, request, context) for asked in request.resources),

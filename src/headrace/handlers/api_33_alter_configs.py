@@ -1,5 +1,10 @@
-"""AlterConfigs (33), versions 0-2: replace all configs of topics, of the broker or of groups
-(KIP-133).
+"""AlterConfigs (33), versions 0-2: replace all configs of topics, the broker or groups (KIP-133).
+
+A config that the request does not name is removed.
+
+Version notes:
+
+* Version 2 is flexible (KIP-482).
 """
 
 from __future__ import annotations
@@ -14,11 +19,14 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.changes import Change, Operation, Plan, replacement
 
 from . import RequestContext
-from .config_requests import alter_each
+from .alter_configs import alter_resources
 
 
 def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> Any:
-    return alter_each(broker, request, _plan, AlterConfigsResponse, AlterConfigsResourceResponse)
+    """Replace the configs of each resource of a request."""
+    return alter_resources(
+        broker, request, _plan, AlterConfigsResponse, AlterConfigsResourceResponse
+    )
 
 
 def _plan(configs: Iterable[AlterableConfig]) -> Plan:

@@ -1,5 +1,11 @@
-"""DescribeLogDirs (35), versions 1-5: how large partitions are, and how much room there is
-(KIP-113, KIP-827).
+"""DescribeLogDirs (35), versions 1-5: describe the data directory and partition sizes (KIP-113).
+
+Version notes:
+
+* Version 2 is flexible (KIP-482).
+* Version 3 adds an error for the whole response.
+* Version 4 adds the total and the usable bytes of the disk (KIP-827).
+* Version 5 says whether the directory is cordoned (KIP-1066); it never is.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
+    """Describe the data directory and the partitions of a request in it."""
     topics = broker.catalog.topics
     if request.topics is None:
         described = [

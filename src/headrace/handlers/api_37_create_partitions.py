@@ -1,4 +1,12 @@
-"""CreatePartitions (37), versions 0-3: let topics have more partitions (KIP-195)."""
+"""CreatePartitions (37), versions 0-3: add partitions to topics (KIP-195).
+
+Internal topics do not grow: their partitions place the keys of coordinators.
+
+Version notes:
+
+* Version 2 is flexible (KIP-482).
+* Version 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599), which does not happen here.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +31,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
+    """Add partitions to topics, each on its own."""
     times = Counter(asked.name for asked in request.topics)
     results = [
         _result(name, Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))

@@ -1,5 +1,8 @@
-"""DeleteGroups (42), versions 0-2: forget empty groups, with their offsets or, for share groups,
-their share state.
+"""DeleteGroups (42), versions 0-2: delete empty groups with their offsets or share state (KIP-229).
+
+Version notes:
+
+* Version 2 is flexible (KIP-482).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from . import RequestContext
 
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Any:
+    """Delete groups, each on its own."""
     results = tuple(
         DeletableGroupResult(group_id=group_id, error_code=_delete(broker, group_id))
         for group_id in dict.fromkeys(request.groups_names)

@@ -1,5 +1,9 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change some configs of topics, of the broker or of
-groups (KIP-339).
+"""IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from configs
+(KIP-339).
+
+Version notes:
+
+* Version 1 is flexible (KIP-482).
 """
 
 from __future__ import annotations
@@ -20,15 +24,17 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.changes import Change, Plan, increment
 
 from . import RequestContext
-from .config_requests import alter_each
+from .alter_configs import alter_resources
 
 
 def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Any:
+    """Change the named configs of each resource of a request."""
+
     def plan(configs: Iterable[AlterableConfig]) -> Plan:
         return increment(
             broker, [Change(one.name, one.config_operation, one.value) for one in configs]
         )
 
-    return alter_each(
+    return alter_resources(
         broker, request, plan, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
     )

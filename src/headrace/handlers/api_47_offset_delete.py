@@ -1,8 +1,8 @@
-"""OffsetDelete (47), version 0: forget single committed offsets of a group (KIP-496).
+"""OffsetDelete (47), version 0: delete committed offsets of a group (KIP-496).
 
-A partition that does not exist is refused for itself, and comes first in the answer; what the group
-refuses as a whole, or of a topic that it is subscribed to, is the group's to say. Where nothing was
-committed there is nothing to do.
+A partition that does not exist is answered first, with UNKNOWN_TOPIC_OR_PARTITION. The group
+refuses to delete offsets of topics that it is subscribed to. Deleting an offset that was not
+committed succeeds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def handle(
     for asked in request.topics:
         topic = broker.catalog.topics.get(asked.name)
         if topic is None:
-            topics.setdefault(asked.name, [])  # answered even when none of its partitions is named
+            topics.setdefault(asked.name, [])  # in the response even without partitions
         for partition in asked.partitions:
             index = partition.partition_index
             if topic is None or not 0 <= index < topic.partitions:

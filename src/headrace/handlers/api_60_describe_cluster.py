@@ -1,4 +1,11 @@
-"""DescribeCluster (60), versions 0-2: the broker and the cluster's id (KIP-700)."""
+"""DescribeCluster (60), versions 0-2: describe the broker and the cluster (KIP-700).
+
+Version notes:
+
+* Version 1 adds the endpoint type: brokers or controllers (KIP-919). A broker refuses to be asked
+  for controllers.
+* Version 2 adds fenced brokers (KIP-1073), of which there are none.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +25,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def handle(
     broker: Broker, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
+    """Describe this broker and the cluster's id."""
     refusal = _refusal(request.endpoint_type)
     if refusal is not None:
         return DescribeClusterResponse(

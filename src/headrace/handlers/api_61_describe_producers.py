@@ -1,6 +1,4 @@
-"""DescribeProducers (61), version 0: which producers write to a partition, and whose transaction is
-open (KIP-664).
-"""
+"""DescribeProducers (61), version 0: describe producers and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
+    """Describe the producers of each partition of a request."""
     return DescribeProducersResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(

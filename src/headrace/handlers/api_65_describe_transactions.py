@@ -1,4 +1,4 @@
-"""DescribeTransactions (65), version 0: where transactional ids stand (KIP-664)."""
+"""DescribeTransactions (65), version 0: describe transactions by transactional id (KIP-664)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kio.schema.describe_transactions.v0.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
-from headrace.transactions.records import Transaction
+from headrace.transactions.records import State, Transaction
 
 from . import RequestContext
-from .transaction_requests import state_name
+from .durations import to_timedelta
 
 _NOTHING: dict[str, Any] = {
     "transaction_state": "",
@@ -35,11 +35,17 @@ _NOTHING: dict[str, Any] = {
 def handle(
     broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
+    """Describe the transaction of each transactional id of a request."""
     known = broker.transactions.coordinator.transactions
     return DescribeTransactionsResponse(
         throttle_time=NO_THROTTLE,
         transaction_states=tuple(_state(one, known.get(one)) for one in request.transactional_ids),
     )
+
+
+def state_name(state: State) -> str:
+    """Return a state as Kafka's tools spell it, for example PrepareCommit for PREPARE_COMMIT."""
+    return state.name.title().replace("_", "")
 
 
 def _state(transactional_id: str, known: Transaction | None) -> TransactionState:
@@ -53,7 +59,7 @@ def _state(transactional_id: str, known: Transaction | None) -> TransactionState
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,
         transaction_state=state_name(known.state),
-        transaction_timeout=NO_THROTTLE.resolution * 1000 * known.timeout_ms,
+        transaction_timeout=to_timedelta(known.timeout_ms),
         transaction_start_time=start,
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,

@@ -1,5 +1,10 @@
-"""ListTransactions (66), versions 0-2: transactional ids by state, producer, age or pattern
-(KIP-664, 994, 1152).
+"""ListTransactions (66), versions 0-2: list transactional ids (KIP-664).
+
+Version notes:
+
+* Version 0 filters by state and producer id.
+* Version 1 adds a filter by the duration of the open transaction (KIP-994).
+* Version 2 adds a filter by a regular expression (KIP-1152).
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.records import State, Transaction
 
 from . import RequestContext
-from .transaction_requests import state_name
+from .api_65_describe_transactions import state_name
 
 _STATES = {state_name(state): state for state in State}
 
@@ -22,6 +27,7 @@ _STATES = {state_name(state): state for state in State}
 def handle(
     broker: Broker, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
+    """List the transactional ids that pass the filters."""
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
     try:
         pattern = (

@@ -1,7 +1,9 @@
-"""ConsumerGroupHeartbeat (68), versions 0-1: a member of a consumer group joins, stays or leaves
-(KIP-848).
+"""ConsumerGroupHeartbeat (68), versions 0-1: join, stay in or leave a consumer group (KIP-848).
 
-Version 0 has no regular expressions, and its members are given an id when they join.
+Version notes:
+
+* Version 0 gives a joining member its id. In version 1 members choose their own (KIP-1082).
+* Version 1 adds subscriptions by regular expression.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
-from .group_requests import duration, milliseconds
+from .durations import to_ms, to_timedelta
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
 
@@ -46,7 +48,7 @@ def handle(
         member_epoch=request.member_epoch,
         group_instance_id=request.instance_id,
         rack_id=request.rack_id,
-        rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
+        rebalance_timeout_ms=to_ms(request.rebalance_timeout),
         subscribed_topic_names=request.subscribed_topic_names,
         subscribed_topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
@@ -88,6 +90,6 @@ def _response(reply: ConsumerHeartbeatReply | Refusal) -> ConsumerGroupHeartbeat
         error_code=ErrorCode.NONE,
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
-        heartbeat_interval=duration(reply.heartbeat_interval_ms),
+        heartbeat_interval=to_timedelta(reply.heartbeat_interval_ms),
         assignment=assignment,
     )

@@ -1,61 +1,45 @@
-"""ConsumerGroupDescribe (69), versions 0-1: consumer groups with their members, what each has and
-shall have (KIP-848).
+"""ConsumerGroupDescribe (69), versions 0-1: describe consumer groups and their members (KIP-848).
 
-Version 1 says which members are of the classic protocol.
+Version notes:
+
+* Version 1 adds the member type: consumer or classic (KIP-1099).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from functools import partial
 from uuid import UUID
 
+from kio.schema.consumer_group_describe.v1 import response as schema
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
-from kio.schema.consumer_group_describe.v1.response import (
-    Assignment,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-    Member,
-    TopicPartitions,
-)
 
 from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import ConsumerAssignment
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
+from .group_descriptions import assignment, describe_each
 
 _CLASSIC, _CONSUMER = 0, 1
 
 
 def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
-) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
+) -> schema.ConsumerGroupDescribeResponse:
+    """Describe the consumer groups of a request."""
+    find = broker.groups.consumer.group
+    return schema.ConsumerGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_describe(broker, group_id) for group_id in request.group_ids),
+        groups=describe_each(schema, request.group_ids, find, partial(_describe, broker)),
     )
 
 
-def _describe(broker: Broker, group_id: str) -> DescribedGroup:
-    group = (
-        broker.groups.consumer.group(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
-    )
-    if isinstance(group, Refusal):
-        return DescribedGroup(
-            error_code=group.code,
-            error_message=group.message,
-            group_id=group_id,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=(),
-        )
+def _describe(broker: Broker, group_id: str, group: ConsumerGroup) -> schema.DescribedGroup:
     state, settings = group.state, broker.groups.consumer.settings(group_id)
-    return DescribedGroup(
+    return schema.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=state.state_name,
@@ -66,10 +50,10 @@ def _describe(broker: Broker, group_id: str) -> DescribedGroup:
     )
 
 
-def _member(broker: Broker, group: ConsumerGroup, member_id: str) -> Member:
+def _member(broker: Broker, group: ConsumerGroup, member_id: str) -> schema.Member:
     member = group.state.members[member_id]
     current = group.state.current.get(member_id, ConsumerAssignment())
-    return Member(
+    return schema.Member(
         member_id=member_id,
         instance_id=member.group_instance_id,
         rack_id=member.rack_id,
@@ -78,28 +62,15 @@ def _member(broker: Broker, group: ConsumerGroup, member_id: str) -> Member:
         client_host=member.client_host,
         subscribed_topic_names=member.subscribed_topic_names,
         subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=_assignment(broker, _held(current)),
-        target_assignment=_assignment(broker, group.state.target.get(member_id, {})),
+        assignment=assignment(schema, broker, _owned(current)),
+        target_assignment=assignment(schema, broker, group.state.target.get(member_id, {})),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 
 
-def _held(current: ConsumerAssignment) -> dict[UUID, list[int]]:
-    """What a member may be reading: what it is to give up is its own until it has."""
-    held = {topic_id: list(numbers) for topic_id, numbers in current.assigned.items()}
+def _owned(current: ConsumerAssignment) -> dict[UUID, list[int]]:
+    """Return what a member may read: its assigned partitions and those it has yet to revoke."""
+    owned = {topic_id: list(numbers) for topic_id, numbers in current.assigned.items()}
     for topic_id, numbers in current.pending_revocation.items():
-        held.setdefault(topic_id, []).extend(numbers)
-    return held
-
-
-def _assignment(broker: Broker, partitions: Mapping[UUID, Collection[int]]) -> Assignment:
-    topics = broker.catalog.topics_by_id
-    return Assignment(
-        topic_partitions=tuple(
-            TopicPartitions(
-                topic_id=topic_id, topic_name=topics[topic_id].name, partitions=tuple(numbers)
-            )
-            for topic_id, numbers in partitions.items()
-            if topic_id in topics
-        )
-    )
+        owned.setdefault(topic_id, []).extend(numbers)
+    return owned

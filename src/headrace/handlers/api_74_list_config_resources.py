@@ -1,6 +1,9 @@
-"""ListConfigResources (74), versions 0-1: what configs may be asked of (KIP-714, KIP-1142).
+"""ListConfigResources (74), versions 0-1: list the resources that have configs.
 
-Version 0 lists client-metrics subscriptions only, of which there are none here.
+Version notes:
+
+* Version 0 lists client-metrics subscriptions (KIP-714), of which there are none.
+* Version 1 lists resources by type (KIP-1142); without types, all.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ _KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)
 def handle(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
+    """List the resources of the types asked for."""
     wanted = request.resource_types or _KNOWN
     if context.api_version == 0:
         wanted = (_CLIENT_METRICS,)

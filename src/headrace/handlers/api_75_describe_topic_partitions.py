@@ -1,7 +1,7 @@
-"""DescribeTopicPartitions (75), version 0: topics by name or all, page by page (KIP-966).
+"""DescribeTopicPartitions (75), version 0: describe topics page by page (KIP-966).
 
-Topics come in the order of their names. A page that is full ends with a cursor: the topic and
-partition to go on with.
+Topics come in the order of their names. A page that ends early has a cursor: the topic and
+partition where the next page begins.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .api_03_metadata import LEADER_EPOCH
 def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
+    """Describe a page of topics."""
     cursor = request.cursor
     names = sorted({asked.name for asked in request.topics} or broker.catalog.topics)
     if cursor is not None and cursor.partition_index < 0:
@@ -62,7 +63,7 @@ def handle(
 
 
 def _first_partition(name: str, cursor: RequestCursor | None) -> int | None:
-    """Where to begin with a topic; None when earlier pages had all of it."""
+    """Return the first partition of a topic on this page; None if the topic is on earlier pages."""
     if cursor is None or name > cursor.topic_name:
         return 0
     return int(cursor.partition_index) if name == cursor.topic_name else None

@@ -1,13 +1,11 @@
-"""ShareGroupHeartbeat (76), version 1: a member of a share group joins, stays or leaves (KIP-932).
+"""ShareGroupHeartbeat (76), version 1: join, stay in or leave a share group (KIP-932).
 
-A heartbeat that first sees a partition has its share state initialised. On a single node that is
-done before the heartbeat is decided, so the partition is handed out with this heartbeat rather than
-the next.
+The heartbeat that first assigns a partition initialises its share state before the group decides,
+so the member gets the partition with this heartbeat, not with the next one.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
@@ -30,6 +28,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.records import UNKNOWN
 
 from . import RequestContext
+from .durations import to_timedelta
 
 
 def handle(
@@ -57,8 +56,9 @@ def handle(
 
 
 def _initialize(broker: Broker, group: ShareGroup, partitions: Partitions) -> None:
-    """Begin share-partitions at an offset that their first fetch resolves, under the epoch that the
-    group will have.
+    """Initialise share-partitions without a start offset, at the next group epoch.
+
+    The first fetch resolves the start offset.
     """
     if partitions:
         starts = {
@@ -94,6 +94,6 @@ def _response(reply: ShareHeartbeatReply | Refusal) -> ShareGroupHeartbeatRespon
         error_code=ErrorCode.NONE,
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
-        heartbeat_interval=timedelta(milliseconds=reply.heartbeat_interval_ms),
+        heartbeat_interval=to_timedelta(reply.heartbeat_interval_ms),
         assignment=assignment,
     )

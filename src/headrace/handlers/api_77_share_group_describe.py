@@ -1,51 +1,36 @@
-"""ShareGroupDescribe (77), version 1: share groups with their members and what each of them has
-(KIP-932).
-"""
+"""ShareGroupDescribe (77), version 1: describe share groups and their members (KIP-932)."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from kio.schema.share_group_describe.v1 import response as schema
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
-from kio.schema.share_group_describe.v1.response import (
-    Assignment,
-    DescribedGroup,
-    Member,
-    ShareGroupDescribeResponse,
-    TopicPartitions,
-)
 
 from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode
 from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
+from .group_descriptions import assignment, describe_each
 
 _ASSIGNOR = "simple"
 
 
 def handle(
     broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext
-) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
+) -> schema.ShareGroupDescribeResponse:
+    """Describe the share groups of a request."""
+    find = broker.groups.share_group
+    return schema.ShareGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_describe(broker, group_id) for group_id in request.group_ids),
+        groups=describe_each(schema, request.group_ids, find, partial(_describe, broker)),
     )
 
 
-def _describe(broker: Broker, group_id: str) -> DescribedGroup:
-    group = broker.groups.share_group(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
-    if isinstance(group, Refusal):
-        return DescribedGroup(
-            error_code=group.code,
-            error_message=group.message,
-            group_id=group_id,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=(),
-        )
-    return DescribedGroup(
+def _describe(broker: Broker, group_id: str, group: ShareGroup) -> schema.DescribedGroup:
+    return schema.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=group.state_name,
@@ -56,23 +41,14 @@ def _describe(broker: Broker, group_id: str) -> DescribedGroup:
     )
 
 
-def _member(broker: Broker, group: ShareGroup, member_id: str) -> Member:
+def _member(broker: Broker, group: ShareGroup, member_id: str) -> schema.Member:
     member, current = group.members[member_id], group.current[member_id]
-    topics = broker.catalog.topics_by_id
-    return Member(
+    return schema.Member(
         member_id=member_id,
         rack_id=member.rack_id,
         member_epoch=current.member_epoch,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=member.subscribed_topic_names,
-        assignment=Assignment(
-            topic_partitions=tuple(
-                TopicPartitions(
-                    topic_id=topic_id, topic_name=topics[topic_id].name, partitions=partitions
-                )
-                for topic_id, partitions in current.assigned.items()
-                if topic_id in topics
-            )
-        ),
+        assignment=assignment(schema, broker, current.assigned),
     )

@@ -1,9 +1,13 @@
-"""ShareFetch (78), versions 1-2: acquire records for a member of a share group, waiting up to
-``max_wait`` (KIP-932).
+"""ShareFetch (78), versions 1-2: acquire records for a member of a share group (KIP-932).
 
-A share session remembers the member's partitions; a request names what is added and forgotten. It
-may carry acknowledgements, which are applied first. The records of a partition are whole log
-batches as they lie on disk, of which the client keeps what ``acquired_records`` names.
+A share session remembers the member's partitions; a request names those to add and to forget. Its
+acknowledgements are applied first. Then it waits up to ``max_wait`` for records. The records of a
+partition are whole log batches as stored; ``acquired_records`` names the offsets that the client
+has acquired.
+
+Version notes:
+
+* Version 2 adds the acquire mode (KIP-1206), and acknowledgements that renew locks (KIP-1222).
 """
 
 from __future__ import annotations
@@ -34,14 +38,15 @@ from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 
 from . import RequestContext
-from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge, milliseconds
+from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge
+from .durations import to_timedelta
 
 _BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A request whose acknowledgements are done and whose records are wanted."""
+    """A ShareFetch after its acknowledgements were applied."""
 
     broker: Broker
     request: ShareFetchRequest
@@ -53,7 +58,7 @@ class _Fetch:
 
     @property
     def settings(self) -> ShareSettings:
-        """As they are now: they may change while the request waits."""
+        """The present settings of the group: they may change while the request waits."""
         return self.broker.share.settings(self.session.group_id)
 
 
@@ -123,18 +128,19 @@ def _wants_records(request: ShareFetchRequest) -> bool:
 
 
 def _enough(session: ShareSession, fetched: list[Fetched]) -> bool:
-    """Whether to answer now: something was acquired, or there is nothing but errors."""
+    """Return True if records were acquired, or if every partition has an error."""
     return len(fetched) == len(session.partitions) or any(one.acquired for one in fetched)
 
 
 def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
-    """Wait for records. The first waiter is set up before anything else can run, so that no change
-    goes unnoticed.
+    """Wait for records up to the request's ``max_wait``.
+
+    The first waiter is registered before this returns, so that no change is missed.
     """
     broker, session, min_bytes = fetch.broker, fetch.session, fetch.request.min_bytes
     wait_ms = min(fetch.request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
     deadline_ms = broker.monotonic_ms() + wait_ms
-    durable = broker.durable()  # of the acknowledgements
+    durable = broker.durable()  # the acknowledgements
 
     def waiter() -> Awaitable[bool]:
         keys = wait_keys(broker.share, session, fetch.settings)
@@ -147,10 +153,8 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
             await durable
             while True:
                 more = await notified
-                if not broker.share.sessions.is_open(
-                    session
-                ):  # what it acquired now, nobody would give back
-                    return _response(fetch, [])
+                if not broker.share.sessions.is_open(session):
+                    return _response(fetch, [])  # nobody would release what it acquired now
                 if (
                     not more
                     or min_bytes <= 1
@@ -168,7 +172,7 @@ def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
 
 
 def _answer(fetch: _Fetch, fetched: list[Fetched]) -> Any:
-    """The response, or one that waits until the acknowledgements are durable."""
+    """Return the response when the acknowledgements are durable."""
     response = _response(fetch, fetched)
     return fetch.broker.when_durable(response)
 
@@ -178,8 +182,9 @@ _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
 
 
 def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
-    """What was fetched and acknowledged, by topic. A full request (epoch 0) is told of all its
-    partitions.
+    """Return the acquired records and the results of acknowledgements by topic.
+
+    The response to a full request (epoch 0) has all partitions of the session.
     """
     if fetched:
         session, gained = (
@@ -227,7 +232,7 @@ def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
     return ShareFetchResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,
-        acquisition_lock_timeout=milliseconds(fetch.settings.lock_duration_ms),
+        acquisition_lock_timeout=to_timedelta(fetch.settings.lock_duration_ms),
         responses=tuple(
             ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(data))
             for topic_id, data in topics.items()

@@ -1,15 +1,16 @@
-"""ShareAcknowledge (79), versions 1-2: accept, release, reject or renew what a member holds
-(KIP-932, KIP-1222).
+"""ShareAcknowledge (79), versions 1-2: accept, release, reject or renew acquired records (KIP-932).
 
-All or nothing for each partition. Epoch -1 ends the share session after that and gives back the
-rest. A ShareFetch carries the same acknowledgements and handles them here.
+The acknowledgements of a partition are applied all or none. Epoch -1 then closes the share session,
+and releases what the member still holds.
+
+Version notes:
+
+* Version 2 renews acquisition locks, and returns their timeout (KIP-1222).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -31,12 +32,13 @@ from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, ShareSession
 
 from . import RequestContext
+from .durations import to_timedelta
 
 Acknowledged = dict[tuple[UUID, int], Refusal | None]
-"""The result by partition: None for success. In the order of the request."""
+"""The result of each partition in the order of the request; None for success."""
 
 NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""With these errors a response names the leader and its address."""
+"""The errors with which a response names the leader and its address."""
 
 
 def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestContext) -> Any:
@@ -51,7 +53,7 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
     )
     if request.share_session_epoch == FINAL_EPOCH:
         share.close_session(session)
-    # A partition without acknowledgements is answered only along with others that have some.
+    # Partitions without acknowledgements are in the response only if others have some.
     responses = (
         tuple(_topic(topic, acknowledged) for topic in request.topics) if acknowledged else ()
     )
@@ -87,7 +89,7 @@ def acknowledge(
     *,
     renew: bool,
 ) -> Acknowledged:
-    """Apply the acknowledgements in ``topics`` of a ShareFetch or ShareAcknowledge."""
+    """Apply the acknowledgements in the ``topics`` of a ShareFetch or ShareAcknowledge request."""
     acknowledged: Acknowledged = {}
     for topic in topics:
         for partition in topic.partitions:
@@ -115,12 +117,6 @@ def acknowledge(
     return acknowledged
 
 
-@lru_cache(maxsize=64)
-def milliseconds(ms: int) -> timedelta:
-    """``ms`` as kio wants it."""
-    return timedelta(milliseconds=ms)
-
-
 _LEADER = LeaderIdAndEpoch(leader_id=Broker.node_id, leader_epoch=LEADER_EPOCH)
 _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
 
@@ -140,7 +136,7 @@ def _response(
     return ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
         error_code=code,
-        acquisition_lock_timeout=milliseconds(lock_duration_ms),
+        acquisition_lock_timeout=to_timedelta(lock_duration_ms),
         responses=responses,
         node_endpoints=node_endpoints,
     )

@@ -1,9 +1,8 @@
-"""InitializeShareGroupState (83), version 0: begin share-partitions, or begin them anew, at an
-offset (KIP-932).
+"""InitializeShareGroupState (83), version 0: initialise the state of share-partitions at an offset
+(KIP-932).
 
-For brokers and administrators: the group coordinator of this broker does the same without a
-request. A share-partition that is being consumed is loaded anew, and the locks on its records are
-gone.
+Administrators and brokers send it; the group coordinator of this broker initialises without a
+request. A share-partition in use is loaded again, and its acquisition locks are lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ReadShareGroupState (84), version 0: what the leader of a share-partition loads (KIP-932).
+"""ReadShareGroupState (84), version 0: load the state of share-partitions (KIP-932).
 
-A leader epoch above the known one is stored, and fences the leaders before it.
+A leader epoch above the stored one is stored, and fences earlier leaders.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""WriteShareGroupState (85), versions 0-1: store what changed in share-partitions (KIP-932).
+"""WriteShareGroupState (85), versions 0-1: store changes of share-partitions (KIP-932).
 
-Version 1 also carries the delivery-complete count, from which the lag is worked out (KIP-1226);
-after a write of version 0 the lag is unknown. The leaders of this broker write without a request,
-and do not learn of what others write.
+The leaders of this broker write without a request, and do not notice the writes of others.
+
+Version notes:
+
+* Version 1 adds the delivery-complete count, from which the lag is computed (KIP-1226). After a
+  write of version 0 the lag is unknown.
 """
 
 from __future__ import annotations

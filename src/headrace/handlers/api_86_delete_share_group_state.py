@@ -1,5 +1,6 @@
-"""DeleteShareGroupState (86), version 0: forget share-partitions (KIP-932). Forgetting an unknown
-one is no error.
+"""DeleteShareGroupState (86), version 0: delete the state of share-partitions (KIP-932).
+
+Deleting an unknown share-partition succeeds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""ReadShareGroupStateSummary (87), versions 0-1: what the lag of share-partitions is worked out
-from.
+"""ReadShareGroupStateSummary (87), versions 0-1: summarise share-partitions (KIP-932).
 
-A share-partition that is not known has neither a start offset nor a delivery-complete count: both
-are -1. The leader epoch of the request means nothing, as in Apache Kafka. Source: KIP-932,
-KIP-1226.
+An unknown share-partition has the start offset -1 and the delivery-complete count -1. The leader
+epoch of the request has no effect, as in Apache Kafka.
+
+Version notes:
+
+* Version 1 adds the delivery-complete count (KIP-1226).
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from . import RequestContext
 from .share_state_requests import each_share_partition
 
 _NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)
-"""What stands beside an error."""
+"""The fields beside an error."""
 
 
 def handle(
     broker: Broker, request: ReadShareGroupStateSummaryRequest, context: RequestContext
 ) -> ReadShareGroupStateSummaryResponse:
+    """Return a summary of each share-partition of a request."""
+
     def summarize(
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:

@@ -1,9 +1,12 @@
-"""DescribeShareGroupOffsets (90), versions 0-1: start offset and lag of a group's share-partitions
-(KIP-932, KIP-1226).
+"""DescribeShareGroupOffsets (90), versions 0-1: describe start offsets and lag (KIP-932).
 
-``lag = end offset - start offset - delivery-complete count``: the records that are not finished
-yet. It is -1, "not known", until the share-partition has a start offset. What does not exist is
-described like that too, without an error.
+A group, topic or partition that does not exist has the start offset -1, and no error.
+
+Version notes:
+
+* Version 1 adds the lag (KIP-1226): end offset - start offset - delivery-complete count, that is
+  the number of records that are not finished. It is -1 until the share-partition has a start
+  offset.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
+    """Describe the share-partitions of each group of a request."""
     return DescribeShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE, groups=tuple(_group(broker, asked) for asked in request.groups)
     )

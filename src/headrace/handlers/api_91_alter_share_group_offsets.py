@@ -1,9 +1,8 @@
-"""AlterShareGroupOffsets (91), version 0: an administrator sets where an empty share group reads on
-(KIP-932).
+"""AlterShareGroupOffsets (91), version 0: set the start offsets of an empty share group (KIP-932).
 
-A group that does not exist begins with this. Offsets are not compared with the log: -1 has the next
-fetch resolve ``share.auto.offset.reset``, one past the end waits for the log to come there. What
-was acquired of the altered partitions is forgotten.
+A group that does not exist is created. Offsets are not compared with the log: with -1 the next
+fetch resolves ``share.auto.offset.reset``; an offset past the end waits for the log to reach it.
+Acquired records of the partitions are forgotten.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from . import RequestContext
 
 
 def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Any:
+    """Set the start offsets of the partitions of a request."""
     group = broker.groups.share_group_at_rest(request.group_id, create=True)
     if isinstance(group, Refusal):
         return AlterShareGroupOffsetsResponse(

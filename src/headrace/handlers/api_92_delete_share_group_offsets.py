@@ -1,6 +1,4 @@
-"""DeleteShareGroupOffsets (92), version 0: an empty share group forgets where it was in whole
-topics (KIP-932).
-"""
+"""DeleteShareGroupOffsets (92), version 0: delete start offsets of a share group (KIP-932)."""
 
 from __future__ import annotations
 
@@ -28,6 +26,7 @@ _NOTHING_TO_DELETE = Refusal(
 
 
 def handle(broker: Broker, request: DeleteShareGroupOffsetsRequest, context: RequestContext) -> Any:
+    """Delete the share state of a group in each topic of a request."""
     group = broker.groups.share_group_at_rest(request.group_id, create=False)
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse(

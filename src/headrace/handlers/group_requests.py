@@ -5,7 +5,6 @@ request.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from headrace.broker.broker import Broker
@@ -14,18 +13,6 @@ from headrace.outcome import Outcome
 
 A = TypeVar("A")
 R = TypeVar("R")
-
-_MILLISECOND = timedelta(milliseconds=1)
-
-
-def milliseconds(duration: timedelta) -> int:
-    """A duration of a message in whole milliseconds."""
-    return duration // _MILLISECOND
-
-
-def duration(length_ms: int) -> timedelta:
-    """The inverse of :func:`milliseconds`."""
-    return timedelta(milliseconds=length_ms)
 
 
 def decide_parked(

@@ -15,12 +15,12 @@ from headrace.protocol import record_batch
 def check_coordinator_records(
     broker: Broker, log: PartitionLog, data: memoryview
 ) -> Refusal | None:
-    """Reject a batch for an internal topic that its coordinator could not read at the next start.
+    """Reject a batch for an internal topic with records that its coordinator cannot decode.
 
-    Record types that the coordinator does not know pass: it skips them. A batch that the log
-    itself would refuse passes too, for the log answers with its own error.
+    Records of unknown types pass, since the coordinator skips them. A batch that the log refuses
+    passes too, since the log has its own error for it.
 
-    :returns: INVALID_RECORD, naming the records (KIP-467), or None
+    :returns: INVALID_RECORD with the positions of these records (KIP-467), or None
     """
     if not log.config.internal:
         return None

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: resource by resource."""
+"""Changes of configs, as AlterConfigs and IncrementalAlterConfigs ask for them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from headrace.broker.config.changes import Plan, Resource, alter
 from headrace.protocol.messages import NO_THROTTLE
 
 
-def alter_each(
+def alter_resources(
     broker: Broker, request: Any, plan: Callable[[Any], Plan], response: Any, resource_response: Any
 ) -> Any:
-    """Alter the resources of a request.
+    """Alter the configs of each resource of a request, or validate the changes.
 
-    :param plan: what a resource's ``configs`` ask for
+    :param plan: returns the changes that the ``configs`` of a resource ask for
     :param response: kio's class of the response
-    :param resource_response: kio's class of the answer about one resource
+    :param resource_response: kio's class of the result for a resource
     """
     resources = [
         (Resource(asked.resource_type, asked.resource_name), plan(asked.configs))
