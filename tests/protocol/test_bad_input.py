@@ -14,7 +14,7 @@ from tests.clients.confluent import consumer, create_topic, produce, take
 from tests.raw import Connection, batch, connection, string, with_byte_changed
 from tests.support import frame, request_header, unique
 
-UNKNOWN_SERVER_ERROR = -1
+UNKNOWN_SERVER_ERROR, INVALID_REQUEST = -1, 42
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_RECORD = 2, 3, 35, 87
 RNG = random.Random(20)
 
@@ -293,6 +293,16 @@ def test_a_member_id_that_would_be_too_long_harms_its_sender_only(
         again = leader.ask(11, 3, **older | {"member_id": joined.member_id})
         assert again.error_code == 0
         assert [member.member_id for member in again.members] == [joined.member_id]
+
+
+def test_a_member_id_of_a_share_group_has_at_most_36_characters(
+    bootstrap_servers: str, topic_name: str
+) -> None:
+    heartbeat = SHARE_HEARTBEAT | {"group_id": topic_name}
+    with connection(bootstrap_servers) as client:
+        refused = client.ask(76, 1, **heartbeat | {"member_id": LONGEST[:37]})
+        assert (refused.error_code, refused.error_message) == (INVALID_REQUEST, None)
+        assert client.ask(76, 1, **heartbeat | {"member_id": LONGEST[:36]}).error_code == 0
 
 
 def test_the_longest_strings_are_served(bootstrap_servers: str, topic_name: str) -> None:

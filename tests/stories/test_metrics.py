@@ -62,7 +62,7 @@ async def join(s: Stage, group_id: str = GROUP) -> None:
     """
     request = heartbeats.ShareGroupHeartbeatRequest(
         group_id=group_id,
-        member_id="member-of-" + group_id,
+        member_id="member",
         member_epoch=0,
         subscribed_topic_names=("t",),
     )

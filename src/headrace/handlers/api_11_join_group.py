@@ -29,7 +29,7 @@ from headrace.protocol.primitives import MAX_STRING_BYTES
 
 from . import RequestContext
 from .durations import to_ms
-from .group_requests import decide_parked
+from .rebalance_requests import write_parkable
 
 _FIRST_WITH_KNOWN_MEMBER_ID = 4
 _FIRST_WITH_SKIP_ASSIGNMENT = 9
@@ -58,7 +58,7 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -
         known_member_id_required=context.api_version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         skips_assignment=context.api_version >= _FIRST_WITH_SKIP_ASSIGNMENT,
     )
-    return decide_parked(broker, request.group_id, broker.groups.join, join, _response)
+    return write_parkable(broker, request.group_id, broker.groups.join, join, _response)
 
 
 def _response(reply: JoinReply) -> JoinGroupResponse:

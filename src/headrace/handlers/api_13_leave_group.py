@@ -27,6 +27,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: LeaveGroupRequest, context: RequestContext
 ) -> Deferred[LeaveGroupResponse]:
+    """Remove members from a group. Its other members rebalance at once."""
     leavers = [
         MemberIdentity(member.member_id, member.group_instance_id) for member in request.members
     ]

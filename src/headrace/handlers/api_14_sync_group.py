@@ -22,7 +22,7 @@ from headrace.groups.classic.member import SyncReply, SyncRequest
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
-from .group_requests import decide_parked
+from .rebalance_requests import write_parkable
 
 _FIRST_WITH_PROTOCOL = 5
 
@@ -44,7 +44,7 @@ def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -
             (assignment.member_id, assignment.assignment) for assignment in request.assignments
         ),
     )
-    return decide_parked(broker, request.group_id, broker.groups.sync, sync, _response)
+    return write_parkable(broker, request.group_id, broker.groups.sync, sync, _response)
 
 
 def _response(reply: SyncReply) -> SyncGroupResponse:

@@ -27,6 +27,7 @@ from . import RequestContext
 def handle(
     broker: Broker, request: OffsetDeleteRequest, context: RequestContext
 ) -> Deferred[OffsetDeleteResponse]:
+    """Delete the committed offsets of the partitions of a request."""
     there = []
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
 

@@ -35,6 +35,7 @@ _FIRST_WITH_OWN_MEMBER_ID = 1
 def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+    """Let a member join, stay in or leave its group, and return its assignment."""
     member_id = request.member_id
     if (
         not member_id

@@ -30,10 +30,16 @@ from headrace.share.records import UNKNOWN
 from . import RequestContext
 from .durations import to_timedelta
 
+_MAX_MEMBER_ID_LENGTH = 36
+"""The length of a UUID in hexadecimal, as in Apache Kafka."""
+
 
 def handle(
     broker: Broker, request: ShareGroupHeartbeatRequest, context: RequestContext
-) -> Deferred[ShareGroupHeartbeatResponse]:
+) -> Deferred[ShareGroupHeartbeatResponse] | ShareGroupHeartbeatResponse:
+    """Let a member join, stay in or leave its group, and return its assignment."""
+    if len(request.member_id) > _MAX_MEMBER_ID_LENGTH:
+        return _response(Refusal(ErrorCode.INVALID_REQUEST))
     heartbeat = ShareHeartbeat(
         request.member_id,
         request.member_epoch,

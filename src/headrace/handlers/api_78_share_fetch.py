@@ -63,6 +63,7 @@ class _Fetch:
 
 
 def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> Any:
+    """Apply acknowledgements, then acquire records. Wait for them if there are none."""
     share = broker.share
     group_id, member_id, epoch = (
         request.group_id or "",

@@ -42,6 +42,7 @@ NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestContext) -> Any:
+    """Apply acknowledgements. The last epoch closes the share session."""
     share = broker.share
     group_id, member_id = request.group_id or "", request.member_id or ""
     session = share.sessions.acknowledge(group_id, member_id, request.share_session_epoch)

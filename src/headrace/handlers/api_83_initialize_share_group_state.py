@@ -24,12 +24,14 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 
 from . import RequestContext
-from .share_state_requests import each_share_partition
+from .share_state import serve_each
 
 
 def handle(
     broker: Broker, request: InitializeShareGroupStateRequest, context: RequestContext
 ) -> Any:
+    """Initialise each share-partition of a request."""
+
     def initialize(
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
@@ -43,12 +45,7 @@ def handle(
             partition=key.partition, error_code=refusal.code, error_message=refusal.message
         )
 
-    results = each_share_partition(broker, request, initialize)
-    return broker.when_durable(
-        InitializeShareGroupStateResponse(
-            results=tuple(
-                InitializeStateResult(topic_id=topic_id, partitions=made)
-                for topic_id, made in results
-            )
-        )
+    response = serve_each(
+        broker, request, initialize, InitializeShareGroupStateResponse, InitializeStateResult
     )
+    return broker.when_durable(response)

@@ -21,24 +21,20 @@ from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ReadState
 
 from . import RequestContext
-from .share_state_requests import each_share_partition
+from .share_state import serve_each
 
 
 def handle(broker: Broker, request: ReadShareGroupStateRequest, context: RequestContext) -> Any:
+    """Return the state of each share-partition of a request."""
+
     def read(
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
         outcome = broker.share_state.read(key, asked.leader_epoch, broker.now_ms(), partitions)
         return _result(key, broker.share_state_runtime.write_now(str(key), outcome))
 
-    results = each_share_partition(broker, request, read)
-    return broker.when_durable(
-        ReadShareGroupStateResponse(
-            results=tuple(
-                ReadStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results
-            )
-        )
-    )
+    response = serve_each(broker, request, read, ReadShareGroupStateResponse, ReadStateResult)
+    return broker.when_durable(response)
 
 
 def _result(key: SharePartitionKey, reply: ReadState | Refusal) -> PartitionResult:

@@ -25,10 +25,12 @@ from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
 
 from . import RequestContext
-from .share_state_requests import each_share_partition
+from .share_state import serve_each
 
 
 def handle(broker: Broker, request: WriteShareGroupStateRequest, context: RequestContext) -> Any:
+    """Store the changes of each share-partition of a request."""
+
     def write(
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
@@ -37,14 +39,8 @@ def handle(broker: Broker, request: WriteShareGroupStateRequest, context: Reques
             partition=key.partition, error_code=refusal.code, error_message=refusal.message
         )
 
-    results = each_share_partition(broker, request, write)
-    return broker.when_durable(
-        WriteShareGroupStateResponse(
-            results=tuple(
-                WriteStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results
-            )
-        )
-    )
+    response = serve_each(broker, request, write, WriteShareGroupStateResponse, WriteStateResult)
+    return broker.when_durable(response)
 
 
 def _write(

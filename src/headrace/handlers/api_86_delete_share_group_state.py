@@ -22,10 +22,12 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 
 from . import RequestContext
-from .share_state_requests import each_share_partition
+from .share_state import serve_each
 
 
 def handle(broker: Broker, request: DeleteShareGroupStateRequest, context: RequestContext) -> Any:
+    """Delete the state of each share-partition of a request."""
+
     def delete(
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
@@ -37,11 +39,5 @@ def handle(broker: Broker, request: DeleteShareGroupStateRequest, context: Reque
             partition=key.partition, error_code=refusal.code, error_message=refusal.message
         )
 
-    results = each_share_partition(broker, request, delete)
-    return broker.when_durable(
-        DeleteShareGroupStateResponse(
-            results=tuple(
-                DeleteStateResult(topic_id=topic_id, partitions=made) for topic_id, made in results
-            )
-        )
-    )
+    response = serve_each(broker, request, delete, DeleteShareGroupStateResponse, DeleteStateResult)
+    return broker.when_durable(response)

@@ -26,7 +26,7 @@ from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 
 from . import RequestContext
-from .share_state_requests import each_share_partition
+from .share_state import serve_each
 
 _NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)
 """The fields beside an error."""
@@ -53,9 +53,7 @@ def handle(
             delivery_complete_count=summary.delivery_complete_count,
         )
 
-    results = each_share_partition(broker, request, summarize)
-    return ReadShareGroupStateSummaryResponse(
-        results=tuple(
-            ReadStateSummaryResult(topic_id=topic_id, partitions=made) for topic_id, made in results
-        )
+    response: ReadShareGroupStateSummaryResponse = serve_each(
+        broker, request, summarize, ReadShareGroupStateSummaryResponse, ReadStateSummaryResult
     )
+    return response

@@ -1,6 +1,4 @@
-"""What the handlers of group requests share: durations, and waiting for the answer to a parked
-request.
-"""
+"""JoinGroup and SyncGroup, which may wait for the other members of their group."""
 
 from __future__ import annotations
 
@@ -11,26 +9,26 @@ from headrace.broker.broker import Broker
 from headrace.coordinators.runtime import Deferred
 from headrace.outcome import Outcome
 
-A = TypeVar("A")
+Q = TypeVar("Q")
 R = TypeVar("R")
 
 
-def decide_parked(
+def write_parkable(
     broker: Broker,
     group_id: str,
-    decide: Callable[[str, A, int, int], Outcome[Any, R | None]],
-    asked: A,
+    decide: Callable[[str, Q, int, int], Outcome[Any, R | None]],
+    request: Q,
     pack: Callable[[R], Any],
 ) -> Deferred[Any]:
-    """Write a decision that may park the request.
+    """Decide a request of a member, and answer it when the group has completed it.
 
-    :param decide: given the group id, ``asked``, a ticket and the time, the outcome; a reply of
-        None is completed later, under this ticket
+    :param decide: given the group id, the request, a ticket and the time in ms; a reply of None
+        parks the request until an outcome completes the ticket
     :param pack: makes the response from the reply
     """
 
     def decide_and_count(ticket: int, now_ms: int, wall_ms: int) -> Outcome[Any, R | None]:
-        outcome = decide(group_id, asked, ticket, now_ms)
+        outcome = decide(group_id, request, ticket, now_ms)
         broker.groups.meters.heard(outcome.records)
         return outcome
 
