@@ -1,7 +1,7 @@
 # headrace: every target sets up what it needs and is quick when nothing changed.
 #
 #   make setup            .venv with everything installed from pyproject.toml
-#   make check            lint, types, layering, machine tests: under a minute, no JVM
+#   make check            lint, types, layering, pure tests and their coverage: under a minute, no JVM
 #   make test             everything that CI runs
 #   make demo [ROWS=n]    the reference pipeline: flights and weather joined in order, worked as a queue
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
@@ -42,12 +42,12 @@ jars:
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 
 check: lint
-	$(PYTEST) -q -m "not java and not spark and not slow and not kafka" tests \
-	  $(foreach suite,clients conformance faults peer simulation spark,--ignore=tests/$(suite))
+	$(PYTEST) -q -n 2 -m pure tests --cov --cov-report=term:skip-covered
 
 test: lint jars
 	$(PYTEST) tests
@@ -67,5 +67,5 @@ conformance-kafka: $(STAMP) jars
 	  tests/protocol/test_bad_input.py tests/protocol/test_produce_heads.py tests/spark tests/examples --target kafka
 
 clean:
-	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage spark-warehouse
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

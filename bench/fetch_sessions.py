@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bench.idle_groups import CREATE_TOPICS, used
-from tests import raw
+from tests import wire_client
 from tests.support import HeadraceProcess
 
 FETCH = 1
@@ -36,7 +36,7 @@ class Costs(NamedTuple):
 
 
 def fetch(
-    connection: raw.Connection, topic_id: UUID, partitions: int, session_id: int, epoch: int
+    connection: wire_client.Connection, topic_id: UUID, partitions: int, session_id: int, epoch: int
 ) -> Any:
     """Fetch, naming so many partitions."""
     asked = [
@@ -71,7 +71,7 @@ def measure(partitions: int) -> Costs:
     """On a broker of its own, with one topic of so many partitions."""
     with (
         HeadraceProcess(None, {}) as broker,
-        raw.connection(broker.bootstrap_servers) as connection,
+        wire_client.connection(broker.bootstrap_servers) as connection,
     ):
         topic = {
             "name": "t",

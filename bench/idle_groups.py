@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tests import raw
+from tests import wire_client
 from tests.support import HeadraceProcess
 
 HEARTBEAT, SHARE_FETCH, CREATE_TOPICS = 76, 78, 19
@@ -42,7 +42,7 @@ def used(broker: HeadraceProcess, work: Callable[[], None]) -> float:
 
 
 def heartbeat(
-    connection: raw.Connection, group_id: str, epoch: int, names: list[str] | None = None
+    connection: wire_client.Connection, group_id: str, epoch: int, names: list[str] | None = None
 ) -> int:
     """Send one; the member's epoch."""
     answer = connection.ask(
@@ -58,7 +58,7 @@ def heartbeat(
     return int(answer.member_epoch)
 
 
-def join(connection: raw.Connection, group_id: str, topic: str, topic_id: object) -> int:
+def join(connection: wire_client.Connection, group_id: str, topic: str, topic_id: object) -> int:
     """Join, open a share session and fetch what there is: nothing. The member's epoch."""
     epoch = heartbeat(connection, group_id, 0, [topic])
     fetched = connection.ask(
@@ -86,15 +86,15 @@ def join(connection: raw.Connection, group_id: str, topic: str, topic_id: object
     return epoch
 
 
-def produce(connection: raw.Connection, topic: str) -> None:
+def produce(connection: wire_client.Connection, topic: str) -> None:
     """Produce a record, so and so often, one after the other."""
-    records = raw.batch([b"v" * 100])
+    records = wire_client.batch([b"v" * 100])
     for _ in range(PRODUCES):
         code, _ = connection.produce(topic, records)
         assert code == 0
 
 
-def heartbeats(connection: raw.Connection, epochs: dict[str, int]) -> None:
+def heartbeats(connection: wire_client.Connection, epochs: dict[str, int]) -> None:
     """Every member's heartbeats, spread evenly over their interval, for as long as idleness is
     measured.
     """
@@ -121,7 +121,7 @@ def measure(groups: int) -> Costs:
     """Let so many groups join a broker of its own, and see what they cost."""
     with (
         HeadraceProcess(None, CONFIGS) as broker,
-        raw.connection(broker.bootstrap_servers) as connection,
+        wire_client.connection(broker.bootstrap_servers) as connection,
     ):
         topic = {
             "name": "t",

@@ -30,8 +30,8 @@ from confluent_kafka.admin import (
 from headrace.errors import ErrorCode
 from headrace.protocol.consumer_protocol import Subscription, write_subscription
 from headrace.protocol.primitives import i32
-from tests.raw import Connection
 from tests.support import unique
+from tests.wire_client import Connection
 
 JOIN_GROUP, SYNC_GROUP, FIND_COORDINATOR, CONSUMER_GROUP_HEARTBEAT = 11, 14, 10, 68
 MEMBERS, ROUNDS, PARTITIONS = 50, 5, 100

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 
 from bench.offset_commits import commit
 from bench.spark_application import session
-from tests.raw import Connection
 from tests.support import HeadraceProcess
+from tests.wire_client import Connection
 
 TOPICS, PARTITIONS, RECORDS, RECORD_BYTES = 10, 100, 500, 100
 ROUNDS = 3

@@ -1,9 +1,10 @@
-"""The broker under test, and what a machine must have for the suites that need more than Python."""
+"""The broker under test, markers that follow from fixtures, and the time that each suite takes."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,30 @@ import pytest
 from tests.clients.confluent import admin
 from tests.peer import KafkaPeer, jars
 from tests.secure_kafka import SecureKafka
-from tests.support import COMMON_CONFIGS, HeadraceProcess, unique
+from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique
 
 SPARK_LOST_A_WORKER = "Python worker failed to connect back"
-"""Spark gives a Python process ten seconds to begin, which cannot be set; and it takes whoever
-connects to the port in that time for that process. Neither is anything of ours, so such a test has
-a second try, which the summary shows."""
+"""Spark waits ten seconds for a Python worker to connect, a limit that cannot be configured. A test
+that fails with this error runs once more; the summary shows the second run."""
+
+JAVA_FIXTURES = frozenset({"kafka_server", "secure_kafka"})
+BROKER_FIXTURES = JAVA_FIXTURES | {
+    "bootstrap_servers",
+    "headrace_beside",
+    "headrace_broker",
+    "headrace_server",
+    "small_server",
+}
+"""Fixtures that serve a broker on a socket: a test that uses one is marked `broker`."""
+
+IMPURE = ("broker", "java", "spark", "slow", "kafka")
+"""A test with none of these markers is marked `pure`."""
+
+MEASURED = (ROOT / "tests/machines", ROOT / "tests/protocol")
+"""`make check` measures coverage in these suites only, and not in Hypothesis's state machines: to
+measure it in all would double its time."""
+
+SLOWEST_TESTS = 15
 
 JAVA_MISSING = "Java is not installed (`make java` installs it)"
 
@@ -42,6 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     on_kafka = target_of(config) == "kafka"
     no_java = shutil.which("java") is None
     for item in items:
+        if BROKER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.broker)
         if no_java and (item.get_closest_marker("java") or item.get_closest_marker("spark")):
             item.add_marker(pytest.mark.skip(reason=JAVA_MISSING))
         if item.get_closest_marker("spark"):
@@ -50,27 +71,50 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.skip(reason="only against a real Apache Kafka: --target kafka")
             )
+        if not any(map(item.get_closest_marker, IMPURE)):
+            item.add_marker(pytest.mark.pure)
+        if item.name == "runTest" or not any(map(item.path.is_relative_to, MEASURED)):
+            item.add_marker(pytest.mark.no_cover)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the seconds of each suite and of the slowest tests, with setup and teardown."""
+    by_test: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                by_test[report.nodeid] += report.duration
+    by_suite: Counter[str] = Counter()
+    tests_in: Counter[str] = Counter()
+    for test, seconds in by_test.items():
+        suite = test.partition("::")[0].rpartition("/")[0]
+        by_suite[suite] += seconds
+        tests_in[suite] += 1
+    terminalreporter.section("seconds per suite")
+    for suite, seconds in by_suite.most_common():
+        terminalreporter.line(f"{seconds:8.1f}  {suite} ({tests_in[suite]} tests)")
+    terminalreporter.section(f"slowest {SLOWEST_TESTS} tests")
+    for test, seconds in by_test.most_common(SLOWEST_TESTS):
+        terminalreporter.line(f"{seconds:8.1f}  {test}")
 
 
 def target_of(config: pytest.Config) -> str:
-    """What is under test: "kafka" also when HEADRACE_TEST_BOOTSTRAP points at a broker that already
-    runs.
+    """Return "headrace" or "kafka": "kafka" also for HEADRACE_TEST_BOOTSTRAP, a broker that runs
+    already.
     """
     return "kafka" if os.environ.get("HEADRACE_TEST_BOOTSTRAP") else config.getoption("--target")
 
 
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> str:
-    """ "headrace" or "kafka": for the few cases whose expectation differs on purpose
-    (docs/differences.md).
-    """
+    """Return "headrace" or "kafka", for cases whose expectation differs (docs/differences.md)."""
     return target_of(request.config)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_admins() -> Iterator[None]:
-    """A client whose broker has ended knocks at its port for ever, and whoever gets the port next
-    is not asked.
+    """Close admin clients after each module: one whose broker has ended would connect to whatever
+    gets its port next.
     """
     yield
     admin.cache_clear()

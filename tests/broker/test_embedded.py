@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import headrace
 from headrace.broker.config.broker_config import ConfigError
 
+pytestmark = pytest.mark.broker
+
 
 def produce(servers: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": servers})

@@ -20,7 +20,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.handlers import RequestContext, handler
 from headrace.protocol.record_batch import Marker
-from tests.raw import batch
+from tests.wire_client import batch
 
 PARTITIONS = 3
 MIB = 1 << 20

@@ -15,6 +15,8 @@ from headrace import Broker
 from headrace.broker.metrics import server as metrics_server
 from tests.support import answers, wait_until
 
+pytestmark = pytest.mark.broker
+
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:

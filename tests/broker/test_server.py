@@ -13,7 +13,9 @@ from confluent_kafka.admin import AdminClient
 import headrace
 from headrace.broker import limits
 from headrace.protocol.primitives import compact_length
-from tests import raw
+from tests import wire_client
+
+pytestmark = pytest.mark.broker
 
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
 
@@ -97,9 +99,10 @@ def test_what_waits_is_not_overwritten_by_what_others_send(
     fetch = struct.pack(">hhihiiiibi", 1, 4, 99, -1, -1, 2000, 1, 1024, 0, 1)
     fetch += struct.pack(">h", 4) + b"kept" + struct.pack(">iiqi", 1, 0, 1, 1024)
     client.sendall(
-        framed(fetch) + framed(produce_v13(topic_id(broker, "kept"), raw.batch([b"mine" * 100])))
+        framed(fetch)
+        + framed(produce_v13(topic_id(broker, "kept"), wire_client.batch([b"mine" * 100])))
     )
-    with raw.connection(broker.bootstrap_servers) as other:
+    with wire_client.connection(broker.bootstrap_servers) as other:
         for _ in range(50):
             other.call(18, 0, b"")
             other.send(framed(struct.pack(">hhih", 18, 0, 1, 8000) + b"z" * 8000))

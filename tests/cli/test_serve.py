@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import ROOT, answers
 
+pytestmark = pytest.mark.broker
+
 Serve = Callable[..., subprocess.Popen[str]]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
 HEADRACE = (sys.executable, "-m", "headrace")

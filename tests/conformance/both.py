@@ -20,7 +20,7 @@ from kio.index import load_request_schema
 
 from headrace.errors import ErrorCode
 from tests.conformance.world import World
-from tests.raw import Connection, fields_of
+from tests.wire_client import Connection, fields_of
 
 QUIET_S, PATIENCE_S = 0.02, 3.0
 """How long nothing must come until all is said, and how long one broker may be later than the

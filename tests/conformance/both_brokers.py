@@ -21,7 +21,7 @@ from kio.index import load_request_schema
 from tests.conformance.both import fitted
 from tests.conformance.side_by_side import told
 from tests.conformance.world import PATIENCE_S, Topic, World
-from tests.raw import CONTROL, TRANSACTIONAL, Connection
+from tests.wire_client import CONTROL, TRANSACTIONAL, Connection
 
 STRANGER = 987_654_321
 """A producer id that nobody has."""

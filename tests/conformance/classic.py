@@ -16,8 +16,8 @@ from uuid import UUID
 from headrace.errors import ErrorCode
 from headrace.protocol.consumer_protocol import Subscription, write_subscription
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
-from tests.raw import Connection
 from tests.support import unique, wait_until
+from tests.wire_client import Connection
 
 NONE = -1
 """The offset of a partition without one; the generation of a client that is no member."""

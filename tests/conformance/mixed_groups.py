@@ -18,8 +18,8 @@ from uuid import UUID
 from headrace.protocol.consumer_protocol import read_assignment, write_assignment
 from tests.conformance.classic import subscription
 from tests.conformance.world import COORDINATOR_IS_COMING, PATIENCE_S, Group, Topic, World, outcome
-from tests.raw import Connection
 from tests.support import wait_until
+from tests.wire_client import Connection
 
 Partitions = dict[str, tuple[int, ...]]
 COORDINATORS_HEAR_S = 0.3

@@ -20,8 +20,8 @@ from typing import Any
 from headrace.errors import ErrorCode
 from headrace.protocol.primitives import Reader
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
-from tests.raw import batch
 from tests.support import unique, wait_until
+from tests.wire_client import batch
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS.name
 NO_ONE = (-1, -1)

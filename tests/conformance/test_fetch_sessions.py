@@ -17,8 +17,8 @@ from tests.conformance.fetching import (
 )
 from tests.conformance.producers import Transactional
 from tests.conformance.world import OK, PATIENCE_S, Topic, World
-from tests.raw import Connection
 from tests.support import wait_until
+from tests.wire_client import Connection
 
 VERSIONS = [FIRST_WITH_SESSIONS, LAST_WITH_NAMES, FIRST_WITH_IDS, LATEST_VERSION]
 LONG_MS = 20_000

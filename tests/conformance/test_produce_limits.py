@@ -11,7 +11,7 @@ import pytest
 
 from headrace.protocol.record_batch import header_at
 from tests.conformance.world import OK, Topic, World, outcome
-from tests.raw import batch
+from tests.wire_client import batch
 
 DAY_MS = 24 * 3_600_000
 TOO_LARGE, BAD_TIME = "MESSAGE_TOO_LARGE", "INVALID_TIMESTAMP"

@@ -19,8 +19,8 @@ from tests.conformance.both_brokers import BothBrokers, Side, codes_in
 from tests.conformance.producers import describe_transactions
 from tests.conformance.side_by_side import SEED
 from tests.conformance.world import OK, PATIENCE_S, World
-from tests.raw import batch, with_byte_changed
 from tests.support import unique, wait_until
+from tests.wire_client import batch, with_byte_changed
 
 pytestmark = pytest.mark.kafka
 

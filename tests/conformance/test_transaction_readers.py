@@ -13,8 +13,8 @@ import pytest
 from tests.conformance.fetching import Fetcher
 from tests.conformance.producers import Transactional, describe_producers, fetch, list_transactions
 from tests.conformance.world import EARLIEST, LATEST, OK, PATIENCE_S, Topic, World, outcome
-from tests.raw import batch
 from tests.support import unique, wait_until
+from tests.wire_client import batch
 
 MAX_TIMESTAMP = -3
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.conformance.producers import Transactional
 from tests.conformance.world import OK, Topic, World, outcome
-from tests.raw import batch, with_byte_changed
 from tests.support import unique
+from tests.wire_client import batch, with_byte_changed
 
 FENCED, MAPPING, BAD_EPOCH = (
     "PRODUCER_FENCED",

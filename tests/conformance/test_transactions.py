@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.conformance.members import BRIEFLY_MS, Member, acquired_offsets
 from tests.conformance.world import NO_OFFSET, OK, PATIENCE_S, Topic, World
-from tests.raw import batch
 from tests.support import unique, wait_until
+from tests.wire_client import batch
 
 
 @dataclass(slots=True)

@@ -1,9 +1,8 @@
-"""What a case talks about: topics with records, share groups, and what an administrator sees of
+"""Topics with records, share groups and an administrator's view of them, as conformance cases use
 them.
 
-Everything is asked with raw requests (`tests.raw`), and answers come as plain values: an error is
-`OK` or Kafka's name for it with the message, a state is text. So a case reads like the sentence
-that it checks:
+Requests go through `tests.wire_client`; answers come as plain values. An error is `OK`, or Kafka's
+name for it with the message; a state is text. A case reads like the sentence that it checks:
 
     topic = world.topic(records=10)
     group = world.group(share_auto_offset_reset="earliest")
@@ -21,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from tests.raw import Connection, batch
 from tests.support import unique, wait_until
+from tests.wire_client import Connection, batch
 
 if TYPE_CHECKING:
     from tests.conformance.members import Member

@@ -12,6 +12,8 @@ import pytest
 from examples.departures import data, report
 from tests.support import ROOT
 
+pytestmark = pytest.mark.broker
+
 ROWS = 3000
 
 

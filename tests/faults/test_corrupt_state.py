@@ -15,10 +15,12 @@ import headrace
 from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey, ShareUpdate, encode
 from tests.clients.confluent import PATIENCE_S
-from tests.raw import connection
 from tests.stories.groups_wire import Client
 from tests.stories.share_state_wire import DONE, Desk
 from tests.support import HeadraceProcess
+from tests.wire_client import connection
+
+pytestmark = pytest.mark.broker
 
 CONFIGS = {
     "share.coordinator.state.topic.num.partitions": "1",

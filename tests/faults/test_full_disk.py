@@ -13,8 +13,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.clients.confluent import consumer, create_topic, produce, take
-from tests.raw import batch, connection
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique
+from tests.wire_client import batch, connection
+
+pytestmark = pytest.mark.broker
 
 KAFKA_STORAGE_ERROR = 56
 MIB = 1 << 20

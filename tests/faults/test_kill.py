@@ -24,6 +24,8 @@ from tests.clients.confluent import (
 )
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
 
+pytestmark = pytest.mark.broker
+
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "10"))
 PARTITIONS = range(3)
 CONFIGS = {

@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.confluent import PATIENCE_S, consumer
 from tests.support import COMMON_CONFIGS, HeadraceProcess
 
+pytestmark = pytest.mark.broker
+
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "10"))
 KEYS = 50
 CONFIGS = {**COMMON_CONFIGS, "log.cleaner.backoff.ms": "1", "log.cleaner.threads": "2"}

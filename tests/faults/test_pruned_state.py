@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka import TopicPartition
 
 from tests.clients.confluent import PATIENCE_S, consumer
 from tests.stories.groups_wire import Client
 from tests.stories.share_state_wire import DONE, Desk
 from tests.support import HeadraceProcess, unique, wait_until
+
+pytestmark = pytest.mark.broker
 
 STATE_TOPIC = "__share_group_state"
 CONFIGS = {

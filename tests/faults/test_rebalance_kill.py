@@ -18,8 +18,10 @@ from headrace.errors import ErrorCode
 from tests.clients.confluent import PATIENCE_S
 from tests.conformance.consumers import describe
 from tests.conformance.world import World
-from tests.raw import Connection
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
+from tests.wire_client import Connection
+
+pytestmark = pytest.mark.broker
 
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "6"))
 PARTITIONS = frozenset(range(12))

@@ -24,6 +24,8 @@ from headrace.admin import AdminClient
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
 
+pytestmark = pytest.mark.broker
+
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "4"))
 CONSUMERS, PARTITIONS, RECORDS_A_ROUND = 4, 3, 600
 LIMIT = 10

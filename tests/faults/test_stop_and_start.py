@@ -20,8 +20,10 @@ from tests.clients.confluent import (
     set_configs,
     take,
 )
-from tests.raw import Connection, connection
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
+from tests.wire_client import Connection, connection
+
+pytestmark = pytest.mark.broker
 
 
 def test_sigterm_stops_within_five_seconds_in_the_middle_of_work(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from headrace.errors import ErrorCode
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.handlers.commit_heads import CommitHeads
 from tests.clients.confluent import create_topic
-from tests.raw import Connection, connection
+from tests.wire_client import Connection, connection
+
+pytestmark = pytest.mark.broker
 
 OFFSET_COMMIT, VERSION = 8, 9
 

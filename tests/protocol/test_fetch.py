@@ -18,7 +18,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol import fetch
 from headrace.protocol.frames import BadFrame
 from headrace.protocol.messages import codec
-from tests.raw import message
+from tests.wire_client import message
 
 VERSIONS = range(fetch.FIRST_BY_HAND, 19)
 INT8, INT16, INT32, INT64 = (

@@ -21,8 +21,10 @@ from headrace.errors import ErrorCode
 from headrace.handlers.produce_heads import ProduceHeads
 from headrace.log.partition_log import PartitionLog
 from tests.clients.confluent import admin, consumer, create_topic, set_configs, take
-from tests.raw import Connection, batch, connection, with_byte_changed
 from tests.support import unique, wait_until
+from tests.wire_client import Connection, batch, connection, with_byte_changed
+
+pytestmark = pytest.mark.broker
 
 PRODUCE, METADATA, LATEST = 0, 3, 13
 VERSIONS = {"aiokafka": 7, "old": 8, "kafka-python": 9, "librdkafka": 10, "Java": LATEST}

@@ -25,7 +25,7 @@ from kio.schema.share_group_heartbeat.v1 import request as share_heartbeat
 
 from headrace.errors import ErrorCode
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
-from tests.raw import batch
+from tests.wire_client import batch
 
 from .network import GOOD, Network, Wire
 from .shelf import Partition, each

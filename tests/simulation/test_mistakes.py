@@ -27,6 +27,8 @@ from headrace.share.share_state import ReadState, ShareCoordinator
 
 from .run import Failure, simulate
 
+pytestmark = pytest.mark.slow
+
 RUNS, STEPS = 30, 800
 Patch = pytest.MonkeyPatch
 MISTAKES: list[Callable[[Patch], None]] = []

@@ -15,6 +15,8 @@ from tests.support import ROOT
 
 from .run import Failure, simulate
 
+pytestmark = pytest.mark.slow
+
 STEPS = 1000
 FRESH = random.SystemRandom().randrange(1 << 32)
 

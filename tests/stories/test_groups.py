@@ -12,6 +12,8 @@ import headrace
 from tests.stories.groups_wire import FIND_COORDINATOR, Client
 from tests.support import wait_until
 
+pytestmark = pytest.mark.broker
+
 CONFIG = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 3,
@@ -370,6 +372,7 @@ def test_groups_are_found_again(tmp_path, group_id):
         assert partitions == {topic_id: (0, 1, 2)}
 
 
+@pytest.mark.slow
 def test_ten_thousand_groups_with_one_offset_each(tmp_path):
     config = CONFIG | {"offsets.retention.check.interval.ms": 1_000}
     with headrace.Broker(tmp_path, config) as broker, Client(broker.bootstrap_servers) as client:

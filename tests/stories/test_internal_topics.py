@@ -14,7 +14,7 @@ from headrace.groups.record_schemas import encode
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.transactions.records import State, Transaction, TransactionRecord
 from headrace.transactions.records import encode as encode_transaction
-from tests.raw import Connection, batch, connection
+from tests.wire_client import Connection, batch, connection
 
 INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 CONFIGS = {

@@ -11,6 +11,8 @@ import pytest
 import headrace
 from tests.stories.groups_wire import Client
 
+pytestmark = pytest.mark.broker
+
 NOT_HOSTED = (3, "This server does not host this topic-partition.")
 NOT_EMPTY = (68, "The group is not empty.")
 NOTHING = (None, 3, "There is no offset information to delete.")

@@ -31,6 +31,8 @@ from tests.stories.share_state_wire import (
 )
 from tests.support import unique, wait_until
 
+pytestmark = pytest.mark.broker
+
 
 @pytest.fixture(scope="module")
 def client(bootstrap_servers):
