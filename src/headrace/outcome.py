@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-Reply = TypeVar("Reply")
+Reply = TypeVar("Reply", covariant=True)
+R = TypeVar("R")
 RecordT = TypeVar("RecordT")
+
+Apply: TypeAlias = Callable[[], None]
+"""Applies volatile changes of a decision; see :class:`Outcome`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,23 @@ class Outcome(NamedTuple, Generic[RecordT, Reply]):
     records: tuple[RecordT, ...] = ()
     completions: tuple[Completion, ...] = ()
     deletable: tuple[Position, ...] = ()
-    apply: Callable[[], None] | None = None
+    apply: Apply | None = None
+
+    def with_reply(self, reply: R) -> Outcome[RecordT, R]:
+        """Return this outcome with another reply."""
+        return Outcome(reply, self.records, self.completions, self.deletable, self.apply)
+
+    def then(self, apply: Apply) -> Outcome[RecordT, Reply]:
+        """Return this outcome with a further volatile change, to be applied after its own."""
+        first = self.apply
+        if first is None:
+            return self._replace(apply=apply)
+
+        def apply_both() -> None:
+            first()
+            apply()
+
+        return self._replace(apply=apply_both)
 
 
 class Coordinator(Protocol[RecordT]):
@@ -89,11 +109,15 @@ class Coordinator(Protocol[RecordT]):
         """
 
     def next_deadline_ms(self) -> int | None:
-        """When :meth:`expire` next has something to do, in epoch milliseconds; None when nothing is
-        waiting.
+        """Return when :meth:`expire` is next due, in milliseconds of the steady clock; None when
+        nothing waits.
         """
 
-    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[RecordT, None]]]:
-        """What time alone decides: (key, outcome) pairs. Each is applied before the next is asked
-        for.
+    def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[RecordT, None]]]:
+        """Decide everything that is due at ``now_ms``: (key, outcome) pairs.
+
+        Apply each before asking for the next. A pair whose append failed comes again later.
+
+        :param now_ms: the steady time of deadlines
+        :param wall_ms: the epoch time that records store
         """

@@ -4,7 +4,7 @@ requests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
 from headrace.errors import Refusal
@@ -71,7 +71,9 @@ class Desk:
     def __init__(self, **config):
         self.config = Config(**config)
         self.coordinator = GroupCoordinator(self.config, self)
-        self.now_ms = 1_000_000
+        self.now_ms = 1_000_000  # of the steady clock
+        self.wall_ahead_ms = 0
+        self.observes = True  # that deciding changes nothing
         self.version = 0  # of the topics
         self.log = []
         self.answers = {}
@@ -81,11 +83,29 @@ class Desk:
         # the share coordinator: (group id, topic id, partition) -> start offset
         self.share_state = {}
 
+    @property
+    def wall_ms(self):
+        """Epoch time; other than ``now_ms`` it can be set."""
+        return self.now_ms + self.wall_ahead_ms
+
+    @property
+    def times(self):
+        return self.now_ms, self.wall_ms
+
+    def decide(self, command, group_id, *arguments, **options):
+        """Decide a command and apply its outcome. Deciding alone must change nothing."""
+        before = self.observes and observable(self.coordinator, group_id)
+        outcome = command(group_id, *arguments, **options)
+        assert before == (self.observes and observable(self.coordinator, group_id))
+        return self.submit(outcome)
+
     def submit(self, outcome):
         for record in outcome.records:
             key, value = self.coordinator.encode(record)
             self.log.append((key, value))
             self.coordinator.replay(self.coordinator.decode(key, value))
+        if outcome.apply is not None:
+            outcome.apply()
         for completion in outcome.completions:
             assert completion.ticket not in self.answers
             self.answers[completion.ticket] = completion.reply
@@ -98,7 +118,7 @@ class Desk:
             deadline_ms := self.coordinator.next_deadline_ms()
         ) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            for _, outcome in self.coordinator.expire(self.now_ms):
+            for _, outcome in self.coordinator.expire(*self.times):
                 self.submit(outcome)
         self.now_ms = end_ms
 
@@ -193,7 +213,7 @@ class Desk:
             known_member_id_required=version >= 4,
             skips_assignment=version >= 9,
         )
-        reply = self.submit(self.coordinator.join(group, request, ticket, self.now_ms))
+        reply = self.decide(self.coordinator.join, group, request, ticket, *self.times)
         if reply is not None:
             self.answers[ticket] = reply
         return ticket
@@ -213,20 +233,22 @@ class Desk:
             fields.get("protocol"),
             tuple(assignments),
         )
-        reply = self.submit(self.coordinator.sync(group, request, ticket, self.now_ms))
+        reply = self.decide(self.coordinator.sync, group, request, ticket, *self.times)
         if reply is not None:
             self.answers[ticket] = reply
         return ticket
 
     def heartbeat(self, member_id, generation_id, *, group="g", instance=None):
-        return self.coordinator.heartbeat(group, member_id, instance, generation_id, self.now_ms)
+        return self.decide(
+            self.coordinator.heartbeat, group, member_id, instance, generation_id, self.now_ms
+        )
 
     def leave(self, *leavers, group="g"):
         identities = [
             MemberIdentity(*leaver) if isinstance(leaver, tuple) else MemberIdentity(leaver)
             for leaver in leavers
         ]
-        return self.submit(self.coordinator.leave(group, identities, self.now_ms))
+        return self.decide(self.coordinator.leave, group, identities, *self.times)
 
     def stable(self, count, group="g", **fields):
         """A stable group of ``count`` members, in generation 2 (1 if alone); their ids, the
@@ -254,10 +276,10 @@ class Desk:
         self, commits, member, generation_id=-1, *, group="g", retention_ms=NO_RETENTION, **fields
     ):
         """Commit offsets given as ``commit_record`` takes them, without the group; the errors."""
-        times = {"now_ms": self.now_ms, "retention_ms": retention_ms}
+        times = {"wall_ms": self.wall_ms, "retention_ms": retention_ms}
         records = [commit_record(group, *said, **times) for said in commits]
-        return self.submit(
-            self.coordinator.commit(group, member, generation_id, records, self.now_ms, **fields)
+        return self.decide(
+            self.coordinator.commit, group, member, generation_id, records, self.now_ms, **fields
         )
 
     def committed(self, group="g"):
@@ -270,7 +292,7 @@ class Desk:
 
     def delete_committed(self, *partitions, group="g"):
         """OffsetDelete of these (topic, partition): their errors, or that of the whole."""
-        return self.submit(self.coordinator.delete_offsets(group, partitions))
+        return self.decide(self.coordinator.delete_offsets, group, partitions)
 
     # --- consumer groups ---
 
@@ -298,7 +320,7 @@ class Desk:
             fields.get("client", "c"),
             "/h",
         )
-        return self.submit(self.coordinator.consumer.heartbeat(group, request, self.now_ms))
+        return self.decide(self.coordinator.consumer.heartbeat, group, request, *self.times)
 
     def id_of(self, name):
         return self.topics[name].topic_id
@@ -328,8 +350,8 @@ class Desk:
                     found,
                     {id_: dict.fromkeys(topic.partitions, -1) for id_, topic in wanted.items()},
                 )
-        return self.submit(
-            self.coordinator.share_heartbeat(group, request, self.topics, self.now_ms)
+        return self.decide(
+            self.coordinator.share_heartbeat, group, request, self.topics, *self.times
         )
 
     def alter(self, starts, *, group="s", lines=3):
@@ -380,6 +402,34 @@ class Desk:
         self.share_state = {
             key: start for key, start in self.share_state.items() if key[:2] != of_group
         }
+
+
+def observable(coordinator, group_id):
+    """All that a decision about a group might change, as values of its own."""
+    groups, timers = coordinator.groups, coordinator._timers._due
+    group = groups.get(group_id)
+    return (
+        len(groups),
+        group and _copied(vars(group)),
+        {key: due_ms for key, due_ms in timers.items() if key[0] in ("", group_id)},
+        _copied(coordinator.offsets.of_group(group_id)),
+    )
+
+
+DERIVED = {"_timers", "timers", "_hash", "_covered", "_config"}
+"""Shared by all groups, or computed again when it is missing."""
+
+
+def _copied(value):
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items() if key not in DERIVED}
+    if isinstance(value, set | list):
+        return value.copy()
+    if type(value).__module__.startswith("headrace.groups") and hasattr(value, "__dict__"):
+        return type(value), _copied(vars(value))
+    if hasattr(value, "__dataclass_fields__"):
+        return replace(value)
+    return value
 
 
 def durable(coordinator):

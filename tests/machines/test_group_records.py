@@ -14,7 +14,6 @@ from headrace.groups.record_schemas import decode, encode
 from headrace.groups.records import (
     AssignmentEpoch,
     ClassicMember,
-    ClassicSide,
     CommittedOffset,
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
@@ -26,6 +25,7 @@ from headrace.groups.records import (
     ConsumerMember,
     CurrentAssignment,
     Generation,
+    GenerationMember,
     GroupEpoch,
     GroupMetadata,
     MemberState,
@@ -84,7 +84,7 @@ CAPTURED = {
                 MEMBER_ID,
                 0x1A1FAFF21A3,
                 (
-                    ClassicMember(
+                    GenerationMember(
                         MEMBER_ID,
                         None,
                         "cl",
@@ -136,7 +136,7 @@ CAPTURED = {
                 ("grp-t1",),
                 "",
                 20_000,
-                classic=ClassicSide(
+                classic=ClassicMember(
                     10_000,
                     (
                         (
@@ -301,15 +301,15 @@ def test_older_offset_commits_are_read(value, expected):
     [
         (
             "00000001630000000100017200016d0000000100016d0001690001680000138800000001610000000162",
-            ClassicMember("m", None, "i", "h", 5000, 5000, b"a", b"b"),
+            GenerationMember("m", None, "i", "h", 5000, 5000, b"a", b"b"),
         ),
         (
             "00010001630000000100017200016d0000000100016d0001690001680000ea600000138800000001610000000162",
-            ClassicMember("m", None, "i", "h", 60000, 5000, b"a", b"b"),
+            GenerationMember("m", None, "i", "h", 60000, 5000, b"a", b"b"),
         ),
         (
             "00040263000000010272026dffffffffffffffff02026d0273026902680000ea6000001388026102620000",
-            ClassicMember("m", "s", "i", "h", 60000, 5000, b"a", b"b"),
+            GenerationMember("m", "s", "i", "h", 60000, 5000, b"a", b"b"),
         ),
     ],
 )

@@ -225,7 +225,7 @@ def join(desk, member_id, metadata, *, group="c", instance=None, protocol="range
         False,
     )
     ticket = desk.tickets
-    reply = desk.submit(desk.coordinator.join(group, request, ticket, desk.now_ms))
+    reply = desk.submit(desk.coordinator.join(group, request, ticket, *desk.times))
     return reply or desk.answer(ticket)
 
 
@@ -233,9 +233,8 @@ def sync(desk, member_id, generation_id, given=(), *, group="c"):
     desk.tickets += 1
     ticket = desk.tickets
     request = SyncRequest(member_id, None, generation_id, "consumer", "range", tuple(given))
-    return desk.submit(desk.coordinator.sync(group, request, ticket, desk.now_ms)) or desk.answer(
-        ticket
-    )
+    reply = desk.submit(desk.coordinator.sync(group, request, ticket, *desk.times))
+    return reply or desk.answer(ticket)
 
 
 @pytest.fixture
@@ -272,7 +271,7 @@ def test_a_rebalance_that_is_on_is_broken_off_by_an_upgrade(desk, classic):
     waiting = desk.tickets
     protocols = (("range", subscription("t")),)
     request = JoinRequest("", None, "c", "/h", 10_000, 20_000, "consumer", protocols, "late", False)
-    assert desk.submit(desk.coordinator.join("c", request, waiting, desk.now_ms)) is None
+    assert desk.submit(desk.coordinator.join("c", request, waiting, *desk.times)) is None
     assert not isinstance(desk.consume("n", 0, ["t"]), Refusal)
     assert desk.answer(waiting).code == ErrorCode.REBALANCE_IN_PROGRESS
     assert set(state(desk).members) == {classic, "late", "n"}
@@ -359,7 +358,7 @@ def test_a_classic_member_is_told_to_join_again_when_there_is_a_new_target(desk,
 def test_administrators_remove_members_of_either_protocol(desk, classic):
     desk.consume("n", 0, ["t"], instance="i")
     leavers = [MemberIdentity("", "i"), MemberIdentity("x"), MemberIdentity("y", "i")]
-    codes = desk.submit(desk.coordinator.leave("c", leavers, desk.now_ms))
+    codes = desk.submit(desk.coordinator.leave("c", leavers, *desk.times))
     assert codes == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
     assert desk.coordinator.groups["c"].type_name == "classic"
 
@@ -408,6 +407,7 @@ def test_the_heartbeat_of_a_settled_member_does_not_look_at_the_others(desk):
         Counted, (group.members, group.current, group.target)
     )
     Counted.walks = 0
+    desk.observes = False
     assert desk.consume("m7", group.epoch).assigned is None
     assert Counted.walks == 0
 

@@ -39,12 +39,12 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         return self.desk.coordinator.groups.get("g")
 
     def known_ids(self):
-        return sorted(self.group.roster.members) if self.group else []
+        return sorted(self.group.members.by_id) if self.group else []
 
     def pick(self, data):
         ids = [*self.known_ids(), *self.known_ids(), "stranger"]
         member_id = data.draw(st.sampled_from(ids))
-        member = self.group.roster.members.get(member_id) if self.group else None
+        member = self.group.members.by_id.get(member_id) if self.group else None
         return member_id, member.group_instance_id if member else None
 
     @rule(
@@ -93,7 +93,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     @rule()
     def all_join(self):
         for member_id in self.known_ids():
-            member = self.group.roster.members[member_id]
+            member = self.group.members.by_id[member_id]
             if self.group.state_name == "PreparingRebalance" and member.join_ticket is None:
                 instance = member.group_instance_id
                 self.waiting.add(
@@ -122,7 +122,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     @rule()
     def all_sync(self):
         for member_id in self.known_ids():
-            member = self.group.roster.members[member_id]
+            member = self.group.members.by_id[member_id]
             if member.sync_ticket is None:
                 self.ask_for_assignment(member_id, member.group_instance_id)
 
@@ -170,7 +170,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def who_has_the_instance_id_of_another_is_fenced(self):
-        for member in self.group.roster.all() if self.group else ():
+        for member in self.group.members.all() if self.group else ():
             if member.group_instance_id is not None:
                 instance, generation_id = member.group_instance_id, self.group.generation_id
                 fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -189,10 +189,10 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             return
         generation_id = self.group.generation_id
         late = {
-            member.member_id for member in self.group.roster.all() if member.sync_ticket is None
+            member.member_id for member in self.group.members.all() if member.sync_ticket is None
         }
         for _ in range(20):
-            for member in self.group.roster.all():
+            for member in self.group.members.all():
                 self.desk.heartbeat(
                     member.member_id, generation_id, instance=member.group_instance_id
                 )
@@ -243,7 +243,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def every_request_is_answered_or_waits_with_its_member(self):
         parked = set()
         if self.group:
-            for member in self.group.roster.members.values():
+            for member in self.group.members.by_id.values():
                 parked |= {member.join_ticket, member.sync_ticket} - {None}
         self.waiting -= self.desk.answers.keys()
         assert self.waiting == parked
@@ -252,10 +252,10 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def the_state_fits_the_members(self):
         if self.group is None:
             return
-        members, state = self.group.roster.members, self.group.state_name
+        members, state = self.group.members.by_id, self.group.state_name
         assert not (state == "Empty" and members)
         assert members or state in ("Empty", "PreparingRebalance")
-        assert (self.group.roster.leader in members) == bool(members)
+        assert (self.group.members.leader in members) == bool(members)
         if state == "Stable":
             assert {m.member_id for m in self.group.recorded.members} == set(members)
             assert not any(m.join_ticket or m.sync_ticket for m in members.values())
@@ -266,7 +266,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_for_ever(self):
-        if self.group and (self.group.state_name != "Empty" or self.group.roster.pending):
+        if self.group and (self.group.state_name != "Empty" or self.group.members.pending):
             assert self.desk.awaits_someone
 
     @invariant()

@@ -204,7 +204,7 @@ def test_a_silent_member_is_removed(desk):
 def test_a_removal_that_cannot_be_written_is_tried_again(desk):
     desk.beat("m", 0, ["t"])
     desk.now_ms += 45_000
-    ((group_id, outcome),) = desk.coordinator.expire(desk.now_ms)  # and the disk is full
+    ((group_id, outcome),) = desk.coordinator.expire(*desk.times)  # and the disk is full
     assert group_id == "s"
     assert outcome.records
     desk.pass_ms(1_000)
@@ -215,7 +215,7 @@ def test_a_removal_that_cannot_be_written_is_tried_again(desk):
 def test_a_member_whose_joining_could_not_be_written_never_was(desk):
     desk.beat("m", 0, ["t"])
     request = ShareHeartbeat("n", 0, None, ["t"], "c", "/h")
-    desk.coordinator.share_heartbeat("s", request, desk.topics, desk.now_ms)  # and the disk is full
+    desk.coordinator.share_heartbeat("s", request, desk.topics, *desk.times)  # and the disk is full
     epoch = desk.coordinator.groups["s"].epoch
     for _ in range(9):
         desk.pass_ms(5_000)

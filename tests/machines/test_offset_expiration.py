@@ -114,7 +114,7 @@ def test_of_other_kinds_of_members_nothing_can_be_deleted(desk):
 
 def pending(desk, partition, *, group="g"):
     """Commit offset 9 within the transaction of producer 7."""
-    commits = [commit_record(group, "t", None, partition, 9, now_ms=desk.now_ms)]
+    commits = [commit_record(group, "t", None, partition, 9, wall_ms=desk.now_ms)]
     outcome = desk.coordinator.commit(
         group, NO_MEMBER, -1, commits, desk.now_ms, transactional=True
     )
@@ -269,7 +269,7 @@ def test_many_groups_expire_in_portions(desk):
     portions = 0
     while listed(desk):
         looks_and_writes = [
-            desk.submit(outcome) for _, outcome in desk.coordinator.expire(desk.now_ms)
+            desk.submit(outcome) for _, outcome in desk.coordinator.expire(*desk.times)
         ]
         assert 0 < len(looks_and_writes) <= PORTION
         portions += 1
@@ -284,7 +284,7 @@ def test_a_group_with_many_offsets_expires_in_several_writes(desk):
     desk.now_ms += 3_000
     writes = []
     while listed(desk):
-        for _, outcome in desk.coordinator.expire(desk.now_ms):
+        for _, outcome in desk.coordinator.expire(*desk.times):
             writes.append(len(outcome.records))
             desk.submit(outcome)
         desk.now_ms = desk.coordinator.next_deadline_ms()
@@ -294,7 +294,7 @@ def test_a_group_with_many_offsets_expires_in_several_writes(desk):
 def test_what_could_not_be_written_expires_with_the_next_attempt(desk):
     desk.commit(retention_ms=0)
     desk.now_ms += 3_000
-    refused = iter(desk.coordinator.expire(desk.now_ms))
+    refused = iter(desk.coordinator.expire(*desk.times))
     next(refused)  # and is not applied, for the disk is full
     refused.close()
     assert desk.committed() == [("t", 0)]

@@ -338,7 +338,7 @@ class Topic:
         return outcome.reply
 
     def expire(self, now_ms):
-        for _, outcome in self.coordinator.expire(now_ms):
+        for _, outcome in self.coordinator.expire(now_ms, now_ms):
             self.submit(outcome)
 
     def replayed(self):

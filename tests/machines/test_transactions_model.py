@@ -289,7 +289,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1_000, 6_000, 70_000]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
-        for transactional_id, outcome in self.coordinator.expire(self.now_ms):
+        for transactional_id, outcome in self.coordinator.expire(self.now_ms, self.now_ms):
             if outcome.records[0].value is None:
                 idle_ms = (
                     self.now_ms - self.coordinator.transactions[transactional_id].last_update_ms
@@ -377,8 +377,8 @@ def test_expired_ids_go_with_the_next_look_at_them() -> None:
         outcome = decide.init_producer_id(one, TIMEOUT_MS, NO_PRODUCER, 1_001_000 + ms, lambda: 1)
         decide.replay(*outcome.records)
     assert decide.next_deadline_ms() == 1_070_000
-    assert list(decide.expire(1_069_999)) == []
-    assert [one for one, _ in decide.expire(1_070_000)] == ["a", "b", "c"]
+    assert list(decide.expire(1_069_999, 1_069_999)) == []
+    assert [one for one, _ in decide.expire(1_070_000, 1_070_000)] == ["a", "b", "c"]
 
 
 def test_a_used_up_producer_id_is_good_until_its_successor_writes() -> None:

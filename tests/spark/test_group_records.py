@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from headrace.groups import record_schemas
 from headrace.groups.records import (
     AssignmentEpoch,
-    ClassicMember,
     CommittedOffset,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMetadata,
     ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
     Generation,
+    GenerationMember,
     GroupEpoch,
     GroupMetadata,
     OffsetCommit,
@@ -65,7 +65,7 @@ COMMITTED = st.builds(
     st.sampled_from((None, TOPIC_ID)),
 )
 MEMBERS = st.builds(
-    ClassicMember,
+    GenerationMember,
     NAMES,
     st.none() | NAMES,
     NAMES,

@@ -356,12 +356,12 @@ async def test_what_happens_to_committed_offsets_is_counted():
         groups, meters = s.broker.groups, "kafka_server_group_coordinator_metrics_"
 
         def commit(group_id: str, *partitions: int, retention_ms: int = NO_RETENTION) -> None:
-            times = {"now_ms": s.broker.now_ms(), "retention_ms": retention_ms}
+            times = {"wall_ms": s.broker.now_ms(), "retention_ms": retention_ms}
             commits = [
                 commit_record(group_id, "t", None, partition, 1, **times)
                 for partition in partitions
             ]
-            outcome = groups.commit(group_id, NO_MEMBER, -1, commits, times["now_ms"])
+            outcome = groups.commit(group_id, NO_MEMBER, -1, commits, times["wall_ms"])
             s.broker.group_runtime.write_now(group_id, outcome)
 
         commit("kept", 0, 1)
@@ -385,7 +385,8 @@ async def test_what_happens_to_committed_offsets_is_counted():
         )
         assert response.error_code == ErrorCode.NONE
         s.broker.group_runtime.write_now("deleted", groups.delete("deleted"))
-        for group_id, outcome in groups.expire(s.broker.now_ms() + 600_000):
+        later_ms = s.broker.now_ms() + 600_000
+        for group_id, outcome in groups.expire(later_ms, later_ms):
             s.broker.group_runtime.write_now(group_id, outcome)
         now = await look(s)
         assert now(f"{meters}offset_commit_total") == 9

@@ -82,7 +82,7 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
         assert not isinstance(broker.append(log_of(broker, *one), data), Refusal)
     topic = broker.catalog.topics["t"]
     now_ms = broker.now_ms()
-    commits = [commit_record("g", "t", topic.topic_id, 0, 7, now_ms=now_ms)]
+    commits = [commit_record("g", "t", topic.topic_id, 0, 7, wall_ms=now_ms)]
     outcome = broker.groups.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
     assert broker.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
 
@@ -147,7 +147,9 @@ def time_runs_out(broker: Broker, producer: Producer, version: int) -> object:
     clock = broker.now_ms
     assert isinstance(clock, Clock)
     clock.now_ms += TIMEOUT_MS + 1
-    for transactional_id, outcome in broker.transactions.coordinator.expire(clock.now_ms):
+    for transactional_id, outcome in broker.transactions.coordinator.expire(
+        clock.now_ms, clock.now_ms
+    ):
         broker.transactions.runtime.write_now(transactional_id, outcome)
     broker.transactions.expire(clock.now_ms)
     return None

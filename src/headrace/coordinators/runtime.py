@@ -404,7 +404,7 @@ class CoordinatorRuntime(Generic[C]):
 
         :raises StorageError: when something could not be written
         """
-        for key, outcome in self.coordinator.expire(now_ms):
+        for key, outcome in self.coordinator.expire(now_ms, self._clock.wall_ms()):
             self.write_now(key, outcome)
 
 

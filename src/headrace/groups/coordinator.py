@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import CONSUMER_OFFSETS
-from headrace.outcome import NOWHERE, Outcome, Position
+from headrace.outcome import NOWHERE, Apply, Outcome, Position
 
 from . import record_schemas
 from .classic.group import ClassicGroup
@@ -28,10 +29,10 @@ from .classic.member import (
     SyncReply,
     SyncRequest,
 )
-from .consumer import classic_members as consumer_classic
+from .consumer import classic_members
 from .consumer.group import ConsumerGroup
-from .consumer.service import ConsumerGroups
-from .deadlines import OFFSETS, TimerKey
+from .consumer.service import ConsumerGroupService
+from .deadlines import OFFSETS, RETRY_MS, TimerKey
 from .offsets.expiration import PAUSE_MS, OffsetExpiration
 from .offsets.service import GroupOffsets
 from .records import (
@@ -104,14 +105,16 @@ class GroupCoordinator(GroupOffsets):
         self.meters = GroupMeters()
         self._expiration = OffsetExpiration(self.offsets)
         self._timers: Deadlines[TimerKey] = Deadlines()
-        self.consumer = ConsumerGroups(self.groups, config, catalog or NoTopics(), self._timers)
+        self.consumer = ConsumerGroupService(
+            self.groups, config, catalog or NoTopics(), self._timers
+        )
 
     # Classic groups -------------------------------------------------------------------------------
 
     def join(
-        self, group_id: str, request: JoinRequest, ticket: int, now_ms: int
+        self, group_id: str, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, JoinReply | None]:
-        """JoinGroup; a reply of None is completed later under ``ticket``."""
+        """Let a member join (JoinGroup); a reply of None is completed later under ``ticket``."""
         settings = ClassicSettings.of(self._config)
         code = self._check_join(group_id, request, settings)
         if code:
@@ -121,16 +124,17 @@ class GroupCoordinator(GroupOffsets):
             return Outcome(JoinReply(code, request.member_id if says_who else ""))
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return self.consumer.join(group, request, now_ms)
+            return self.consumer.join(group, request, now_ms, wall_ms)
         tombstones: tuple[GroupRecord, ...] = ()
         if isinstance(group, ConsumerGroup):  # an empty one becomes classic
             tombstones, group = tuple(group.state.tombstones()), None
         if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
+            group = ClassicGroup(group_id, self._timers)
         assert isinstance(group, ClassicGroup)
-        outcome = group.join(request, ticket, settings, now_ms)
-        self._forget_if_vacant(group)
-        return outcome._replace(records=(*tombstones, *outcome.records)) if tombstones else outcome
+        outcome = group.join(request, ticket, settings, now_ms, wall_ms)
+        if tombstones:
+            outcome = outcome._replace(records=(*tombstones, *outcome.records))
+        return outcome.then(partial(self._keep_unless_vacant, group))
 
     def _check_join(
         self, group_id: str, request: JoinRequest, settings: ClassicSettings
@@ -153,15 +157,17 @@ class GroupCoordinator(GroupOffsets):
         )
 
     def sync(
-        self, group_id: str, request: SyncRequest, ticket: int, now_ms: int
+        self, group_id: str, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, SyncReply | None]:
-        """SyncGroup; a reply of None is completed later under ``ticket``."""
+        """Assign, or ask for an assignment (SyncGroup); a reply of None is completed later under
+        ``ticket``.
+        """
         group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
             return Outcome(SyncReply(group))
         if isinstance(group, ConsumerGroup):
-            return Outcome(self.consumer.sync(group, request, now_ms))
-        return group.sync(request, ticket, now_ms)
+            return self.consumer.sync(group, request, now_ms)
+        return group.sync(request, ticket, now_ms, wall_ms)
 
     def heartbeat(
         self,
@@ -170,29 +176,28 @@ class GroupCoordinator(GroupOffsets):
         instance_id: str | None,
         generation_id: int,
         now_ms: int,
-    ) -> ErrorCode:
-        """Heartbeat of a classic member."""
+    ) -> Outcome[GroupRecord, ErrorCode]:
+        """Keep the session of a classic member alive (Heartbeat)."""
         group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
-            return group
+            return Outcome(group)
         if isinstance(group, ConsumerGroup):
-            return consumer_classic.heartbeat(
+            return classic_members.heartbeat(
                 group, MemberIdentity(member_id, instance_id), generation_id, now_ms
             )
         return group.heartbeat(member_id, instance_id, generation_id, now_ms)
 
     def leave(
-        self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int
+        self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, LeaveReply]:
-        """LeaveGroup."""
+        """Remove members (LeaveGroup)."""
         group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
             return Outcome((group,) * len(leavers) if group_id else group)
         if isinstance(group, ConsumerGroup):
-            return self.consumer.leave(group, leavers, now_ms)
-        outcome = group.leave(leavers, now_ms)
-        self._forget_if_vacant(group)
-        return outcome
+            return self.consumer.leave(group, leavers, now_ms, wall_ms)
+        outcome = group.leave(leavers, now_ms, wall_ms)
+        return outcome.then(partial(self._keep_unless_vacant, group))
 
     def _joinable(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
         """A group that classic members may be in."""
@@ -203,10 +208,14 @@ class GroupCoordinator(GroupOffsets):
             ErrorCode.UNKNOWN_MEMBER_ID if group is None or isinstance(group, ShareGroup) else group
         )
 
-    def _forget_if_vacant(self, group: ClassicGroup) -> None:
-        """A group that nobody joined in the end, of which nothing was ever written."""
+    def _keep_unless_vacant(self, group: ClassicGroup) -> None:
+        """Register a group with its first member; forget one that was never recorded with its
+        last.
+        """
         if group.is_vacant and group.group_id not in self.offsets:
             self.groups.pop(group.group_id, None)
+        else:
+            self.groups[group.group_id] = group
 
     # Share groups ---------------------------------------------------------------------------------
 
@@ -229,7 +238,7 @@ class GroupCoordinator(GroupOffsets):
         return group.check_member(request, self._config.get_int("group.share.max.size")) or group
 
     def share_heartbeat(
-        self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int
+        self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
         """A ShareGroupHeartbeat that :meth:`share_member_group` has let in.
 
@@ -237,7 +246,8 @@ class GroupCoordinator(GroupOffsets):
         """
         group = self.groups.get(group_id) or ShareGroup(group_id, self._timers)
         assert isinstance(group, ShareGroup)
-        return group.heartbeat(request, topics, ShareSettings.of(self._config, group_id), now_ms)
+        settings = ShareSettings.of(self._config, group_id)
+        return group.heartbeat(request, topics, settings, now_ms, wall_ms)
 
     def share_group(self, group_id: str) -> ShareGroup | Refusal:
         """A share group, to be described; or why there is none of that id."""
@@ -331,37 +341,58 @@ class GroupCoordinator(GroupOffsets):
         """When a session or a rebalance next runs out; None when nothing is waiting."""
         return self._timers.next_ms()
 
-    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """What time alone decides, as (group id, outcome). Each is applied before the next is asked
-        for.
+    def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+        """Decide everything that is due: (group id, outcome), each to be applied before the next is
+        asked for.
+
+        A timer whose outcome is not applied runs out again after :data:`RETRY_MS`.
         """
         while (due := self._timers.pop_due(now_ms)) is not None:
             if due == OFFSETS:
-                yield from self._expire_offsets(now_ms)
+                yield from self._expire_offsets(now_ms, wall_ms)
                 continue
-            group_id, kind, member_id = due
-            group = self.groups.get(group_id)
-            if isinstance(group, ShareGroup):
-                yield group_id, group.expire(member_id, now_ms)
-            elif isinstance(group, ConsumerGroup):
-                yield group_id, self.consumer.expire(group, kind, member_id, now_ms)
-            elif group is not None:
-                outcome = group.expire(kind, member_id, ClassicSettings.of(self._config), now_ms)
-                self._forget_if_vacant(group)
-                yield group_id, outcome
+            group_id = due[0]
+            outcome = self._expire_timer(*due, now_ms, wall_ms)
+            if outcome is not None:
+                self._timers.set(due, now_ms + RETRY_MS)
+                yield group_id, outcome._replace(apply=partial(self._run_out, due, outcome.apply))
 
-    def _expire_offsets(self, now_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+    def _run_out(self, due: TimerKey, apply: Apply | None) -> None:
+        self._timers.cancel(due)
+        if apply is not None:
+            apply()
+
+    def _expire_timer(
+        self, group_id: str, kind: str, member_id: str, now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, None] | None:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return self.consumer.expire(group, kind, member_id, now_ms, wall_ms)
+        if isinstance(group, ClassicGroup):
+            settings = ClassicSettings.of(self._config)
+            outcome = group.expire(kind, member_id, settings, now_ms, wall_ms)
+            return outcome.then(partial(self._keep_unless_vacant, group))
+        if isinstance(group, ShareGroup) and member_id in group.members:
+            return group.expire(member_id)
+        return None
+
+    def _expire_offsets(
+        self, now_ms: int, wall_ms: int
+    ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
         settings = OffsetSettings.of(self._config)
         self._timers.set(OFFSETS, now_ms + PAUSE_MS)
         if not self._expiration.is_under_way:
             self._expiration.begin(self.groups)
         for group_id, outcome in self._expiration.portion(
-            self._offset_owner, now_ms, settings.retention_ms
+            self._offset_owner, wall_ms, settings.retention_ms
         ):
-            yield group_id, Outcome(None, outcome.records)
-            self.meters.offset_expirations += outcome.reply
+            count = partial(self._count_expired_offsets, outcome.reply)
+            yield group_id, outcome.with_reply(None).then(count)
         if not self._expiration.is_under_way:
             self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
+
+    def _count_expired_offsets(self, count: int) -> None:
+        self.meters.offset_expirations += count
 
     def _offset_owner(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         group = self.groups.get(group_id)

@@ -1,6 +1,4 @@
-"""What members of groups are waited for, and how long: the groups' part of
-:mod:`headrace.deadlines`.
-"""
+"""Timers of groups and their members: the groups' part of :mod:`headrace.deadlines`."""
 
 from __future__ import annotations
 
@@ -9,22 +7,27 @@ from typing import TypeAlias
 from headrace.deadlines import Deadlines
 
 TimerKey: TypeAlias = tuple[str, str, str]
-"""Group id, what for, member id."""
+"""Group id, kind of timer, member id ("" for a timer of the group)."""
 
 SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
+"""A member's session; the return of a member with the id that it was given; the end of the first
+and second round of a classic group's rebalance.
+"""
+
 REVOKE, REJOIN, RESYNC = "revoke", "rejoin", "resync"
-"""Of a consumer group's member: to give partitions up, and of a classic one to join again and to
-sync.
+"""The time that a consumer group's member has to give partitions up, and that a classic member has
+to send JoinGroup again and then SyncGroup.
 """
 
 OFFSETS: TimerKey = ("", "offsets", "")
-"""The next look at committed offsets, of all groups."""
+"""The next check of committed offsets, of all groups."""
+
+RETRY_MS = 1_000
+"""A timeout whose records cannot be appended is tried again after this time."""
 
 
 class GroupDeadlines:
-    """One group's part of the deadlines of all groups: by what for and, where it is about one, the
-    member's id.
-    """
+    """The timers of one group, by kind and, where the timer belongs to a member, member id."""
 
     __slots__ = ("_deadlines", "_group_id")
 
@@ -32,13 +35,39 @@ class GroupDeadlines:
         self._deadlines, self._group_id = deadlines, group_id
 
     def set(self, kind: str, member_id: str, deadline_ms: int) -> None:
-        """Have :meth:`Deadlines.pop_due` tell of it at ``deadline_ms``."""
+        """Set or reset a timer."""
         self._deadlines.set((self._group_id, kind, member_id), deadline_ms)
 
     def cancel(self, kind: str, member_id: str = "") -> None:
-        """Forget it."""
+        """Cancel a timer, if it is set."""
         self._deadlines.cancel((self._group_id, kind, member_id))
 
     def has(self, kind: str, member_id: str = "") -> bool:
-        """Whether it is still to come."""
+        """Return whether a timer is set."""
         return (self._group_id, kind, member_id) in self._deadlines
+
+
+class TimerChanges:
+    """Timers of one group that a decision sets and cancels when it is applied."""
+
+    __slots__ = ("_changes", "_timers")
+
+    def __init__(self, timers: GroupDeadlines) -> None:
+        self._timers = timers
+        self._changes: dict[tuple[str, str], int | None] = {}
+
+    def set(self, kind: str, member_id: str, deadline_ms: int) -> None:
+        """Set or reset a timer with :meth:`apply`."""
+        self._changes[kind, member_id] = deadline_ms
+
+    def cancel(self, kind: str, member_id: str = "") -> None:
+        """Cancel a timer with :meth:`apply`."""
+        self._changes[kind, member_id] = None
+
+    def apply(self) -> None:
+        """Set and cancel the timers."""
+        for (kind, member_id), deadline_ms in self._changes.items():
+            if deadline_ms is None:
+                self._timers.cancel(kind, member_id)
+            else:
+                self._timers.set(kind, member_id, deadline_ms)

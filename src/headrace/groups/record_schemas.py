@@ -44,7 +44,6 @@ from .records import (
     NO_TIMESTAMP,
     Assignment,
     AssignmentEpoch,
-    ClassicMember,
     CommittedOffset,
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
@@ -54,6 +53,7 @@ from .records import (
     ConsumerGroupTargetAssignmentMetadata,
     CurrentAssignment,
     Generation,
+    GenerationMember,
     GroupEpoch,
     GroupMetadata,
     GroupRecord,
@@ -189,13 +189,13 @@ def _read_generation(reader: Reader) -> Generation:
     version = reader.version(4)
     reader.flexible = version >= 4
 
-    def member(reader: Reader) -> ClassicMember:
+    def member(reader: Reader) -> GenerationMember:
         member_id = reader.string()
         group_instance_id = reader.nullable_string() if version >= 3 else None
         client_id, client_host = reader.string(), reader.string()
         rebalance_timeout_ms = reader.i32() if version >= 1 else None
         session_timeout_ms = reader.i32()
-        read = ClassicMember(
+        read = GenerationMember(
             member_id,
             group_instance_id,
             client_id,

@@ -43,7 +43,7 @@ class CommittedOffset(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicMember:
+class GenerationMember:
     """A member of a finished generation.
 
     :param group_instance_id: of a static member (KIP-345)
@@ -75,11 +75,11 @@ class Generation:
     protocol: str | None
     leader: str | None
     current_state_timestamp_ms: int
-    members: tuple[ClassicMember, ...] = ()
+    members: tuple[GenerationMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicSide:
+class ClassicMember:
     """What a consumer group knows of a member that speaks the classic protocol.
 
     :param protocols: those of its JoinGroup, the one it likes best first, each with its metadata
@@ -106,7 +106,7 @@ class ConsumerMember:
     subscribed_topic_regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    classic: ClassicSide | None = None
+    classic: ClassicMember | None = None
 
 
 class MemberState(IntEnum):

@@ -61,7 +61,7 @@ class _Commit(Command[OffsetCommitResponse]):
                 topic.name,
                 topic.topic_id,
                 *partition,
-                now_ms=wall_ms,
+                wall_ms=wall_ms,
                 retention_ms=retention_ms,
             )
             for asked, topic in found
@@ -84,7 +84,7 @@ class _Commit(Command[OffsetCommitResponse]):
                 for index, *_ in asked.partitions
             )
             topics.append(OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id))
-        return Outcome(OffsetCommitResponse(tuple(topics)), outcome.records)
+        return outcome.with_reply(OffsetCommitResponse(tuple(topics)))
 
     def _commit(
         self, commits: list[OffsetCommit], now_ms: int

@@ -20,11 +20,12 @@ from . import RequestContext
 
 def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Extend a member's session. REBALANCE_IN_PROGRESS asks the member to rejoin."""
-    code = broker.groups.heartbeat(
+    outcome = broker.groups.heartbeat(
         request.group_id,
         request.member_id,
         request.group_instance_id,
         request.generation_id,
-        broker.now_ms(),
+        broker.clock.now_ms(),
     )
+    code = broker.group_runtime.write_now(request.group_id, outcome)
     return HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=code)

@@ -33,7 +33,7 @@ def handle(
     ]
 
     def leave(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, LeaveReply]:
-        return broker.groups.leave(request.group_id, leavers, now_ms)
+        return broker.groups.leave(request.group_id, leavers, now_ms, wall_ms)
 
     def response(reply: LeaveReply) -> LeaveGroupResponse:
         if isinstance(reply, ErrorCode):

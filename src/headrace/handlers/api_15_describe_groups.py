@@ -23,7 +23,7 @@ from kio.schema.describe_groups.v6.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.member import State
+from headrace.groups.classic.states import State
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
@@ -77,5 +77,5 @@ def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
             member_metadata=member.metadata(group.protocol) if stable else b"",
             member_assignment=member.assignment,
         )
-        for member in group.roster.all()
+        for member in group.members.all()
     )

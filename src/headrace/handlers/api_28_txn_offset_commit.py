@@ -48,7 +48,7 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
                 partition.committed_metadata,
             )
             commits.append(
-                commit_record(group_id, topic.name, topic.topic_id, index, *said, now_ms=wall_ms)
+                commit_record(group_id, topic.name, topic.topic_id, index, *said, wall_ms=wall_ms)
             )
     if commits:
         answers = _commit(broker, request, context.api_version, commits)

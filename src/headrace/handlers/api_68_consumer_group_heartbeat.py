@@ -61,9 +61,10 @@ def handle(
     )
 
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        outcome = broker.groups.consumer.heartbeat(request.group_id, heartbeat, now_ms)
+        groups = broker.groups
+        outcome = groups.consumer.heartbeat(request.group_id, heartbeat, now_ms, wall_ms)
         if not heartbeat.leaves:
-            broker.groups.meters.heard(outcome.records)
+            groups.meters.heard(outcome.records)
         return outcome
 
     return broker.group_runtime.write(request.group_id, decide, _response)

@@ -56,7 +56,7 @@ def handle(
             return Outcome(group)
         if heartbeat.member_epoch != LEAVE_EPOCH:
             _initialize(broker, group, group.to_initialize(heartbeat, topics))
-        return broker.groups.share_heartbeat(group_id, heartbeat, topics, now_ms)
+        return broker.groups.share_heartbeat(group_id, heartbeat, topics, now_ms, wall_ms)
 
     return broker.group_runtime.write(group_id, decide, _response)
 

@@ -100,7 +100,7 @@ class _CommitAgain(Command[bytes]):
                 CommittedOffset, (offset, leader_epoch, "", wall_ms, NO_TIMESTAMP, topic_id)
             )
             commits.append(make(OffsetCommit, (*place, value)))
-        refused = known.groups.check_commit(
+        refused, apply = known.groups.check_commit(
             self.key,
             known.member,
             known.generation_id,
@@ -112,7 +112,7 @@ class _CommitAgain(Command[bytes]):
         if refused:
             return Outcome(known.answer(self._correlation_id, [refused] * len(commits)))
         size, granted = known.granted
-        return make(Outcome, (size + self._correlation_id + granted, tuple(commits), (), (), None))
+        return make(Outcome, (size + self._correlation_id + granted, tuple(commits), (), (), apply))
 
 
 class CommitHeads:

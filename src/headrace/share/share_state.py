@@ -370,17 +370,17 @@ class ShareCoordinator:
             default=None,
         )
 
-    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """What is to be deleted from the internal topic, and new snapshots of share-partitions that
-        are cold.
+    def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
+        """Delete records of the internal topic that no longer matter, and write new snapshots of
+        cold share-partitions.
         """
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
             yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
         if self._is_long():
-            yield from self._sweep(now_ms, now_ms - 1)
+            yield from self._sweep(now_ms, wall_ms, wall_ms - 1)
         elif self._sweep_due_ms is not None and self._sweep_due_ms <= now_ms:
-            yield from self._sweep(now_ms, now_ms - self.cold_interval_ms)
+            yield from self._sweep(now_ms, wall_ms, wall_ms - self.cold_interval_ms)
 
     def _is_long(self) -> bool:
         return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(
@@ -388,7 +388,7 @@ class ShareCoordinator:
         )
 
     def _sweep(
-        self, now_ms: int, cold_before_ms: int
+        self, now_ms: int, wall_ms: int, cold_before_ms: int
     ) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         """Some snapshots of cold share-partitions; when there are more, the deadline stays where it
         was.
@@ -402,14 +402,14 @@ class ShareCoordinator:
         for of_partition in keys:
             yield (
                 str(of_partition[0]),
-                Outcome(None, tuple(self._cold_snapshot(key, now_ms) for key in of_partition)),
+                Outcome(None, tuple(self._cold_snapshot(key, wall_ms) for key in of_partition)),
             )
         if not self._snapshots.sweep(1):
             yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._sweep_due_ms = now_ms + self.cold_interval_ms if self._states else None
             self._since_sweep = 0
 
-    def _cold_snapshot(self, key: SharePartitionKey, now_ms: int) -> ShareSnapshot:
+    def _cold_snapshot(self, key: SharePartitionKey, wall_ms: int) -> ShareSnapshot:
         state = self._states[key]
         return ShareSnapshot(
             key,
@@ -418,7 +418,7 @@ class ShareCoordinator:
             state.leader_epoch,
             state.start_offset,
             state.create_timestamp_ms,
-            now_ms,
+            wall_ms,
             state.state_batches(),
             state.delivery_complete_count,
         )

@@ -319,8 +319,10 @@ class TransactionCoordinator:
         """When the first transaction times out or the first id expires."""
         return self._deadlines.next_ms()
 
-    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
-        """Decide to abort what takes too long, and forget ids that nobody uses."""
+    def expire(
+        self, now_ms: int, wall_ms: int
+    ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
+        """Abort transactions that have timed out, and forget transactional ids that are unused."""
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
             self._deadlines.set(
                 transactional_id, now_ms + RETRY_MS
@@ -329,7 +331,7 @@ class TransactionCoordinator:
             record = TransactionRecord(transactional_id, None)
             if known.state == State.ONGOING:
                 record = TransactionRecord(
-                    transactional_id, _fenced(known, now_ms), known.producer_epoch
+                    transactional_id, _fenced(known, wall_ms), known.producer_epoch
                 )
             yield transactional_id, Outcome(None, (record,))
 

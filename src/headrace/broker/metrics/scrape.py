@@ -13,8 +13,8 @@ from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_METRIC_PARTITIONS, SCRAPE_LOADING_MS
 from headrace.errors import Refusal
 from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.kinds import Group
 from headrace.groups.offsets.committed import CommittedOffsets
-from headrace.groups.offsets.service import Group
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.share.records import UNKNOWN, SharePartitionKey
@@ -298,7 +298,7 @@ class Walk:
 def _members(group: Group) -> int:
     if isinstance(group, ConsumerGroup):
         return len(group.state.members)
-    return len(group.members) if isinstance(group, ShareGroup) else len(group.roster)
+    return len(group.members)
 
 
 def _share_partitions(group: ShareGroup) -> Iterator[tuple[UUID, int]]:

@@ -1,176 +1,239 @@
-"""Who is in a classic group: the members of the generation that is, or is being formed, and their
-leader.
-"""
+"""The members of a classic group, and the rules that concern all of them at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from copy import copy
 
 from headrace.errors import ErrorCode
-from headrace.groups.records import ClassicMember, Generation
+from headrace.groups.records import Generation, GenerationMember
 
 from .member import JoinedMember, JoinRequest, Member
 
 
-class Roster:
-    """The members by id, in the order in which they came, and the rules that need all of them at
-    once.
+class Members:
+    """The members by id, in the order in which they joined.
+
+    Checks that every JoinGroup needs use counts, so that their cost does not grow with the group.
 
     :ivar protocol_type: of the first member; all others must have the same
     :ivar leader: the id of the member that assigns; None without members
-    :ivar pending: ids handed out with MEMBER_ID_REQUIRED, whose owners are expected back
-    :ivar unsynced: members of this generation that have not yet sent a SyncGroup
+    :ivar pending: ids handed out with MEMBER_ID_REQUIRED whose owners have not yet come back
     """
 
-    def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
+    def __init__(self, members: Iterable[Member] = ()) -> None:
+        self.by_id: dict[str, Member] = {}
         self.protocol_type = ""
         self.leader: str | None = None
         self.pending: set[str] = set()
-        self.unsynced: set[str] = set()
+        self._static_ids: dict[str, str] = {}  # member ids by instance id
+        self._supporters: Counter[str] = Counter()  # number of members by protocol
+        self._joined = 0  # members whose JoinGroup waits
+        self._unsynced = 0
+        for member in members:
+            self.put(member)
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.by_id)
+
+    def copy(self) -> Members:
+        """Return a copy that changes independently."""
+        other = copy(self)
+        other.by_id = self.by_id.copy()
+        other.pending = self.pending.copy()
+        other._static_ids = self._static_ids.copy()
+        other._supporters = self._supporters.copy()
+        return other
 
     def all(self) -> list[Member]:
-        """The members as they are now."""
-        return list(self.members.values())
+        """Return the members as they are now."""
+        return list(self.by_id.values())
+
+    # Changes --------------------------------------------------------------------------------------
+
+    def put(self, member: Member) -> Member:
+        """Add a member, or replace the one with its id; return it."""
+        old = self.by_id.get(member.member_id)
+        if old is None:
+            self._count(member, 1)
+        else:
+            self._count(old, -1)
+            self._count(member, 1)
+        self.by_id[member.member_id] = member
+        return member
+
+    def add(self, member_id: str, request: JoinRequest, ticket: int) -> Member:
+        """Add a new member whose JoinGroup waits. The first member becomes the leader."""
+        if not self.by_id:
+            self.protocol_type = request.protocol_type
+        self.leader = self.leader or member_id
+        return self.put(
+            Member(
+                member_id,
+                request.group_instance_id,
+                request.client_id,
+                request.client_host,
+                request.rebalance_timeout_ms,
+                request.session_timeout_ms,
+                request.protocols,
+                join_ticket=ticket,
+                is_new=True,
+            )
+        )
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member. If it was the leader, the member that joined next becomes leader."""
+        self._count(self.by_id.pop(member_id), -1)
+        if self.leader == member_id:
+            self.leader = next(iter(self.by_id), None)
+
+    def replace_static(self, old_id: str, request: JoinRequest) -> Member:
+        """Give a static member that has come back a new id, in the place of the old one."""
+        old = self.by_id[old_id]
+        new = old._replace(
+            member_id=request.new_member_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            is_unsynced=False,
+        )
+        if self.leader == old_id:
+            self.leader = new.member_id
+        self._count(old, -1)
+        self._count(new, 1)
+        self.by_id = {
+            (new if member is old else member).member_id: new if member is old else member
+            for member in self.by_id.values()
+        }
+        return new
+
+    def begin_generation(self) -> None:
+        """Forget the JoinGroups of all members, which are answered, and expect their SyncGroups."""
+        self._joined, self._unsynced = 0, len(self.by_id)
+        self.by_id = {
+            member_id: member._replace(join_ticket=None, is_new=False, is_unsynced=True)
+            for member_id, member in self.by_id.items()
+        }
+
+    def restore(self, generation: Generation) -> None:
+        """Take over the members of a recorded generation; members that are known keep the rest."""
+        self.protocol_type, self.leader = generation.protocol_type, generation.leader
+        known, self.by_id = self.by_id, {}
+        for recorded in generation.members:
+            member = known.get(recorded.member_id)
+            self.by_id[recorded.member_id] = (
+                Member.recorded(recorded, generation.protocol)
+                if member is None
+                else member._replace(assignment=recorded.assignment, sync_ticket=None)
+            )
+        if self.by_id.keys() != known.keys():
+            self._joined = self._unsynced = 0
+            self._static_ids.clear()
+            self._supporters.clear()
+            for member in self.by_id.values():
+                self._count(member, 1)
+
+    def elect(self) -> bool:
+        """Choose a leader among the members that have joined, the present one if possible.
+
+        :returns: False when no member has joined
+        """
+        if self.leader is None or self.by_id[self.leader].join_ticket is None:
+            joined = (m.member_id for m in self.by_id.values() if m.join_ticket is not None)
+            leader = next(joined, None)
+            if leader is None:
+                return False
+            self.leader = leader
+        return True
+
+    def _count(self, member: Member, change: int) -> None:
+        self._joined += change if member.join_ticket is not None else 0
+        self._unsynced += change if member.is_unsynced else 0
+        for name in {name for name, _ in member.protocols}:
+            self._supporters[name] += change
+        if member.group_instance_id is not None:
+            if change > 0:
+                self._static_ids[member.group_instance_id] = member.member_id
+            else:
+                self._static_ids.pop(member.group_instance_id, None)
+
+    # Questions ------------------------------------------------------------------------------------
 
     def has_room(self, member_id: str, max_size: int, *, preparing: bool) -> bool:
-        """Whether one more can be taken in; while a rebalance is prepared, those who are back
-        count.
+        """Return whether a member may join; during a rebalance only members that have joined count
+        against the limit.
         """
+        member = self.by_id.get(member_id)
         if not preparing:
-            return member_id in self.members or len(self.members) < max_size
-        waiting = [member for member in self.members.values() if member.join_ticket is not None]
-        return len(waiting) < max_size or any(member.member_id == member_id for member in waiting)
+            return member is not None or len(self.by_id) < max_size
+        return self._joined < max_size or (member is not None and member.join_ticket is not None)
 
-    def speaks(self, request: JoinRequest) -> bool:
-        """Whether one of the request's protocols can serve all members."""
+    def supports(self, request: JoinRequest) -> bool:
+        """Return whether all members support one of the request's protocols."""
         if not request.protocol_type or not request.protocols:
             return False
-        if not self.members:
+        if not self.by_id:
             return True
-        spoken = [{name for name, _ in member.protocols} for member in self.members.values()]
         return request.protocol_type == self.protocol_type and any(
-            all(name in names for names in spoken) for name, _ in request.protocols
+            self._supporters[name] == len(self.by_id) for name, _ in request.protocols
         )
 
     def select_protocol(self) -> str | None:
-        """The protocol that all members speak and most of them like best; of equals the one that
-        was named first.
+        """Return the protocol that all members support and most prefer; on a tie the one that was
+        preferred first.
         """
-        spoken = [{name for name, _ in member.protocols} for member in self.members.values()]
-        common = set.intersection(*spoken) if spoken else set()
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            choice = next((name for name, _ in member.protocols if name in common), None)
-            if choice is not None:
-                votes[choice] = votes.get(choice, 0) + 1
+        common = {name for name, count in self._supporters.items() if count == len(self.by_id)}
+        votes: Counter[str] = Counter()
+        for member in self.by_id.values():
+            preferred = next((name for name, _ in member.protocols if name in common), None)
+            if preferred is not None:
+                votes[preferred] += 1
         return max(votes, key=votes.__getitem__, default=None)
 
     def static_member_id(self, instance_id: str | None) -> str | None:
-        """The id under which a static member is known; None when there is none."""
-        if instance_id is None:
-            return None
-        return next(
-            (m.member_id for m in self.members.values() if m.group_instance_id == instance_id), None
-        )
+        """Return the id of a static member; None when there is none."""
+        return None if instance_id is None else self._static_ids.get(instance_id)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether the member exists and, if static, is the one that now owns the instance id."""
+        """Return NONE if the member exists and, when an instance id is given, owns it."""
         if instance_id is not None:
-            owner = self.static_member_id(instance_id)
+            owner = self._static_ids.get(instance_id)
             if owner is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if owner != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
-
-    def add(self, member_id: str, request: JoinRequest, ticket: int) -> Member:
-        """Take in a new member whose JoinGroup waits."""
-        if not self.members:
-            self.protocol_type = request.protocol_type
-        member = Member(
-            member_id,
-            request.group_instance_id,
-            request.client_id,
-            request.client_host,
-            request.rebalance_timeout_ms,
-            request.session_timeout_ms,
-            request.protocols,
-            join_ticket=ticket,
-            is_new=True,
-        )
-        self.members[member_id] = member
-        self.leader = self.leader or member_id
-        return member
-
-    def remove(self, member: Member) -> None:
-        """Let a member go; the next one leads if it did."""
-        del self.members[member.member_id]
-        self.unsynced.discard(member.member_id)
-        if self.leader == member.member_id:
-            self.leader = next(iter(self.members), None)
-
-    def rename(self, member: Member, request: JoinRequest) -> None:
-        """A static member is back under a new id: it takes the place of the old one."""
-        self.unsynced.discard(member.member_id)
-        if self.leader == member.member_id:
-            self.leader = request.new_member_id
-        member.member_id = request.new_member_id
-        member.client_id, member.client_host = request.client_id, request.client_host
-        self.members = {m.member_id: m for m in self.members.values()}
-
-    def elect(self) -> bool:
-        """Have a leader that is here; False when nobody is."""
-        if self.leader is None or self.members[self.leader].join_ticket is None:
-            here = next(
-                (m.member_id for m in self.members.values() if m.join_ticket is not None), None
-            )
-            if here is None:
-                return False
-            self.leader = here
-        return True
+        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def all_joined(self) -> bool:
-        """Whether a rebalance need not wait for anybody."""
-        return not self.pending and all(
-            member.join_ticket is not None for member in self.members.values()
-        )
+        """Return whether a rebalance need not wait for any member."""
+        return not self.pending and self._joined == len(self.by_id)
+
+    def all_synced(self) -> bool:
+        """Return whether all members have sent SyncGroup in this generation."""
+        return self._unsynced == 0
 
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may wait: what the most patient member asked for."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """Return the longest rebalance timeout of any member."""
+        return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
 
     def record(
         self, protocol: str | None, assignments: Mapping[str, bytes] | None
-    ) -> tuple[ClassicMember, ...]:
-        """The members for a record: with these assignments, or with what they have."""
+    ) -> tuple[GenerationMember, ...]:
+        """Return the members for the record of a generation.
+
+        :param assignments: by member id; None for the assignments that members have
+        """
         return tuple(
             member.record(
                 protocol,
                 member.assignment if assignments is None else assignments.get(member_id, b""),
             )
-            for member_id, member in self.members.items()
+            for member_id, member in self.by_id.items()
         )
 
-    def restore(self, generation: Generation) -> None:
-        """Be what a record says; of members that are here already everything else is kept."""
-        self.protocol_type, self.leader = generation.protocol_type, generation.leader
-        members = {}
-        for recorded in generation.members:
-            member = self.members.get(recorded.member_id) or Member.recorded(
-                recorded, generation.protocol
-            )
-            member.assignment = recorded.assignment
-            member.sync_ticket = None
-            members[member.member_id] = member
-        self.members = members
-
     def introduce(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """What the leader is told of all members."""
+        """Return all members as the leader is told of them."""
         return tuple(
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol))
-            for m in self.members.values()
+            for m in self.by_id.values()
         )

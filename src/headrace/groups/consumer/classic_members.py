@@ -9,6 +9,7 @@ to give up, or partitions that have come free.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from headrace.errors import ErrorCode
@@ -19,9 +20,9 @@ from headrace.groups.classic.member import (
     SyncReply,
     SyncRequest,
 )
-from headrace.groups.deadlines import REJOIN, RESYNC, SESSION
+from headrace.groups.deadlines import REJOIN, RESYNC, SESSION, TimerChanges
 from headrace.groups.records import (
-    ClassicSide,
+    ClassicMember,
     ConsumerAssignment,
     ConsumerMember,
     GroupRecord,
@@ -38,7 +39,7 @@ from headrace.protocol.consumer_protocol import (
 
 from .group import ConsumerGroup
 from .migration import named
-from .transition import MemberStep
+from .transition import MemberTransition
 
 
 def join(
@@ -47,12 +48,13 @@ def join(
     catalog: TopicCatalog,
     settings: ConsumerSettings,
     now_ms: int,
+    wall_ms: int,
     *,
     assigns: bool = True,
 ) -> Outcome[GroupRecord, JoinReply]:
     """A classic member joins a consumer group that has members, or joins again.
 
-    :param assigns: as of :class:`~headrace.groups.consumer.transition.MemberStep`
+    :param assigns: as of :class:`~headrace.groups.consumer.transition.MemberTransition`
     """
     code, subscription = _check_join(group, request, settings)
     if subscription is None:
@@ -69,30 +71,31 @@ def join(
     replacement = group.replacement(owner, member_id) if owner is not None and is_new else ()
     state = group.state.after(replacement) if replacement else group.state
     known = state.members.get(member_id) or ConsumerMember()
-    step = MemberStep(
+    transition = MemberTransition(
         state,
         member_id,
         _joined(known, request, subscription),
         _owned(subscription, catalog),
         catalog,
         settings,
-        now_ms,
+        wall_ms,
         assigns=assigns,
     )
-    refusal = step.run()
+    refusal = transition.run()
     assert refusal is None, "a classic member has no regular expression"
-    group.note_step(step, request.session_timeout_ms)
-    group.timers.cancel(REJOIN, member_id)
-    group.timers.set(RESYNC, member_id, now_ms + request.rebalance_timeout_ms)
+    timers = group.timer_changes(transition, request.session_timeout_ms, now_ms)
+    timers.cancel(REJOIN, member_id)
+    timers.set(RESYNC, member_id, now_ms + request.rebalance_timeout_ms)
     reply = JoinReply(
         ErrorCode.NONE,
         member_id,
-        step.now.member_epoch,
+        transition.now.member_epoch,
         PROTOCOL_TYPE,
         request.protocols[0][0],
         leader="",
     )
-    return Outcome(reply, (*replacement, *step.records))
+    apply = partial(group.apply, transition, timers)
+    return Outcome(reply, (*replacement, *transition.records), apply=apply)
 
 
 def _check_join(
@@ -123,7 +126,7 @@ def _joined(
         subscribed_topic_names=tuple(sorted(set(subscription.topics))),
         subscribed_topic_regex="",
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        classic=ClassicSide(request.session_timeout_ms, request.protocols),
+        classic=ClassicMember(request.session_timeout_ms, request.protocols),
     )
 
 
@@ -138,55 +141,59 @@ def _owned(subscription: Subscription, catalog: TopicCatalog) -> dict[UUID, froz
 
 def sync(
     group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_ms: int
-) -> SyncReply:
-    """The partitions of a classic member that has joined."""
-    member = _member(group, MemberIdentity(request.member_id, request.group_instance_id))
+) -> Outcome[GroupRecord, SyncReply | None]:
+    """Answer a classic member that has joined with the partitions that it may read."""
+    member_id = request.member_id
+    member = _member(group, MemberIdentity(member_id, request.group_instance_id))
     if isinstance(member, ErrorCode):
-        return SyncReply(member)
+        return Outcome(SyncReply(member))
     assert member.classic is not None
-    current = group.state.current[request.member_id]
+    current = group.state.current[member_id]
     if request.generation_id != current.member_epoch:
-        return SyncReply(ErrorCode.ILLEGAL_GENERATION)
+        return Outcome(SyncReply(ErrorCode.ILLEGAL_GENERATION))
     protocol, metadata = member.classic.protocols[0]
     agreed = (PROTOCOL_TYPE, protocol)
     if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol) != agreed:
-        return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return Outcome(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    timers = TimerChanges(group.timers)
     if (
         group.state.target_epoch.epoch > current.member_epoch
         and current.state is not MemberState.UNREVOKED_PARTITIONS
     ):
-        _expect_back(group, request.member_id, member, now_ms)
-        return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
-    group.timers.cancel(RESYNC, request.member_id)
-    group.timers.set(SESSION, request.member_id, now_ms + member.classic.session_timeout_ms)
+        _expect_rejoin(group, member_id, member, timers, now_ms)
+        return Outcome(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), apply=timers.apply)
+    timers.cancel(RESYNC, member_id)
+    timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
     assignment = write_assignment(
         read_subscription(metadata).version, named(current.assigned, catalog)
     )
-    return SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
+    reply = SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
+    return Outcome(reply, apply=timers.apply)
 
 
 def heartbeat(
     group: ConsumerGroup, identity: MemberIdentity, generation_id: int, now_ms: int
-) -> ErrorCode:
-    """A classic member is alive; REBALANCE_IN_PROGRESS asks it to join again."""
+) -> Outcome[GroupRecord, ErrorCode]:
+    """Keep a classic member's session alive; REBALANCE_IN_PROGRESS tells it to join again."""
     member = _member(group, identity)
     if isinstance(member, ErrorCode):
-        return member
+        return Outcome(member)
     assert member.classic is not None
     member_id = identity.member_id
     current = group.state.current[member_id]
     if generation_id != current.member_epoch:
-        return ErrorCode.ILLEGAL_GENERATION
-    group.timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
-    if current.member_epoch < group.state.target_epoch.epoch or _has_news(
+        return Outcome(ErrorCode.ILLEGAL_GENERATION)
+    timers = TimerChanges(group.timers)
+    timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
+    if current.member_epoch < group.state.target_epoch.epoch or _assignment_changed(
         group, member_id, current
     ):
-        _expect_back(group, member_id, member, now_ms)
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+        _expect_rejoin(group, member_id, member, timers, now_ms)
+        return Outcome(ErrorCode.REBALANCE_IN_PROGRESS, apply=timers.apply)
+    return Outcome(ErrorCode.NONE, apply=timers.apply)
 
 
-def _has_news(group: ConsumerGroup, member_id: str, current: ConsumerAssignment) -> bool:
+def _assignment_changed(group: ConsumerGroup, member_id: str, current: ConsumerAssignment) -> bool:
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return current.state is MemberState.UNREVOKED_PARTITIONS
     return not any(
@@ -197,10 +204,16 @@ def _has_news(group: ConsumerGroup, member_id: str, current: ConsumerAssignment)
     )
 
 
-def _expect_back(group: ConsumerGroup, member_id: str, member: ConsumerMember, now_ms: int) -> None:
-    """A classic member that was told to join again has its rebalance timeout for it."""
+def _expect_rejoin(
+    group: ConsumerGroup,
+    member_id: str,
+    member: ConsumerMember,
+    timers: TimerChanges,
+    now_ms: int,
+) -> None:
+    """Give a classic member that is told to join again its rebalance timeout for it."""
     if not group.timers.has(REJOIN, member_id):
-        group.timers.set(REJOIN, member_id, now_ms + member.rebalance_timeout_ms)
+        timers.set(REJOIN, member_id, now_ms + member.rebalance_timeout_ms)
 
 
 def _member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember | ErrorCode:

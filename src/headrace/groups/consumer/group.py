@@ -1,22 +1,31 @@
 """A consumer group: members, epochs, and how partitions change hands (KIP-848,
 docs/behaviour/groups.md).
 
-There is one request, the heartbeat. With it a member says what it is subscribed to and what it
-holds, and is told what it may read. What the group is stands in
-:class:`~headrace.groups.consumer.state.ConsumerState`; how a member is brought up to date in
-:class:`~headrace.groups.consumer.transition.MemberStep`. Members of the classic protocol may be in
-it too: :mod:`headrace.groups.consumer.classic_members`.
+Members send one request, the heartbeat. It tells the coordinator the member's subscription and the
+partitions that the member holds; the answer has the partitions that the member may read.
+:class:`~headrace.groups.consumer.state.ConsumerState` is the durable state of the group;
+:class:`~headrace.groups.consumer.transition.MemberTransition` brings one member up to date. Members
+of the classic protocol may join, too: :mod:`headrace.groups.consumer.classic_members`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.deadlines import REJOIN, RESYNC, REVOKE, SESSION, GroupDeadlines, TimerKey
+from headrace.groups.deadlines import (
+    REJOIN,
+    RESYNC,
+    REVOKE,
+    SESSION,
+    GroupDeadlines,
+    TimerChanges,
+    TimerKey,
+)
 from headrace.groups.records import (
     CommittedOffset,
     ConsumerAssignment,
@@ -38,12 +47,9 @@ from headrace.outcome import Outcome
 from .member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from .reconciliation import holds_only
 from .state import ConsumerState
-from .transition import MemberStep
+from .transition import MemberTransition
 
 Records: TypeAlias = tuple[GroupRecord, ...]
-
-EXPIRE_RETRY_MS = 1_000
-"""If the removal of a silent member cannot be written, it is tried again after this time."""
 
 
 class ConsumerGroup:
@@ -78,6 +84,7 @@ class ConsumerGroup:
         catalog: TopicCatalog,
         settings: ConsumerSettings,
         now_ms: int,
+        wall_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
         """A member joins or stays, and learns what it may read. For leaving see :meth:`leaver`."""
         refusal = self._check(request, settings.max_size)
@@ -91,35 +98,41 @@ class ConsumerGroup:
         replacement = () if replaced is None else self.replacement(replaced, request.member_id)
         state = self.state.after(replacement) if replacement else self.state
         member = request.member(state.members.get(request.member_id) or ConsumerMember())
-        step = MemberStep(
-            state, request.member_id, member, request.owned, catalog, settings, now_ms
+        transition = MemberTransition(
+            state, request.member_id, member, request.owned, catalog, settings, wall_ms
         )
-        refusal = step.run()
+        refusal = transition.run()
         if refusal is not None:
             return Outcome(refusal)
-        self.note_step(step, settings.session_timeout_ms)
-        tell = (
-            request.member_epoch == JOIN_EPOCH
-            or request.is_full
-            or step.was.assigned != step.now.assigned
-        )
-        assigned = step.now.assigned if tell else None
+        now, was = transition.now, transition.was
+        tell = request.member_epoch == JOIN_EPOCH or request.is_full or was.assigned != now.assigned
         reply = ConsumerHeartbeatReply(
-            request.member_id, step.now.member_epoch, settings.heartbeat_interval_ms, assigned
+            request.member_id,
+            now.member_epoch,
+            settings.heartbeat_interval_ms,
+            now.assigned if tell else None,
         )
-        return Outcome(reply, (*replacement, *step.records))
+        timers = self.timer_changes(transition, settings.session_timeout_ms, now_ms)
+        apply = partial(self.apply, transition, timers)
+        return Outcome(reply, (*replacement, *transition.records), apply=apply)
 
-    def note_step(self, step: MemberStep, session_timeout_ms: int) -> None:
-        """A member was heard of: its session begins anew, and its time to give partitions up, if it
-        must, begins.
-        """
-        self.timers.set(SESSION, step.member_id, step.now_ms + session_timeout_ms)
-        if step.now.state is not MemberState.UNREVOKED_PARTITIONS:
-            self.timers.cancel(REVOKE, step.member_id)
-        elif step.now is not step.was and step.member.classic is None:
-            self.timers.set(REVOKE, step.member_id, step.now_ms + step.member.rebalance_timeout_ms)
-        if step.state_is_resolved:
-            self.state.resolved_version = step.catalog.version
+    def timer_changes(
+        self, transition: MemberTransition, session_timeout_ms: int, now_ms: int
+    ) -> TimerChanges:
+        """Restart a member's session; start or end its time to give partitions up."""
+        timers, member_id = TimerChanges(self.timers), transition.member_id
+        timers.set(SESSION, member_id, now_ms + session_timeout_ms)
+        if transition.now.state is not MemberState.UNREVOKED_PARTITIONS:
+            timers.cancel(REVOKE, member_id)
+        elif transition.now is not transition.was and transition.member.classic is None:
+            timers.set(REVOKE, member_id, now_ms + transition.member.rebalance_timeout_ms)
+        return timers
+
+    def apply(self, transition: MemberTransition, timers: TimerChanges) -> None:
+        """Apply the volatile changes of a member's transition."""
+        timers.apply()
+        if transition.state_is_resolved:
+            self.state.resolved_version = transition.catalog.version
 
     def check_room(self, member_id: str, max_size: int) -> Refusal | None:
         """Why one more cannot be taken in."""
@@ -205,14 +218,14 @@ class ConsumerGroup:
             return self.check_instance(request.member_id, request.group_instance_id)
         return None if request.member_id in self.state.members else self._unknown(request.member_id)
 
-    def pause(self, member_id: str) -> Records:
-        """A static member goes for a while and keeps its partitions: until its session is over
-        nobody gets them.
-        """
-        self.timers.cancel(REVOKE, member_id)
+    def pause(
+        self, member_id: str, reply: ConsumerHeartbeatReply
+    ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
+        """Let a static member go that keeps its partitions until its session ends."""
         current = self.state.current[member_id]
         gone = replace(current, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation={})
-        return (ConsumerGroupCurrentMemberAssignment(self.group_id, member_id, gone),)
+        record = ConsumerGroupCurrentMemberAssignment(self.group_id, member_id, gone)
+        return Outcome(reply, (record,), apply=partial(self.timers.cancel, REVOKE, member_id))
 
     def _removal(self, member_id: str) -> tuple[ConsumerGroupRecord, ...]:
         return (
@@ -237,17 +250,12 @@ class ConsumerGroup:
 
     # Time -----------------------------------------------------------------------------------------
 
-    def expired(self, kind: str, member_id: str, now_ms: int) -> bool:
-        """Whether a member is to be removed because one of its timers has run out.
+    def removes(self, kind: str, member_id: str) -> bool:
+        """Return whether a timer that has run out removes its member.
 
-        Timers of members that have gone since, or did not come, are let run out.
+        Timers of members that have left are not cancelled; they run out without effect.
         """
-        if member_id not in self.state.members or kind not in (SESSION, REVOKE, REJOIN, RESYNC):
-            return False
-        self.timers.set(
-            kind, member_id, now_ms + EXPIRE_RETRY_MS
-        )  # without effect once it is removed
-        return True
+        return member_id in self.state.members and kind in (SESSION, REVOKE, REJOIN, RESYNC)
 
     def start_sessions(self, settings: ConsumerSettings, now_ms: int) -> None:
         """After a restart: the members' sessions begin anew, and their time to give partitions

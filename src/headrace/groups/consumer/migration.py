@@ -14,11 +14,11 @@ from uuid import UUID
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import JoinReply, Member, SyncReply
-from headrace.groups.classic.members import Roster
+from headrace.groups.classic.members import Members
 from headrace.groups.records import (
     Assignment,
     AssignmentEpoch,
-    ClassicSide,
+    ClassicMember,
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
@@ -51,7 +51,7 @@ def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> Refusal | 
         reason = "online upgrade is disabled"
     elif group.protocol_type != PROTOCOL_TYPE:
         reason = "the group does not use the consumer embedded protocol"
-    elif len(group.roster) > settings.max_size:
+    elif len(group.members) > settings.max_size:
         reason = "the group size exceeds the consumer group maximum size"
     return None if reason is None else _no_upgrade(group, reason)
 
@@ -72,7 +72,7 @@ def upgraded(
     group_id, epoch = group.group_id, group.generation_id
     members, held = {}, {}
     try:
-        for member in group.roster.all():
+        for member in group.members.all():
             members[member.member_id] = _upgraded_member(member, group.protocol)
             assigned = read_assignment(member.assignment)
             held[member.member_id] = {
@@ -117,13 +117,13 @@ def _upgraded_member(member: Member, protocol: str | None) -> ConsumerMember:
         member.client_host,
         tuple(sorted(set(subscription.topics))),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        classic=ClassicSide(member.session_timeout_ms, member.protocols),
+        classic=ClassicMember(member.session_timeout_ms, member.protocols),
     )
 
 
 def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
     """The answers to requests that wait in a classic group which becomes a consumer group."""
-    for member in group.roster.all():
+    for member in group.members.all():
         if member.join_ticket is not None:
             yield Completion(
                 member.join_ticket, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
@@ -151,37 +151,46 @@ def downgraded(
     state: ConsumerState,
     leaving: Collection[str],
     catalog: TopicCatalog,
-    now_ms: int,
     generation_id: int,
+    wall_ms: int,
 ) -> tuple[GroupRecord, ...]:
     """What makes a consumer group classic, without those that leave. Unless nothing changes, a
     rebalance follows.
     """
-    roster = Roster()
-    for member_id, member in state.members.items():
-        if member_id not in leaving:
-            assert member.classic is not None, member_id
-            roster.members[member_id] = Member(
-                member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                member.rebalance_timeout_ms,
-                member.classic.session_timeout_ms,
-                member.classic.protocols,
-            )
-    protocol = roster.select_protocol()
+    members = Members(
+        _downgraded_member(member_id, member)
+        for member_id, member in state.members.items()
+        if member_id not in leaving
+    )
+    protocol = members.select_protocol()
     assignments = {}
-    for member_id, one in roster.members.items():
+    for member_id, one in members.by_id.items():
         partitions = named(state.target.get(member_id, {}), catalog)
         assignments[member_id] = write_assignment(
             read_subscription(one.metadata(protocol)).version, partitions
         )
-    leader = next(iter(roster.members))
     generation = Generation(
-        PROTOCOL_TYPE, generation_id, protocol, leader, now_ms, roster.record(protocol, assignments)
+        PROTOCOL_TYPE,
+        generation_id,
+        protocol,
+        leader=next(iter(members.by_id)),
+        current_state_timestamp_ms=wall_ms,
+        members=members.record(protocol, assignments),
     )
     return (*state.tombstones(), GroupMetadata(state.group_id, generation))
+
+
+def _downgraded_member(member_id: str, member: ConsumerMember) -> Member:
+    assert member.classic is not None, member_id
+    return Member(
+        member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        member.classic.session_timeout_ms,
+        member.classic.protocols,
+    )
 
 
 def named(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from headrace.groups.records import (
-    ClassicSide,
+    ClassicMember,
     ConsumerAssignment,
     ConsumerMember,
     GroupEpoch,
@@ -65,7 +65,7 @@ def write_consumer_member(value: ConsumerMember) -> bytes:
     )
 
 
-def _classic_side(value: ClassicSide | None) -> bytes:
+def _classic_side(value: ClassicMember | None) -> bytes:
     if value is None:
         return _ABSENT
     protocols = compact_array(
@@ -90,14 +90,14 @@ def read_consumer_member(reader: Reader) -> ConsumerMember:
     )
 
 
-def _read_classic_side(data: bytes) -> ClassicSide | None:
+def _read_classic_side(data: bytes) -> ClassicMember | None:
     def protocol(reader: Reader) -> tuple[str, bytes]:
         read = reader.string(), reader.blob()
         reader.tagged_fields()
         return read
 
     reader = Reader(data, flexible=True)
-    return None if reader.i8() == 0 else ClassicSide(reader.i32(), reader.array(protocol))
+    return None if reader.i8() == 0 else ClassicMember(reader.i32(), reader.array(protocol))
 
 
 def write_consumer_assignment(value: ConsumerAssignment) -> bytes:

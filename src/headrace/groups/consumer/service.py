@@ -1,11 +1,9 @@
-"""The part of the group coordinator that is about consumer groups (KIP-848), and groups that become
-or were such.
-"""
+"""Requests to consumer groups (KIP-848), and to groups that become or were consumer groups."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
@@ -18,12 +16,21 @@ from headrace.groups.classic.member import (
     SyncReply,
     SyncRequest,
 )
-from headrace.groups.deadlines import SESSION, SYNC, GroupDeadlines, TimerKey
+from headrace.groups.deadlines import (
+    JOIN,
+    PENDING,
+    SESSION,
+    SYNC,
+    GroupDeadlines,
+    TimerChanges,
+    TimerKey,
+)
+from headrace.groups.kinds import Group
 from headrace.groups.records import GroupMetadata, GroupRecord
 from headrace.groups.settings import Configuration, ConsumerSettings, TopicCatalog
-from headrace.outcome import Completion, Outcome
+from headrace.outcome import Apply, Completion, Outcome
 
-from . import classic_members as consumer_classic
+from . import classic_members
 from .group import ConsumerGroup
 from .member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from .migration import (
@@ -36,12 +43,11 @@ from .migration import (
 )
 from .state import ConsumerState
 
-if TYPE_CHECKING:
-    from headrace.groups.offsets.service import Group
 
+class ConsumerGroupService:
+    """Commands to consumer groups. They decide; the coordinator replays their records.
 
-class ConsumerGroups:
-    """Requests to consumer groups. Commands decide; the coordinator replays their records.
+    ``now_ms`` is the steady time of timers, ``wall_ms`` the epoch time of records.
 
     :param groups: all groups by id
     """
@@ -56,24 +62,24 @@ class ConsumerGroups:
         self._groups, self._config, self._catalog, self._timers = groups, config, catalog, timers
 
     def settings(self, group_id: str) -> ConsumerSettings:
-        """As configured now for a group."""
+        """Return the settings of a group, as configured now."""
         return ConsumerSettings.of(self._config, group_id)
 
     # The consumer protocol ------------------------------------------------------------------------
 
     def heartbeat(
-        self, group_id: str, request: ConsumerHeartbeat, now_ms: int
+        self, group_id: str, request: ConsumerHeartbeat, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """A ConsumerGroupHeartbeat."""
+        """Let a member join, stay or leave (ConsumerGroupHeartbeat)."""
         settings = self.settings(group_id)
         refusal = request.check(group_id, settings.assignors)
         if refusal is not None:
             return Outcome(refusal)
         if request.leaves:
-            return self._leave(group_id, request, settings, now_ms)
+            return self._leave(group_id, request, settings, now_ms, wall_ms)
         group = self._groups.get(group_id)
         if request.member_epoch == JOIN_EPOCH and isinstance(group, ClassicGroup):
-            return self._take_over(group, request, settings, now_ms)
+            return self._upgrade(group, request, settings, now_ms, wall_ms)
         if group is None:
             if request.member_epoch != JOIN_EPOCH:
                 return Outcome(
@@ -82,17 +88,18 @@ class ConsumerGroups:
             group = ConsumerGroup(group_id, self._timers)
         if not isinstance(group, ConsumerGroup):
             return Outcome(not_a_consumer_group(group_id))
-        return group.heartbeat(request, self._catalog, settings, now_ms)
+        return group.heartbeat(request, self._catalog, settings, now_ms, wall_ms)
 
-    def _take_over(
+    def _upgrade(
         self,
         classic: ClassicGroup,
         request: ConsumerHeartbeat,
         settings: ConsumerSettings,
         now_ms: int,
+        wall_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """A member of the consumer protocol joins a classic group, which becomes a consumer group
-        with this.
+        """Turn a classic group into a consumer group and let a member of the consumer protocol
+        join it.
         """
         group_id = classic.group_id
         converted: tuple[GroupRecord, ...] = (GroupMetadata(group_id, None),)
@@ -106,17 +113,29 @@ class ConsumerGroups:
             state, converted = state.after(records), (*converted, *records)
             completions = tuple(told_to_rejoin(classic))
         outcome = ConsumerGroup(group_id, self._timers, state).heartbeat(
-            request, self._catalog, settings, now_ms
+            request, self._catalog, settings, now_ms, wall_ms
         )
         if isinstance(outcome.reply, Refusal):
             return outcome
-        timers = GroupDeadlines(self._timers, group_id)
-        for member in classic.roster.all():
+        timers = TimerChanges(GroupDeadlines(self._timers, group_id))
+        timers.cancel(JOIN)
+        timers.cancel(SYNC)
+        for member_id in classic.members.pending:
+            timers.cancel(PENDING, member_id)
+        for member in classic.members.all():
             timers.set(SESSION, member.member_id, now_ms + member.session_timeout_ms)
-        return outcome._replace(records=(*converted, *outcome.records), completions=completions)
+        upgraded_outcome = outcome._replace(
+            records=(*converted, *outcome.records), completions=completions
+        )
+        return upgraded_outcome.then(timers.apply)
 
     def _leave(
-        self, group_id: str, request: ConsumerHeartbeat, settings: ConsumerSettings, now_ms: int
+        self,
+        group_id: str,
+        request: ConsumerHeartbeat,
+        settings: ConsumerSettings,
+        now_ms: int,
+        wall_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
         group = self.group(group_id)
         refusal = group if isinstance(group, Refusal) else group.leaver(request)
@@ -125,32 +144,34 @@ class ConsumerGroups:
         assert isinstance(group, ConsumerGroup)
         reply = ConsumerHeartbeatReply(request.member_id, request.member_epoch)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            return Outcome(reply, group.pause(request.member_id))
-        return Outcome(reply, self._without(group, (request.member_id,), settings, now_ms))
+            return group.pause(request.member_id, reply)
+        removal = self._remove(group, (request.member_id,), settings, now_ms, wall_ms)
+        return removal.with_reply(reply)
 
-    def _without(
+    def _remove(
         self,
         group: ConsumerGroup,
         member_ids: Collection[str],
         settings: ConsumerSettings,
         now_ms: int,
-    ) -> tuple[GroupRecord, ...]:
-        """Members go. A group of which only classic members are left becomes classic, and
+        wall_ms: int,
+    ) -> Outcome[GroupRecord, None]:
+        """Remove members. A group that has only classic members left becomes classic and
         rebalances.
         """
         if not downgrades(group.state, member_ids, settings):
-            return group.remove(member_ids, self._catalog)
-        self._rebalance_classic(group.group_id, now_ms)
-        return downgraded(group.state, member_ids, self._catalog, now_ms, group.state.epoch)
+            return Outcome(None, group.remove(member_ids, self._catalog))
+        records = downgraded(group.state, member_ids, self._catalog, group.state.epoch, wall_ms)
+        return Outcome(None, records, apply=self._classic_rebalance(group.group_id, now_ms))
 
-    def _rebalance_classic(self, group_id: str, now_ms: int) -> None:
-        """Have a group that has become classic rebalance, as it does when its time for syncing is
-        over.
+    def _classic_rebalance(self, group_id: str, now_ms: int) -> Apply:
+        """Make a group that becomes classic rebalance at once: the time to send SyncGroup is over
+        for all its members.
         """
-        GroupDeadlines(self._timers, group_id).set(SYNC, "", now_ms)
+        return partial(GroupDeadlines(self._timers, group_id).set, SYNC, "", now_ms)
 
     def group(self, group_id: str) -> ConsumerGroup | Refusal:
-        """A consumer group, to be described or left; or why there is none of that id."""
+        """Return a consumer group, or GROUP_ID_NOT_FOUND."""
         group = self._groups.get(group_id)
         if group is None:
             return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -159,53 +180,58 @@ class ConsumerGroups:
     # The classic protocol -------------------------------------------------------------------------
 
     def join(
-        self, group: ConsumerGroup, request: JoinRequest, now_ms: int
+        self, group: ConsumerGroup, request: JoinRequest, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, JoinReply | None]:
-        """JoinGroup to a consumer group that has members."""
+        """Let a classic member join a consumer group that has members (JoinGroup)."""
         settings, state = self.settings(group.group_id), group.state
         replaced = state.static_members.get(request.group_instance_id or "")
         is_last = replaced is not None and replaces_last(state, replaced, settings)
-        outcome = consumer_classic.join(
-            group, request, self._catalog, settings, now_ms, assigns=not is_last
+        outcome = classic_members.join(
+            group, request, self._catalog, settings, now_ms, wall_ms, assigns=not is_last
         )
         if not is_last or outcome.reply.code:
-            return Outcome(outcome.reply, outcome.records)
+            return outcome
         after = state.after(outcome.records)  # type: ignore[arg-type]
         if after.epoch > after.target_epoch.epoch:
-            self._rebalance_classic(group.group_id, now_ms)
-        records = downgraded(after, (), self._catalog, now_ms, state.epoch)
-        return Outcome(outcome.reply, (*outcome.records, *records))
+            outcome = outcome.then(self._classic_rebalance(group.group_id, now_ms))
+        records = downgraded(after, (), self._catalog, state.epoch, wall_ms)
+        return outcome._replace(records=(*outcome.records, *records))
 
-    def sync(self, group: ConsumerGroup, request: SyncRequest, now_ms: int) -> SyncReply:
-        """SyncGroup."""
-        return consumer_classic.sync(group, request, self._catalog, now_ms)
+    def sync(
+        self, group: ConsumerGroup, request: SyncRequest, now_ms: int
+    ) -> Outcome[GroupRecord, SyncReply | None]:
+        """Answer a classic member with its assignment (SyncGroup)."""
+        return classic_members.sync(group, request, self._catalog, now_ms)
 
     def leave(
-        self, group: ConsumerGroup, leavers: Sequence[MemberIdentity], now_ms: int
+        self,
+        group: ConsumerGroup,
+        leavers: Sequence[MemberIdentity],
+        now_ms: int,
+        wall_ms: int,
     ) -> Outcome[GroupRecord, LeaveReply]:
-        """LeaveGroup, also of members of the consumer protocol: the reply has a code for each."""
-        found = [consumer_classic.leaver(group, identity) for identity in leavers]
+        """Remove members of either protocol (LeaveGroup); the reply has a code for each."""
+        found = [classic_members.leaver(group, identity) for identity in leavers]
         member_ids = dict.fromkeys(one for one in found if not isinstance(one, ErrorCode))
         codes = tuple(one if isinstance(one, ErrorCode) else ErrorCode.NONE for one in found)
         if not member_ids:
             return Outcome(codes)
-        return Outcome(
-            codes, self._without(group, tuple(member_ids), self.settings(group.group_id), now_ms)
-        )
+        settings = self.settings(group.group_id)
+        removal = self._remove(group, tuple(member_ids), settings, now_ms, wall_ms)
+        return removal.with_reply(codes)
 
     # Time -----------------------------------------------------------------------------------------
 
     def expire(
-        self, group: ConsumerGroup, kind: str, member_id: str, now_ms: int
+        self, group: ConsumerGroup, kind: str, member_id: str, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, None]:
-        """One of a group's timers has run out."""
-        if not group.expired(kind, member_id, now_ms):
+        """Act on a timer of a group that has run out."""
+        if not group.removes(kind, member_id):
             return Outcome(None)
-        return Outcome(
-            None, self._without(group, (member_id,), self.settings(group.group_id), now_ms)
-        )
+        settings = self.settings(group.group_id)
+        return self._remove(group, (member_id,), settings, now_ms, wall_ms)
 
 
 def not_a_consumer_group(group_id: str) -> Refusal:
-    """The answer to a request of the consumer protocol about a group of another type."""
+    """Return the answer to a request about a consumer group that is of another type."""
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -38,7 +38,7 @@ from .regex import InvalidRegex, Regex
 from .state import ConsumerState
 
 
-class MemberStep:
+class MemberTransition:
     """One member, as it is from now on, in a group that lets it in.
 
     :param owned: what the member says that it holds; None when it does not say
@@ -54,13 +54,13 @@ class MemberStep:
         owned: Owned | None,
         catalog: TopicCatalog,
         settings: ConsumerSettings,
-        now_ms: int,
+        wall_ms: int,
         *,
         assigns: bool = True,
     ) -> None:
         self.assigns = assigns
         self.group, self.member_id, self.member, self.owned = group, member_id, member, owned
-        self.catalog, self.settings, self.now_ms = catalog, settings, now_ms
+        self.catalog, self.settings, self.wall_ms = catalog, settings, wall_ms
         self.known = group.members.get(member_id) or ConsumerMember()
         self.was = group.current.get(member_id) or ConsumerAssignment()
         self.now = self.was
@@ -147,7 +147,7 @@ class MemberStep:
         return (
             known
             if known is not None and known.topics == topics
-            else ResolvedRegex(topics, 0, self.now_ms)
+            else ResolvedRegex(topics, 0, self.wall_ms)
         )
 
     # Epochs and assignments -----------------------------------------------------------------------
@@ -172,7 +172,7 @@ class MemberStep:
         return topics_hash([topics[name] for name in sorted(subscribed) if name in topics])
 
     def _assignment_due(self) -> bool:
-        return self.now_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
+        return self.wall_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
 
     def _assign(self) -> None:
         """Compute the target assignment anew."""
@@ -200,7 +200,7 @@ class MemberStep:
                 )
         self.target, self.target_epoch = (
             target[self.member_id],
-            AssignmentEpoch(self.epoch, self.now_ms),
+            AssignmentEpoch(self.epoch, self.wall_ms),
         )
         self._write(ConsumerGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
 

@@ -29,7 +29,7 @@ def commit_record(
     leader_epoch: int = -1,
     metadata: str | None = None,
     *,
-    now_ms: int,
+    wall_ms: int,
     retention_ms: int = NO_RETENTION,
 ) -> OffsetCommit:
     """What a commit in one partition writes if it is let in.
@@ -38,9 +38,9 @@ def commit_record(
     :param metadata: the client's own text; None is stored as ""
     :param retention_ms: how long to keep it (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
-    expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
+    expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else wall_ms + retention_ms
     value = CommittedOffset(
-        offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms, topic_id
+        offset, leader_epoch, metadata or "", wall_ms, expire_timestamp_ms, topic_id
     )
     return OffsetCommit(group_id, topic, partition, value)
 

@@ -67,41 +67,50 @@ class OffsetExpiration:
         self._left = list(group_ids)
 
     def portion(
-        self, owner_of: Callable[[str], OffsetOwner | None], now_ms: int, retention_ms: int
+        self, owner_of: Callable[[str], OffsetOwner | None], wall_ms: int, retention_ms: int
     ) -> Iterator[tuple[str, Outcome[GroupRecord, int]]]:
-        """Some more groups: (group id, outcome), each to be applied before the next is asked for.
+        """Check the next groups; yield (group id, outcome), each to be applied before the next is
+        asked for.
 
-        A group is done with when its outcome was applied: one that could not be written comes
-        again.
+        When an outcome is not applied, the portion ends and its group comes again with the next.
 
-        :param owner_of: a group by its id; None when it is not there any more, or has no offsets by
-            its kind
+        :param owner_of: returns a group by its id; None when it is gone, or its kind has no offsets
         :param retention_ms: ``offsets.retention.minutes``
-        :returns: outcomes whose reply is how many offsets expire
+        :returns: outcomes whose reply is the number of offsets that expire
         """
         left = PORTION
         while self._left and left > 0:
-            owner = owner_of(self._left[-1])
-            tombstones: tuple[GroupRecord, ...] = ()
-            if owner is not None:
-                looks, tombstones = self._expired(owner, now_ms, retention_ms)
-                left -= looks
-                records = tombstones
-                if (
-                    len(tombstones) == looks
-                    and owner.is_empty
-                    and not self._offsets.pending.of_group(owner.group_id)
-                ):
-                    records += owner.tombstones()
-                if records:
-                    left -= WRITE_COST
-                    yield owner.group_id, Outcome(len(tombstones), records)
-            left -= 1
+            group_id = self._left[-1]
+            owner = owner_of(group_id)
+            if owner is None:
+                self._left.pop()
+                left -= 1
+                continue
+            looks, tombstones = self._expired(owner, wall_ms, retention_ms)
+            left -= looks + 1
+            records = tombstones
+            if (
+                len(tombstones) == looks
+                and owner.is_empty
+                and not self._offsets.pending.of_group(group_id)
+            ):
+                records += owner.tombstones()
+            is_applied = not records
+
+            def applied() -> None:
+                nonlocal is_applied
+                is_applied = True
+
+            if records:
+                left -= WRITE_COST
+                yield group_id, Outcome(len(tombstones), records, apply=applied)
+            if not is_applied:
+                return
             if len(tombstones) < MAX_TOMBSTONES:
                 self._left.pop()
 
     def _expired(
-        self, owner: OffsetOwner, now_ms: int, retention_ms: int
+        self, owner: OffsetOwner, wall_ms: int, retention_ms: int
     ) -> tuple[int, tuple[GroupRecord, ...]]:
         """How many offsets a group has, and the tombstones of those whose time is over, up to the
         limit.
@@ -112,17 +121,17 @@ class OffsetExpiration:
             for topic, partitions in topics.items()
             if not owner.is_subscribed(topic)
             for partition, committed in partitions.items()
-            if _is_over(committed, owner.retention_starts_ms(committed), now_ms, retention_ms)
+            if _is_over(committed, owner.retention_starts_ms(committed), wall_ms, retention_ms)
             and (owner.group_id, topic, partition) not in self._offsets.pending
         )
         return sum(map(len, topics.values())), tuple(islice(over, MAX_TOMBSTONES))
 
 
 def _is_over(
-    committed: CommittedOffset, starts_ms: int | None, now_ms: int, retention_ms: int
+    committed: CommittedOffset, starts_ms: int | None, wall_ms: int, retention_ms: int
 ) -> bool:
     if starts_ms is None:
         return False
     if committed.expire_timestamp_ms != NO_TIMESTAMP:
-        return now_ms >= committed.expire_timestamp_ms
-    return now_ms - starts_ms >= retention_ms
+        return wall_ms >= committed.expire_timestamp_ms
+    return wall_ms - starts_ms >= retention_ms

@@ -7,20 +7,18 @@ What is committed is kept by :class:`~headrace.groups.offsets.committed.Committe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from headrace.errors import ErrorCode
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.kinds import Group
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.groups.settings import Configuration
 from headrace.groups.share.group import ShareGroup
-from headrace.outcome import Outcome
+from headrace.outcome import Apply, Outcome
 
 from .committed import CommittedOffsets, TopicOffsets
-
-Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 
 NO_MEMBER = MemberIdentity("")
 
@@ -54,13 +52,12 @@ class GroupOffsets:
         """
         unfit = self.offsets.check(commits)
         fit = [commit for commit, error in zip(commits, unfit, strict=True) if not error]
-        refused = self.check_commit(
+        refused, apply = self.check_commit(
             group_id, member, generation_id, fit, now_ms, says_group_unknown, transactional
         )
         codes = (refused,) * len(commits) if refused else tuple(unfit)
-        return Outcome(
-            codes, tuple(commit for commit, code in zip(commits, codes, strict=True) if not code)
-        )
+        accepted = tuple(commit for commit, code in zip(commits, codes, strict=True) if not code)
+        return Outcome(codes, accepted, apply=apply)
 
     def check_commit(
         self,
@@ -71,8 +68,9 @@ class GroupOffsets:
         now_ms: int,
         says_group_unknown: bool,
         transactional: bool = False,
-    ) -> ErrorCode:
-        """Whether the group lets these be committed: all of them or none.
+    ) -> tuple[ErrorCode, Apply | None]:
+        """Return whether the group accepts these commits, all of them or none, and the volatile
+        changes that come with them.
 
         :param generation_id: -1 for an administrator, or a consumer that assigns itself
         :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
@@ -81,22 +79,23 @@ class GroupOffsets:
         """
         group = self.groups.get(group_id)
         if isinstance(group, ShareGroup):
-            return ErrorCode.GROUP_ID_NOT_FOUND
+            return ErrorCode.GROUP_ID_NOT_FOUND, None
         if group is None:
             unknown = (
                 ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
             )
-            return ErrorCode.NONE if generation_id < 0 else unknown
+            return (ErrorCode.NONE if generation_id < 0 else unknown), None
         if transactional and generation_id < 0 and member == NO_MEMBER:
-            return ErrorCode.NONE
+            return ErrorCode.NONE, None
         if isinstance(group, ClassicGroup):
             return group.check_commit(
                 member.member_id, member.group_instance_id, generation_id, now_ms, transactional
             )
         knows_epochs = says_group_unknown or transactional
-        return group.check_commit(
+        code = group.check_commit(
             member.member_id, generation_id, commits, knows_epochs=knows_epochs
         )
+        return code, None
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether a member may ask for its group's offsets. Only consumer groups mind who asks."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -58,9 +59,6 @@ V = TypeVar("V")
 FIRST_EPOCH = 1
 """Of a group without records of its epoch; the first member makes it 2."""
 
-EXPIRE_RETRY_MS = 1_000
-"""If the removal of a silent member cannot be written, it is tried again after this time."""
-
 
 class ShareGroup:
     """One share group. Commands decide; :meth:`replay` applies their records.
@@ -97,7 +95,12 @@ class ShareGroup:
     # Heartbeat ------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: ShareHeartbeat, topics: Topics, settings: ShareSettings, now_ms: int
+        self,
+        request: ShareHeartbeat,
+        topics: Topics,
+        settings: ShareSettings,
+        now_ms: int,
+        wall_ms: int,
     ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
         """A member that :meth:`check_member` lets in joins, stays or leaves, and learns what it is
         to read.
@@ -108,12 +111,13 @@ class ShareGroup:
                 for member_id, member in self.members.items()
                 if member_id != request.member_id
             )
-            records = self._remove(request.member_id, topics_hash(subscribed(stay, topics)))
-            return Outcome(ShareHeartbeatReply(request.member_id, LEAVE_EPOCH), records)
-        step = HeartbeatStep(self, request, topics, settings, now_ms)
+            removal = self._remove(request.member_id, topics_hash(subscribed(stay, topics)))
+            return removal.with_reply(ShareHeartbeatReply(request.member_id, LEAVE_EPOCH))
+        step = HeartbeatStep(self, request, topics, settings, wall_ms)
         step.run()
-        self._timers.set(SESSION, request.member_id, now_ms + settings.session_timeout_ms)
-        return Outcome(step.reply(), tuple(step.records))
+        session_ends_ms = now_ms + settings.session_timeout_ms
+        apply = partial(self._timers.set, SESSION, request.member_id, session_ends_ms)
+        return Outcome(step.reply(), tuple(step.records), apply=apply)
 
     def check_member(self, request: ShareHeartbeat, max_size: int) -> Refusal | None:
         """Why a heartbeat is refused; None when it is not."""
@@ -151,26 +155,21 @@ class ShareGroup:
             )
         return None
 
-    def _remove(self, member_id: str, metadata_hash: int) -> tuple[GroupRecord, ...]:
-        """What takes a member out. The others take over at their heartbeats."""
+    def _remove(self, member_id: str, metadata_hash: int) -> Outcome[GroupRecord, None]:
+        """Remove a member. The others get its partitions with their heartbeats."""
         group_id = self.group_id
-        return (
+        records = (
             ShareGroupCurrentMemberAssignment(group_id, member_id, None),
             ShareGroupTargetAssignmentMember(group_id, member_id, None),
             ShareGroupMemberMetadata(group_id, member_id, None),
             ShareGroupMetadata(group_id, GroupEpoch(self.epoch + 1, metadata_hash)),
         )
+        return Outcome(None, records, apply=partial(self._timers.cancel, SESSION, member_id))
 
-    def expire(self, member_id: str, now_ms: int) -> Outcome[GroupRecord, None]:
-        """A member's session is over."""
-        if member_id not in self.members:  # the record of its joining could not be written
-            return Outcome(None)
-        self._timers.set(
-            SESSION, member_id, now_ms + EXPIRE_RETRY_MS
-        )  # cancelled when its removal is replayed
-        return Outcome(
-            None, self._remove(member_id, self.metadata_hash if len(self.members) > 1 else 0)
-        )
+    def expire(self, member_id: str) -> Outcome[GroupRecord, None]:
+        """Remove a member whose session has ended."""
+        assert member_id in self.members, member_id
+        return self._remove(member_id, self.metadata_hash if len(self.members) > 1 else 0)
 
     def start_sessions(self, settings: ShareSettings, now_ms: int) -> None:
         """After a restart: the members' sessions begin anew."""
@@ -300,8 +299,6 @@ class ShareGroup:
         match record:
             case ShareGroupMemberMetadata(_, member_id, member):
                 _put(self.members, member_id, member)
-                if member is None:
-                    self._timers.cancel(SESSION, member_id)
             case ShareGroupMetadata(_, value):
                 self.epoch, self.metadata_hash = value or GroupEpoch(FIRST_EPOCH, 0)
             case ShareGroupTargetAssignmentMember(_, member_id, target):

@@ -102,9 +102,9 @@ class HeartbeatStep:
         request: ShareHeartbeat,
         topics: Topics,
         settings: ShareSettings,
-        now_ms: int,
+        wall_ms: int,
     ) -> None:
-        self.group, self.request, self.settings, self.now_ms = group, request, settings, now_ms
+        self.group, self.request, self.settings, self.wall_ms = group, request, settings, wall_ms
         known = group.members.get(request.member_id)
         self.member = request.member(group.members)
         self.changed = self.member != known
@@ -134,7 +134,7 @@ class HeartbeatStep:
         self.records.append(record)
 
     def _assignment_due(self) -> bool:
-        return self.now_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
+        return self.wall_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
 
     def _bump_epoch(self) -> None:
         new_hash = topics_hash(self.topics)
@@ -175,7 +175,7 @@ class HeartbeatStep:
                     ShareGroupTargetAssignmentMember(self.group.group_id, member_id, assignment)
                 )
         self.target = target
-        self.target_epoch = AssignmentEpoch(self.epoch, self.now_ms)
+        self.target_epoch = AssignmentEpoch(self.epoch, self.wall_ms)
         self._write(ShareGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
 
     def _advance(self) -> None:

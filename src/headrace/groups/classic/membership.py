@@ -1,0 +1,92 @@
+"""The membership of a classic group: one value that is copied, changed and installed as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+
+from headrace.groups.records import NO_TIMESTAMP, Generation
+from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
+
+from .members import Members
+from .states import TRANSITIONS, Event, State
+from .subscriptions import subscribed_topics
+
+
+class Membership:
+    """The state, generation and members of a classic group.
+
+    A decision works on a :meth:`copy`, so it cannot change the group.
+
+    :ivar state_since_ms: when the group entered its state, in epoch milliseconds; -1 when the
+        record of an older broker does not tell
+    :ivar protocol: the protocol of the generation; None without members
+    :ivar subscribed: the topics to which the generation is subscribed; None when unknown
+    :ivar initial_delay_left_ms: how much longer the first rebalance may be delayed; None in other
+        rebalances
+    :ivar has_newcomer: a member joined the first rebalance since it was last delayed
+    """
+
+    def __init__(self) -> None:
+        self.state = State.EMPTY
+        self.state_since_ms = NO_TIMESTAMP
+        self.generation_id = 0
+        self.protocol: str | None = None
+        self.members = Members()
+        self.subscribed: frozenset[str] | None = None
+        self.initial_delay_left_ms: int | None = None
+        self.has_newcomer = False
+
+    def copy(self) -> Membership:
+        """Return a copy that changes independently."""
+        other = copy(self)
+        other.members = self.members.copy()
+        return other
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def protocol_type(self) -> str:
+        return self.members.protocol_type
+
+    def handle(self, event: Event, wall_ms: int) -> None:
+        """Enter the state to which an event leads."""
+        self.state = TRANSITIONS[self.state, event]
+        self.state_since_ms = wall_ms
+
+    def begin_generation(self) -> None:
+        """Begin the next generation, with the members that there are."""
+        self.generation_id += 1
+        self.protocol = self.members.select_protocol()
+        self._learn_subscriptions()
+
+    def generation(self, assignments: Mapping[str, bytes] | None = None) -> Generation:
+        """Return the generation for its record.
+
+        :param assignments: by member id; None for the assignments that members have
+        """
+        members = self.members
+        return Generation(
+            members.protocol_type,
+            self.generation_id,
+            self.protocol,
+            members.leader,
+            self.state_since_ms,
+            members.record(self.protocol, assignments),
+        )
+
+    def restore(self, generation: Generation) -> None:
+        """Take over a recorded generation."""
+        self.generation_id, self.protocol = generation.generation_id, generation.protocol
+        self.state = State.STABLE if generation.members else State.EMPTY
+        self.state_since_ms = generation.current_state_timestamp_ms
+        self.members.restore(generation)
+        self._learn_subscriptions()
+
+    def _learn_subscriptions(self) -> None:
+        self.subscribed = None
+        if self.protocol_type == PROTOCOL_TYPE:
+            metadata = {member.metadata(self.protocol) for member in self.members.all()}
+            self.subscribed = subscribed_topics(metadata)

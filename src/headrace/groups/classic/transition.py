@@ -1,0 +1,344 @@
+"""One decision about a classic group: JoinGroup, SyncGroup, LeaveGroup or a timeout.
+
+The decision is made on a draft of the group's membership. The draft, the timers and the answers to
+waiting requests travel in the outcome and take effect when its records have been appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from headrace.errors import ErrorCode
+from headrace.groups.deadlines import JOIN, PENDING, SESSION, SYNC, TimerChanges
+from headrace.groups.records import GroupMetadata
+from headrace.groups.settings import ClassicSettings
+from headrace.outcome import Completion
+
+from .member import JoinReply, JoinRequest, Member, MemberIdentity, SyncReply, SyncRequest
+from .membership import Membership
+from .states import Event, State
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""How long the first JoinGroup of a new member may wait. The member does not know its id yet, so it
+has no session that could expire.
+"""
+
+
+class GroupTransition:
+    """The draft of a classic group that a decision changes, and what the decision brings about.
+
+    :ivar draft: the membership as it is to be
+    :ivar records: to append; :attr:`draft` includes their effect
+    :ivar completions: answers to waiting requests
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        membership: Membership,
+        timers: TimerChanges,
+        now_ms: int,
+        wall_ms: int,
+    ) -> None:
+        self.draft = membership.copy()
+        self.timers = timers
+        self.records: tuple[GroupMetadata, ...] = ()
+        self.completions: list[Completion] = []
+        self._group_id = group_id
+        self._members = self.draft.members
+        self._now_ms, self._wall_ms = now_ms, wall_ms
+
+    # Joining --------------------------------------------------------------------------------------
+
+    def join(
+        self, request: JoinRequest, ticket: int, settings: ClassicSettings
+    ) -> JoinReply | None:
+        """Let a member take part in the next generation; return None if it has to wait for it."""
+        member_id, instance_id, members = (
+            request.member_id,
+            request.group_instance_id,
+            self._members,
+        )
+        preparing = self.draft.state is State.PREPARING_REBALANCE
+        if not self.draft.is_empty and not members.has_room(
+            member_id, settings.max_size, preparing=preparing
+        ):
+            self._forget_pending(member_id)
+            if member_id in members.by_id:
+                self._remove(member_id)
+            return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        if not members.supports(request):
+            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        if not member_id:
+            static_id = members.static_member_id(instance_id)
+            if static_id is not None:
+                return self._replace_static(static_id, request, ticket)
+            if instance_id is None and request.known_member_id_required:
+                return self._require_member_id(request)
+            self._add(request.new_member_id, request, ticket, settings)
+            return None
+        if member_id in members.pending and instance_id is None:
+            self._forget_pending(member_id)
+            self._add(member_id, request, ticket, settings)
+            return None
+        code = members.check(member_id, instance_id)
+        if code:
+            return JoinReply(code, member_id)
+        return self._join_again(members.by_id[member_id], request, ticket)
+
+    def _require_member_id(self, request: JoinRequest) -> JoinReply:
+        """Send a new member away, to come back with the id that it is given (KIP-394)."""
+        member_id = request.new_member_id
+        self._members.pending.add(member_id)
+        self.timers.set(PENDING, member_id, self._now_ms + request.session_timeout_ms)
+        return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+    def _add(
+        self, member_id: str, request: JoinRequest, ticket: int, settings: ClassicSettings
+    ) -> None:
+        self._members.add(member_id, request, ticket)
+        self.draft.has_newcomer = True
+        self.timers.set(SESSION, member_id, self._now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        if not self.draft.is_empty:
+            self._rebalance()
+            return
+        # The first members of an empty group: wait for others to come.
+        self.draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
+        self.draft.initial_delay_left_ms = max(
+            self._members.rebalance_timeout_ms(), settings.initial_rebalance_delay_ms
+        )
+        self._delay_initial_rebalance(settings.initial_rebalance_delay_ms)
+
+    def _join_again(self, member: Member, request: JoinRequest, ticket: int) -> JoinReply | None:
+        lost_its_answer = self.draft.state is State.COMPLETING_REBALANCE
+        repeats = self.draft.state is State.STABLE and member.member_id != self._members.leader
+        if member.protocols == request.protocols and (lost_its_answer or repeats):
+            return self._joined(member)
+        self._update(member, request, ticket)
+        self._rebalance()
+        return None
+
+    def _update(self, member: Member, request: JoinRequest, ticket: int) -> Member:
+        self._answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        return self._members.put(
+            member._replace(
+                protocols=request.protocols,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                session_timeout_ms=request.session_timeout_ms,
+                join_ticket=ticket,
+            )
+        )
+
+    def _replace_static(self, old_id: str, request: JoinRequest, ticket: int) -> JoinReply | None:
+        """Replace a static member that is back under a new id; a stable group needs no rebalance
+        for it (KIP-345).
+        """
+        members, old_leader = self._members, self._members.leader
+        old = members.by_id[old_id]
+        old = self._answer_join(old, JoinReply(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self._answer_sync(old, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
+        self.timers.cancel(SESSION, old_id)
+        member = members.replace_static(old_id, request)
+        self._restart_session(member)  # a new session timeout counts from the first heartbeat on
+        member = self._update(member, request, ticket)
+        if self.draft.state is not State.STABLE or (
+            members.select_protocol() != self.draft.protocol
+        ):
+            self._rebalance()
+            return None
+        member = members.put(member._replace(join_ticket=None))
+        if request.skips_assignment:
+            reply = self._joined(member, skip_assignment=members.leader == member.member_id)
+        else:
+            # An older client that is told its own id as leader would assign; told the old id, it
+            # takes itself for a follower.
+            reply = replace(self._joined(member), leader=old_leader or "", members=())
+        self._record()
+        return reply
+
+    def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinReply:
+        draft, members = self.draft, self._members
+        leads = member.member_id == members.leader
+        return JoinReply(
+            ErrorCode.NONE,
+            member.member_id,
+            draft.generation_id,
+            draft.protocol_type,
+            draft.protocol,
+            members.leader or "",
+            members.introduce(draft.protocol) if leads else (),
+            skip_assignment,
+        )
+
+    # Rebalancing ----------------------------------------------------------------------------------
+
+    def _delay_initial_rebalance(self, delay_ms: int) -> None:
+        """Delay the first rebalance as long as members keep joining, up to the rebalance timeout
+        in all.
+        """
+        draft = self.draft
+        left_ms = draft.initial_delay_left_ms or 0
+        wait_ms = min(delay_ms, left_ms)
+        if draft.has_newcomer and wait_ms > 0:
+            draft.has_newcomer = False
+            draft.initial_delay_left_ms = left_ms - wait_ms
+            self.timers.set(JOIN, "", self._now_ms + wait_ms)
+        else:
+            self._complete_join()
+
+    def _rebalance(self) -> None:
+        """Begin a rebalance, or complete the one in progress if all members have joined."""
+        draft, members = self.draft, self._members
+        if draft.state is not State.PREPARING_REBALANCE:
+            unassigned = draft.state is State.COMPLETING_REBALANCE
+            for member in members.all():
+                if unassigned and member.assignment:
+                    member = members.put(member._replace(assignment=b""))
+                self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+            self.timers.cancel(SYNC)
+            draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
+            self.timers.set(JOIN, "", self._now_ms + members.rebalance_timeout_ms())
+        if draft.initial_delay_left_ms is None and members.all_joined():
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        """Remove dynamic members that have not joined; the rest form the next generation."""
+        draft, members = self.draft, self._members
+        self.timers.cancel(JOIN)
+        draft.initial_delay_left_ms = None
+        for member in members.all():
+            if member.join_ticket is None and member.group_instance_id is None:
+                self._remove(member.member_id)
+        if len(members) and not members.elect():
+            # Only static members are left and none of them has joined: wait for them.
+            self.timers.set(JOIN, "", self._now_ms + members.rebalance_timeout_ms())
+            return
+        draft.begin_generation()
+        if not len(members):
+            draft.handle(Event.NONE_LEFT, self._wall_ms)
+            self._record()
+            return
+        draft.handle(Event.JOINED, self._wall_ms)
+        for member in members.all():
+            if member.join_ticket is not None:
+                self.completions.append(Completion(member.join_ticket, self._joined(member)))
+            self._restart_session(member)
+        members.begin_generation()
+        self.timers.set(SYNC, "", self._now_ms + members.rebalance_timeout_ms())
+
+    # Syncing and leaving --------------------------------------------------------------------------
+
+    def sync(self, request: SyncRequest, ticket: int) -> SyncReply | None:
+        """Answer a member that :meth:`ClassicGroup.sync` has checked with its assignment; return
+        None if it has to wait for the leader.
+        """
+        members = self._members
+        member = members.by_id[request.member_id]
+        member = members.put(member._replace(is_unsynced=False))
+        if members.all_synced():
+            self.timers.cancel(SYNC)
+        self._restart_session(member)
+        if self.draft.state is State.STABLE:
+            return self._synced(member.assignment)
+        member = self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+        members.put(member._replace(sync_ticket=ticket))
+        if member.member_id == members.leader:
+            self._assign(dict(request.assignments))
+        return None
+
+    def _assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Apply the leader's assignment (SyncGroup) and answer all waiting members."""
+        self.draft.handle(Event.ASSIGNED, self._wall_ms)
+        for member in self._members.all():
+            self._answer_sync(member, self._synced(assignments.get(member.member_id, b"")))
+        self._record(assignments)
+
+    def _synced(self, assignment: bytes) -> SyncReply:
+        draft = self.draft
+        return SyncReply(ErrorCode.NONE, draft.protocol_type, draft.protocol, assignment)
+
+    def leave(self, leavers: Sequence[MemberIdentity]) -> tuple[ErrorCode, ...]:
+        """Remove members; return a code for each."""
+        codes = tuple(self._leave(*leaver) for leaver in leavers)
+        if ErrorCode.NONE in codes and not self.draft.is_empty:
+            self._rebalance()
+        return codes
+
+    def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        members = self._members
+        if not member_id:
+            member_id = members.static_member_id(instance_id) or ""
+        if member_id in members.pending:
+            self._forget_pending(member_id)
+            return ErrorCode.NONE
+        code = members.check(member_id, instance_id)
+        if not code:
+            self._dismiss(member_id)
+        return code
+
+    # Time -----------------------------------------------------------------------------------------
+
+    def expire(self, kind: str, member_id: str, settings: ClassicSettings) -> None:
+        """Act on a timer that has run out."""
+        draft, members = self.draft, self._members
+        preparing = draft.state is State.PREPARING_REBALANCE
+        if kind == PENDING:
+            members.pending.discard(member_id)
+            if preparing:
+                self._rebalance()
+        elif kind == SESSION and member_id in members.by_id:
+            member = members.by_id[member_id]
+            waits = member.join_ticket is not None or member.sync_ticket is not None
+            if member.is_new or not waits:
+                self._dismiss(member_id)
+                self._rebalance()
+        elif kind == JOIN and preparing:
+            if draft.initial_delay_left_ms is not None:
+                self._delay_initial_rebalance(settings.initial_rebalance_delay_ms)
+            else:
+                self._complete_join()
+        elif kind == SYNC:
+            for late in members.all():
+                if late.is_unsynced:
+                    self._dismiss(late.member_id)
+            self._rebalance()
+
+    # Small steps ----------------------------------------------------------------------------------
+
+    def _restart_session(self, member: Member) -> None:
+        self.timers.set(SESSION, member.member_id, self._now_ms + member.session_timeout_ms)
+
+    def _dismiss(self, member_id: str) -> None:
+        """Remove a member and answer its waiting requests with UNKNOWN_MEMBER_ID."""
+        member = self._members.by_id[member_id]
+        member = self._answer_join(member, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+        self._answer_sync(member, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._remove(member_id)
+
+    def _remove(self, member_id: str) -> None:
+        self._members.remove(member_id)
+        self.timers.cancel(SESSION, member_id)
+
+    def _forget_pending(self, member_id: str) -> None:
+        self._members.pending.discard(member_id)
+        self.timers.cancel(PENDING, member_id)
+
+    def _answer_join(self, member: Member, reply: JoinReply) -> Member:
+        if member.join_ticket is None:
+            return member
+        self.completions.append(Completion(member.join_ticket, reply))
+        return self._members.put(member._replace(join_ticket=None))
+
+    def _answer_sync(self, member: Member, reply: SyncReply) -> Member:
+        if member.sync_ticket is None:
+            return member
+        self.completions.append(Completion(member.sync_ticket, reply))
+        self._restart_session(member)
+        return self._members.put(member._replace(sync_ticket=None))
+
+    def _record(self, assignments: Mapping[str, bytes] | None = None) -> None:
+        """Record the generation as it is now, with these assignments or those that members have."""
+        generation = self.draft.generation(assignments)
+        self.draft.restore(generation)
+        self.records = (GroupMetadata(self._group_id, generation),)
