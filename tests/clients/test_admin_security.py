@@ -55,7 +55,7 @@ def test_scram(secure_kafka: SecureKafka, mechanism: str) -> None:
         secure_kafka.sasl, security_protocol="sasl_plaintext", **_scram(mechanism, "wrong")
     )
     assert error.code() == KafkaError._AUTHENTICATION
-    assert f"does not let '{NAME}' in" in error.str()
+    assert f"refuses the login of '{NAME}'" in error.str()
 
 
 def test_plain(secure_kafka: SecureKafka) -> None:
@@ -78,7 +78,7 @@ def test_a_client_without_a_certificate_is_told_so(
 ) -> None:
     error = _listing(secure_kafka.tls, **secure_kafka.with_certificate(form))
     assert error.code() == KafkaError._AUTHENTICATION
-    assert "see to ssl.certificate.location and ssl.key.location" in error.str()
+    assert "check ssl.certificate.location and ssl.key.location" in error.str()
     assert "\n" not in error.str()
 
 
@@ -102,7 +102,7 @@ def test_the_asyncio_client_with_and_without_a_certificate(
 
     asyncio.run(join("password"))
     with pytest.raises(
-        ClientError, match=r"wants a client certificate .*ssl\.certificate\.location"
+        ClientError, match=r"requires a client certificate .*ssl\.certificate\.location"
     ):
         asyncio.run(join(None))
 

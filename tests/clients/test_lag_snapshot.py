@@ -553,7 +553,7 @@ def test_a_partition_without_a_leader_and_a_broker_that_is_away(
     assert {(row.end_offset, row.lag, row.time_lag_ms) for row in rows.values()} == {
         (None, None, None)
     }
-    assert lags.warnings == ["broker 4711 is not known (any more)"]
+    assert lags.warnings == ["broker 4711 is not in the cluster's metadata"]
 
 
 def test_many_groups_cost_few_requests(

@@ -393,7 +393,7 @@ def test_members_with_other_topics_do_not_fit_in(bootstrap_servers, conf, group_
         wait_until(lambda: len(other.tasks) == 2, PATIENCE_S, "the other member's tasks")
         with (
             pytest.raises(
-                InvalidTopics, match=r"was not given .* all members must subscribe to exactly"
+                InvalidTopics, match=r"was not assigned .* all members must subscribe to exactly"
             ),
             OrderedConsumer(names, group_id, conf=conf) as consumer,
         ):

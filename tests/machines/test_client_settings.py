@@ -118,11 +118,11 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
         ({**TLS, "ssl.ca.pem": "no PEM"}, "^ssl.ca.pem cannot be used: "),
         (
             {**TLS, "ssl.certificate.pem": "x"},
-            "^ssl.certificate.pem is set alone: set ssl.key.location, or ssl.key.pem",
+            "^ssl.certificate.pem is set alone: also set ssl.key.location or ssl.key.pem",
         ),
         (
             {**TLS, "ssl.key.location": "/x"},
-            "^ssl.key.location is set alone: set ssl.certificate.location, or",
+            "^ssl.key.location is set alone: also set ssl.certificate.location or",
         ),
         (
             {**TLS, "ssl.certificate.location": "/missing", "ssl.key.pem": "x"},
@@ -134,11 +134,11 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
         ),
         (
             {**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": "x"},
-            "cannot be used: they are no PEM$",
+            "cannot be used: they are not PEM$",
         ),
         (
             {**TLS, "ssl.certificate.pem": "x", "ssl.key.pem": LOCKED, "ssl.key.password": "x"},
-            "cannot be used: they are no PEM, or ssl.key.password is wrong$",
+            "cannot be used: they are not PEM, or ssl.key.password is wrong$",
         ),
         ({**TLS, "ssl.cipher.suites": "none such"}, "^ssl.cipher.suites cannot be used"),
         ({"bootstrap.servers": ""}, "no broker given"),

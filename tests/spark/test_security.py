@@ -139,7 +139,7 @@ def test_client_certificates(
     )
     assert {row.lag for row in lag.collect()} == {0}
 
-    says = "wants a client certificate .*: see to ssl.certificate.location and ssl.key.location"
+    says = "requires a client certificate .*: check ssl.certificate.location and ssl.key.location"
     for form in (None, "stranger"):
         with pytest.raises(AnalysisException, match=says):
             spark.read.format("kafka-ordered").options(**given, **topic, **options(form)).load()

@@ -1,9 +1,9 @@
-"""Clients for headrace and for Apache Kafka alike.
+"""Clients of headrace and of Apache Kafka.
 
-:class:`ShareConsumer`, a share-group client of our own on asyncio, for Apache Kafka 4.1 or later:
-membership, sessions, acquire, acknowledge, renew (KIP-932). Over confluent-kafka:
-:class:`OrderedConsumer`, for several topics in the order of their timestamps, and
-:class:`LagConsumer`, its own consumer with ``current_lag`` (KIP-695).
+:class:`ShareConsumer` is a share-group client on asyncio, for Apache Kafka 4.1 or later: it joins
+a group, acquires records, acknowledges them and renews their locks (KIP-932). Two clients extend
+confluent-kafka: :class:`OrderedConsumer` reads several topics in the order of their timestamps, and
+:class:`LagConsumer` adds ``current_lag`` (KIP-695).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OVER_LIBRDKAFKA = {
 
 
 def __getattr__(name: str) -> Any:
-    # librdkafka is a large library: only those who use it should load it.
+    # Load librdkafka, a large library, only when it is used.
     if name in _OVER_LIBRDKAFKA:
         return getattr(import_module(_OVER_LIBRDKAFKA[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The brokers of one cluster: who is there, who leads what, who coordinates a group."""
+"""The connections, brokers, topics and group configs of a cluster."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MIN_CONNECT_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic as the cluster describes it.
+    """A topic in a Metadata response.
 
-    :param leaders: partition -> node id of its leader; -1 while there is none
+    :param leaders: partition → node id of its leader; -1 while it has none
     """
 
     name: str
@@ -37,11 +37,10 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a share group is with one partition (KIP-1226).
+    """The progress of a share group in one partition (KIP-1226).
 
-    :param start_offset: the first offset not yet dealt with; None before the group's first state
-        there
-    :param lag: records not yet delivered for good; None while unknown
+    :param start_offset: the share-partition start offset; None if the group has no state there
+    :param lag: records not yet accepted, rejected or archived; None while unknown
     """
 
     topic: str
@@ -51,29 +50,29 @@ class PartitionLag:
 
 
 def parse_bootstrap(bootstrap_servers: str) -> list[tuple[str, int]]:
-    """``"a:9092,b:9092"`` as a list of (host, port).
+    """Parse ``"a:9092,b:9092"`` into a list of (host, port).
 
-    :raises ValueError: an element is not HOST:PORT
+    :raises ValueError: it is empty, or an element is not HOST:PORT
     """
     addresses = []
     for server in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
         host, _, port = server.rpartition(":")
         if not host or not port.isdigit():
-            raise ValueError(f"'{server}' is not HOST:PORT, as in 127.0.0.1:9092")
+            raise ValueError(f"'{server}' is not HOST:PORT, such as 127.0.0.1:9092")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
-        raise ValueError("no broker given: say HOST:PORT, as in 127.0.0.1:9092")
+        raise ValueError("no broker given: name one as HOST:PORT, such as 127.0.0.1:9092")
     return addresses
 
 
 class Cluster:
-    """Connections to a cluster's brokers, made when first needed and again after they broke.
+    """The connections to a cluster's brokers, opened on first use and again after they break.
 
     :param bootstrap_servers: ``"host:port,host:port"``
-    :param client_id: shown in the broker's logs and group descriptions
-    :param timeout_ms: how long one call may take, retries included
-    :param connect_timeout_ms: how long to wait for a broker to accept a connection
-    :param security: TLS and login; connections opened after it was changed use the new one
+    :param client_id: appears in the broker's logs and in descriptions of groups
+    :param timeout_ms: timeout of one call, retries included
+    :param connect_timeout_ms: timeout of opening a connection
+    :param security: TLS and login; a change applies to connections opened afterwards
     """
 
     def __init__(
@@ -93,17 +92,18 @@ class Cluster:
         self._opening: defaultdict[tuple[int | None, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._nodes: dict[int, tuple[str, int]] = {}
         self.cluster_id: str | None = None
-        """The cluster's own name for itself, once :meth:`metadata` has asked."""
+        """The cluster id; None before the first :meth:`metadata`."""
         self.timeout_ms = timeout_ms
         self.coordinators = Coordinators(self)
 
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
-        """An open connection to ``node_id`` (None: any broker).
+        """Return an open connection to ``node_id``, or to any broker if it is None.
 
-        Calls of one ``purpose`` share a connection. A broker answers one connection in order, so
-        that a long poll holds up what comes after it: give each long poll a purpose of its own.
+        Calls with the same ``purpose`` share a connection. A broker answers the requests of a
+        connection in order, so a long poll delays later requests: use a separate purpose for it.
 
-        :raises ConnectionFailed: it does not answer
+        :raises ConnectionFailed: the broker is unknown or cannot be reached
+        :raises AuthenticationFailed: TLS or the login failed
         """
         key = (node_id, purpose)
         async with self._opening[key]:
@@ -118,15 +118,15 @@ class Cluster:
     async def _open(self, node_id: int | None) -> Connection:
         if node_id is not None:
             if node_id not in self._nodes:
-                raise ConnectionFailed(f"broker {node_id} is not known (any more)")
+                raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata")
             return await self._connect(*self._nodes[node_id], self._connect_timeout_ms)
         failures = []
         candidates = list(dict.fromkeys([*self._bootstrap, *self._nodes.values()]))
         for host, port in candidates:
-            try:  # one that is silent leaves time for the others
-                return await self._connect(
-                    host, port, max(_MIN_CONNECT_MS, self._connect_timeout_ms // len(candidates))
-                )
+            # Share the timeout: a silent broker must leave time for the others.
+            share_ms = max(_MIN_CONNECT_MS, self._connect_timeout_ms // len(candidates))
+            try:
+                return await self._connect(host, port, share_ms)
             except ConnectionFailed as failure:
                 failures.append(str(failure))
         raise ConnectionFailed("; ".join(dict.fromkeys(failures)))
@@ -137,29 +137,28 @@ class Cluster:
         )
 
     async def close(self) -> None:
-        """Hang up everywhere. Share sessions opened over these connections end, and release what
-        they hold.
-        """
+        """Close all connections. Share sessions opened over them end, and release their records."""
         connections, self._connections = list(self._connections.values()), {}
         await asyncio.gather(*(connection.close() for connection in connections))
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """Remember where a broker is that another broker told of."""
+        """Remember the address of a broker."""
         self._nodes[node_id] = (host, port)
 
     @property
     def nodes(self) -> Mapping[int, tuple[str, int]]:
-        """Host and port of each broker known by now; :meth:`metadata` asks for all of them."""
+        """Node id → host and port of the known brokers; :meth:`metadata` updates it."""
         return self._nodes
 
     async def metadata(
         self, names: Iterable[str] | None = (), topic_ids: Iterable[UUID] = ()
     ) -> dict[str, TopicMetadata | ErrorCode]:
-        """The topics asked for, by name; an error code for one that cannot be had (unknown ids are
-        left out).
+        """Ask for topics, and update the brokers.
 
         :param names: topic names; None for all topics
         :param topic_ids: topics known by id only
+        :returns: name → topic or error code, without topic ids that are unknown
+        :raises ClientError: no broker answers
         """
         connection = await self.connection()
         messages = connection.messages("metadata")
@@ -171,15 +170,14 @@ class Cluster:
                 for topic_id in topic_ids
             ]
             wanted = tuple(by_name + by_id)
+        older = {}
+        if connection.version("metadata") <= 10:
+            older = {"include_cluster_authorized_operations": False}
         request = messages.MetadataRequest(
             topics=wanted,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
-            **(
-                {}
-                if connection.version("metadata") > 10
-                else {"include_cluster_authorized_operations": False}
-            ),
+            **older,
         )
         response = await connection.request(request, timeout_ms=self.timeout_ms)
         self.cluster_id = response.cluster_id
@@ -187,23 +185,16 @@ class Cluster:
             int(broker.node_id): (str(broker.host), int(broker.port)) for broker in response.brokers
         }
         return {
-            topic.name: ErrorCode(topic.error_code)
-            if topic.error_code
-            else TopicMetadata(
-                str(topic.name),
-                topic.topic_id,
-                {int(p.partition_index): int(p.leader_id) for p in topic.partitions},
-                bool(topic.is_internal),
-            )
+            topic.name: _topic_metadata(topic)
             for topic in response.topics
             if topic.name is not None
         }
 
     async def topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
-        """The named topics, all of which must exist.
+        """Return the named topics.
 
-        :raises UnknownTopic: one does not
-        :raises ClientError: one may not be read
+        :raises UnknownTopic: a topic does not exist
+        :raises ClientError: a topic cannot be looked up
         """
         found = await self.existing_topics(names)
         for name in names:
@@ -212,9 +203,9 @@ class Cluster:
         return found
 
     async def existing_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
-        """Those of the named topics that exist.
+        """Return those of the named topics that exist.
 
-        :raises ClientError: one may not be read
+        :raises ClientError: a topic cannot be looked up
         """
         found: dict[str, TopicMetadata] = {}
         for name, topic in (await self.metadata(names)).items():
@@ -230,11 +221,12 @@ class Cluster:
         build: Callable[[Connection], Any],
         code_of: Callable[[Any], int] = lambda r: r.error_code,
     ) -> Any:
-        """Send what ``build`` makes to the coordinator of ``group_id``, looking for it anew for as
-        long as it moves.
+        """Send a request to the coordinator of ``group_id``; retry if the coordinator has moved.
 
-        :param code_of: the error code in the response
-        :raises ConnectionFailed: no coordinator was found in time
+        :param build: makes the request
+        :param code_of: returns the error code of a response
+        :returns: the response, which may have an error code
+        :raises ConnectionFailed: the coordinator was not reached in time
         """
 
         async def ask(connection: Connection, _: Sequence[str], timeout_ms: int) -> dict[str, Any]:
@@ -252,8 +244,8 @@ class Cluster:
     ) -> None:
         """Set configs of a group, such as ``share.auto.offset.reset``; others keep their values.
 
-        :param validate_only: only ask whether the broker would take them
-        :raises RequestRefused: the broker does not take one of them
+        :param validate_only: have the broker check the values without setting them
+        :raises RequestRefused: the broker refuses one of them
         """
         connection = await self.connection()
         messages = connection.messages("incremental_alter_configs")
@@ -273,18 +265,16 @@ class Cluster:
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
 
     async def group_config(self, group_id: str, name: str) -> str | None:
-        """The value of a config of a group, its default if it was never set; None if the broker
-        knows no such config.
+        """Return a config of a group, by default the default value; None if the broker lacks it.
 
-        :raises RequestRefused: the broker does not tell
+        :raises RequestRefused: the broker refuses
         """
         return (await self.group_configs(group_id, [name])).get(name)
 
     async def group_configs(self, group_id: str, names: Sequence[str]) -> dict[str, str]:
-        """The values of configs of a group, their defaults if they were never set; without those
-        that are unknown.
+        """Return configs of a group, by default the default values, without unknown ones.
 
-        :raises RequestRefused: the broker does not tell
+        :raises RequestRefused: the broker refuses
         """
         connection = await self.connection()
         messages = connection.messages("describe_configs")
@@ -327,3 +317,10 @@ class Cluster:
             for p in topic.partitions
         ]
         return sorted(lags, key=lambda lag: (lag.topic, lag.partition))
+
+
+def _topic_metadata(topic: Any) -> TopicMetadata | ErrorCode:
+    if topic.error_code:
+        return ErrorCode(topic.error_code)
+    leaders = {int(p.partition_index): int(p.leader_id) for p in topic.partitions}
+    return TopicMetadata(str(topic.name), topic.topic_id, leaders, bool(topic.is_internal))

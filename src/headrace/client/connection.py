@@ -1,4 +1,4 @@
-"""One connection to one broker: frames, correlation ids, version negotiation, TLS and SASL."""
+"""A connection to a broker: correlation ids, version negotiation, TLS and SASL."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _INT = struct.Struct(">i")
 
 _CERTIFICATE_SETTINGS = "ssl.certificate.location and ssl.key.location"
 
-# api name -> (key, lowest, highest version that this client speaks)
-_SPOKEN = {
+# api name -> (key, lowest, highest version that this client supports)
+_SUPPORTED = {
     "fetch": (1, 12, 12),
     "list_offsets": (2, 7, 11),
     "metadata": (3, 10, 13),
@@ -51,11 +51,13 @@ _SPOKEN = {
 
 
 class Connection:
-    """An open connection with negotiated versions. Requests may overlap; a broker answers them in
+    """An open connection with negotiated versions. Requests may overlap; the broker answers them in
     order.
 
-    Make one with :meth:`open`. Every method raises :class:`ConnectionFailed` once the connection is
-    gone; it does not come back, open another.
+    Create one with :meth:`open`. After it breaks, every request raises :class:`ConnectionFailed`;
+    open another.
+
+    :ivar address: ``host:port`` of the broker
     """
 
     def __init__(self, frames: Frames, address: str, client_id: str) -> None:
@@ -66,7 +68,7 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: ConnectionFailed | None = None
         self.address = address
-        frames.begin(self._answered, self._hung_up)
+        frames.begin(self._receive, self._closed_by_broker)
 
     @classmethod
     async def open(
@@ -78,10 +80,11 @@ class Connection:
         timeout_ms: int = 10_000,
         security: Security = PLAINTEXT,
     ) -> Connection:
-        """Connect, ask for the API versions, and log in where ``security`` says so.
+        """Connect, negotiate API versions, and log in if ``security`` has a login.
 
-        :raises ConnectionFailed: nobody listens there, or it is not a Kafka broker
-        :raises AuthenticationFailed: its certificate does not hold, or it does not let us in
+        :param timeout_ms: timeout of connecting, and of each request
+        :raises ConnectionFailed: no Kafka broker answers at the address
+        :raises AuthenticationFailed: its certificate is invalid, or it refuses the login
         """
         address = f"{host}:{port}"
         tls = security.tls
@@ -96,16 +99,16 @@ class Connection:
             ) from None
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationFailed(
-                f"the certificate of {address} does not hold: {error.verify_message}"
+                f"the certificate of {address} is invalid: {error.verify_message}"
             ) from None
         except ssl.SSLError as error:
             if _is_about_our_certificate(error):
-                raise _not_let_in(address, error) from None
+                raise _certificate_refused(address, error) from None
             raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConnectionFailed(
-                f"no broker answers at {address}: {reason or 'it hung up when TLS began'}"
+                f"no broker answers at {address}: {reason or 'it ended the TLS handshake'}"
             ) from None
         connection = cls(frames, address, client_id)
         try:
@@ -119,19 +122,20 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """False from the moment that either side has hung up."""
+        """Whether neither side has closed the connection."""
         return self._failure is None
 
     def version(self, api: str) -> int:
-        """The version that both sides speak of ``api``, as in ``"share_fetch"``.
+        """Return the highest version of an API that both sides support.
 
+        :param api: kio's name, such as ``"share_fetch"``
         :raises ApiMissing: the broker does not offer the API, or only in other versions
         """
-        key, lowest, highest = _SPOKEN[api]
+        key, lowest, highest = _SUPPORTED[api]
         offered = self._versions.get(key)
         if offered is None:
             raise ApiMissing(
-                f"the broker at {self.address} does not offer the API {api} that this needs"
+                f"the broker at {self.address} does not offer the API {api}, which is needed"
             )
         version = min(highest, offered[1])
         if version < max(lowest, offered[0]):
@@ -142,14 +146,17 @@ class Connection:
         return version
 
     def messages(self, api: str) -> ModuleType:
-        """kio's request classes of ``api`` in the negotiated version."""
+        """Return kio's module of request classes of ``api`` in the negotiated version.
+
+        :raises ApiMissing: see :meth:`version`
+        """
         return import_module(f"kio.schema.{api}.v{self.version(api)}.request")
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
-        """Send one of kio's requests and wait for its response.
+        """Send one of kio's requests, and return its response.
 
-        :raises ConnectionFailed: no answer within ``timeout_ms`` (the connection is then closed:
-            what the broker has done is unknown), or the connection broke
+        :raises ConnectionFailed: the connection broke, or no response came within ``timeout_ms``;
+            then the connection is closed, and the request may have been executed
         """
         if self._failure is not None:
             raise self._failure
@@ -176,7 +183,7 @@ class Connection:
             answer.cancel()
 
     async def close(self) -> None:
-        """Hang up. Requests still waiting fail."""
+        """Close the connection. Pending requests fail."""
         self._fail(f"the connection to {self.address} was closed")
         await self._frames.wait_closed()
 
@@ -188,16 +195,15 @@ class Connection:
         try:
             response = await self.request(request, timeout_ms=timeout_ms)
         except ConnectionFailed as error:
-            lost = (
-                self._frames.lost
-            )  # with TLS 1.3 the broker looks at certificates after the handshake
+            # With TLS 1.3 the broker checks certificates after the handshake.
+            lost = self._frames.lost
             if isinstance(lost, ssl.SSLError) and _is_about_our_certificate(lost):
-                raise _not_let_in(self.address, lost) from None
-            wanting = (
-                f", or wants a client certificate ({_CERTIFICATE_SETTINGS})" if over_tls else ""
-            )
+                raise _certificate_refused(self.address, lost) from None
+            hint = ""
+            if over_tls:
+                hint = f", or requires a client certificate ({_CERTIFICATE_SETTINGS})"
             raise ConnectionFailed(
-                f"{self.address} does not speak the Kafka protocol{wanting}: {error}"
+                f"{self.address} does not speak the Kafka protocol{hint}: {error}"
             ) from None
         if response.error_code != 0:
             raise RequestRefused(
@@ -214,39 +220,37 @@ class Connection:
         if answer.error_code:
             offered = ", ".join(answer.mechanisms) or "nothing"
             raise AuthenticationFailed(
-                f"{self.address} does not let clients log in with {sasl.mechanism}: it "
-                f"offers {offered}"
+                f"{self.address} does not accept logins with {sasl.mechanism}: it offers {offered}"
             )
         messages = self.messages("sasl_authenticate")
         dialogue = conversation(sasl)
-        said = next(dialogue)
+        message = next(dialogue)
         while True:
-            request = messages.SaslAuthenticateRequest(auth_bytes=said)
+            request = messages.SaslAuthenticateRequest(auth_bytes=message)
             answer = await self.request(request, timeout_ms=timeout_ms)
             if answer.error_code:
                 reason = answer.error_message or error_name(int(answer.error_code))
                 raise AuthenticationFailed(
-                    f"{self.address} does not let '{sasl.username}' in: {reason}"
+                    f"{self.address} refuses the login of '{sasl.username}': {reason}"
                 )
             try:
-                said = dialogue.send(bytes(answer.auth_bytes))
+                message = dialogue.send(bytes(answer.auth_bytes))
             except StopIteration:
                 return
 
-    def _answered(self, frame: memoryview) -> None:
+    def _receive(self, frame: memoryview) -> None:
         try:
             payload, answer = self._waiting.pop(_INT.unpack_from(frame)[0])
             if not answer.done():
                 answer.set_result(_decode(payload, frame))
         except Exception as error:
-            self._fail(f"{self.address} sent an answer that cannot be read: {error!r}")
+            self._fail(f"{self.address} sent a response that cannot be parsed: {error!r}")
 
-    def _hung_up(self, reason: str | None) -> None:
-        self._fail(
-            f"{self.address} {reason}"
-            if reason
-            else f"the broker at {self.address} closed the connection"
-        )
+    def _closed_by_broker(self, reason: str | None) -> None:
+        if reason:
+            self._fail(f"{self.address} {reason}")
+        else:
+            self._fail(f"the broker at {self.address} closed the connection")
 
     def _fail(self, reason: str) -> None:
         if self._failure is not None:
@@ -260,19 +264,17 @@ class Connection:
 
 
 def _is_about_our_certificate(error: ssl.SSLError) -> bool:
-    """Whether the broker has ended TLS because of the certificate that it got, or because it got
-    none.
-    """
+    """Return whether the broker ended TLS because of the client's certificate, or its absence."""
     reason = str(getattr(error, "reason", ""))
     return "_ALERT_" in reason and (
         "CERTIFICATE" in reason or reason.endswith(("UNKNOWN_CA", "ACCESS_DENIED"))
     )
 
 
-def _not_let_in(address: str, error: ssl.SSLError) -> AuthenticationFailed:
+def _certificate_refused(address: str, error: ssl.SSLError) -> AuthenticationFailed:
     alert = error.reason.partition("_ALERT_")[2].replace("_", " ").lower()
     return AuthenticationFailed(
-        f"{address} wants a client certificate that it trusts, and says '{alert}': see to "
+        f"{address} requires a client certificate that it trusts, and answers '{alert}': check "
         f"{_CERTIFICATE_SETTINGS}"
     )
 

@@ -1,4 +1,4 @@
-"""Which broker coordinates which group, and asking coordinators for as long as they move."""
+"""The coordinators of groups, and requests to them with retries while they move."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ MOVED = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-"""Refusals that say no more than: look again for the coordinator, or wait for it."""
+"""Refusals that a new look-up of the coordinator, or waiting for it, may resolve."""
 
 Ask = Callable[[Connection, Sequence[str], int], Awaitable[Mapping[str, T | RequestRefused]]]
-"""Asks the coordinator of some groups: (connection, group ids, milliseconds left) → group id →
-answer or refusal.
+"""Asks a coordinator about some of its groups.
+
+Takes (connection, group ids, timeout in ms); returns group id → answer or refusal.
 """
 
 
 class Brokers(Protocol):
-    """What is needed of a cluster."""
+    """The part of a cluster that :class:`Coordinators` needs."""
 
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
-        """An open connection."""
+        """Return an open connection to ``node_id``, or to any broker."""
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """Remember where a broker is."""
+        """Remember the address of a broker."""
 
 
 async def in_time(awaited: Awaitable[T], deadline_s: float, what: str) -> T:
-    """Wait for ``awaited`` until the event loop's clock shows ``deadline_s``.
+    """Wait for ``awaited`` until ``deadline_s`` on the event loop's clock.
 
+    :param what: who is waited for, for the error text
     :raises ConnectionFailed: it takes longer
     """
     try:
@@ -52,13 +54,14 @@ async def in_time(awaited: Awaitable[T], deadline_s: float, what: str) -> T:
 
 
 def left_ms(deadline_s: float) -> int:
-    """Milliseconds until the event loop's clock shows ``deadline_s``; at least 1."""
+    """Return the milliseconds until ``deadline_s`` on the event loop's clock; at least 1."""
     return max(1, int((deadline_s - asyncio.get_running_loop().time()) * 1000))
 
 
 async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: int) -> T | None:
-    """Call ``attempt`` with growing pauses until it gives something; None when ``timeout_ms`` have
-    passed without.
+    """Call ``attempt`` with growing pauses until it returns a result.
+
+    :returns: the result; None if there is none within ``timeout_ms``
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
@@ -72,8 +75,8 @@ async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: in
 
 
 class Coordinators:
-    """The coordinators of a cluster's groups, looked up for many groups at once and anew after they
-    moved.
+    """A cache of the coordinators of groups. Looks up many groups in one request, and again those
+    whose coordinator has moved.
     """
 
     def __init__(self, brokers: Brokers) -> None:
@@ -81,21 +84,20 @@ class Coordinators:
         self._node_of: dict[str, int] = {}
 
     def assume(self, group_id: str, node_id: int) -> None:
-        """Ask this broker first: it has listed the group as its own, which spares looking for
-        it."""
+        """Cache ``node_id``, which has listed the group as its own, and so save a look-up."""
         self._node_of.setdefault(group_id, node_id)
 
     def node_id(self, group_id: str) -> int | None:
-        """The node that coordinated ``group_id`` when last looked, or None."""
+        """Return the cached coordinator of ``group_id``, or None."""
         return self._node_of.get(group_id)
 
     async def ask(
         self, group_ids: Iterable[str], ask: Ask[T], timeout_ms: int
     ) -> dict[str, T | ClientError]:
-        """Send what ``ask`` sends to each coordinator concerned, again for the groups whose
-        coordinator has moved.
+        """Call ``ask`` for each coordinator of the groups; retry for groups whose coordinator has
+        moved or is unreachable.
 
-        :returns: for each group its answer, or why there is none
+        :returns: group id → answer, or the error that stands in its place
         """
         pending = list(dict.fromkeys(group_ids))
         answers: dict[str, T | ClientError] = {}
@@ -104,12 +106,9 @@ class Coordinators:
 
         async def attempt() -> bool | None:
             for group_id, answer in (await self._attempt(pending, ask, deadline_s)).items():
-                if isinstance(answer, ClientError) and _is_passing(answer):
+                if isinstance(answer, ClientError) and _is_transient(answer):
                     problems[group_id] = answer
-                    if (
-                        not isinstance(answer, RequestRefused)
-                        or answer.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                    ):
+                    if not _is_loading(answer):
                         self._node_of.pop(group_id, None)
                 else:
                     answers[group_id] = answer
@@ -140,15 +139,11 @@ class Coordinators:
             try:
                 opening = self._brokers.connection(node_id, "coordinator")
                 connection = await in_time(opening, deadline_s, f"broker {node_id}")
-                unmentioned = ConnectionFailed(
+                found = await ask(connection, group_ids, left_ms(deadline_s))
+                missing = ConnectionFailed(
                     f"the answer of {connection.address} does not mention it"
                 )
-                answers.update(
-                    {
-                        **dict.fromkeys(group_ids, unmentioned),
-                        **await ask(connection, group_ids, left_ms(deadline_s)),
-                    }
-                )
+                answers.update({group_id: found.get(group_id, missing) for group_id in group_ids})
             except ClientError as error:
                 answers.update(dict.fromkeys(group_ids, error))
 
@@ -158,7 +153,7 @@ class Coordinators:
     async def _look_up(
         self, group_ids: Sequence[str], deadline_s: float
     ) -> dict[str, RequestRefused]:
-        """Find the coordinators not yet known; returns the refusals."""
+        """Look up the coordinators that are not cached; return the refusals."""
         unknown = tuple(group_id for group_id in group_ids if group_id not in self._node_of)
         if not unknown:
             return {}
@@ -180,12 +175,18 @@ class Coordinators:
         for group_id in unknown:
             if group_id not in self._node_of and group_id not in refused:
                 raise ConnectionFailed(
-                    f"the broker at {connection.address} does not say who coordinates '{group_id}'"
+                    f"the broker at {connection.address} names no coordinator of '{group_id}'"
                 )
         return refused
 
 
-def _is_passing(error: ClientError) -> bool:
+def _is_transient(error: ClientError) -> bool:
     if isinstance(error, RequestRefused):
         return error.code in MOVED
     return isinstance(error, ConnectionFailed)
+
+
+def _is_loading(error: ClientError) -> bool:
+    return (
+        isinstance(error, RequestRefused) and error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )

@@ -1,4 +1,4 @@
-"""What a client call can fail with."""
+"""The errors of client calls."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from headrace.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Base of all errors of :mod:`headrace.client`. Its text is one line: what failed and, where
-    known, why.
+    """The base of all errors of :mod:`headrace.client`. Its text is one line: the failure and, if
+    known, its reason.
     """
 
 
 class ConnectionFailed(ClientError):
-    """A broker could not be reached, hung up, or did not answer in time."""
+    """A broker could not be reached, closed the connection, or did not answer in time."""
 
 
 class ApiMissing(ClientError):
-    """The broker does not offer an API, or only in versions that this client does not speak."""
+    """The broker does not offer an API, or only in versions that this client does not support."""
 
 
 class AuthenticationFailed(ClientError):
-    """The broker's certificate does not hold, or the broker does not accept the credentials
-    given."""
+    """The broker's certificate is invalid, or the broker refuses the credentials."""
 
 
 class RequestRefused(ClientError):
-    """A broker answered with an error that retrying does not mend.
+    """A broker answered with an error code.
 
-    :param what: what was asked, for people: ``"joining share group g1"``
-    :param code: the Kafka error code
-    :param message: the broker's own text, or None
+    :param what: the request, for the error text, such as ``"joining share group g1"``
+    :param code: Kafka's error code
+    :param message: the broker's error message, or None
     """
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
@@ -46,7 +45,7 @@ class UnknownTopic(ClientError):
 
 
 def error_name(code: int) -> str:
-    """``"NOT_COORDINATOR"`` for 16; the bare number for one that this version does not know."""
+    """Return the name of an error code: ``"NOT_COORDINATOR"``, or ``"error 999"`` if unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,5 +1,6 @@
-"""A socket's bytes cut into the frames of Kafka's protocol; larger ones are received straight into
-their own memory.
+"""The framing of a connection: bytes of a socket in, frames of Kafka's protocol out.
+
+Small frames are copied out of a shared buffer. A large frame is received into memory of its own.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ _SCRATCH_BYTES = 64 * 1024
 
 
 class Frames(asyncio.BufferedProtocol):
-    """The protocol of one connection: hands over frames, sends bytes, and tells when it is over.
+    """The asyncio protocol of one connection: delivers frames and sends bytes.
 
-    :param take: gets each frame, without its size; the memory is the taker's to keep
-    :param over: called once, with the reason or None, when the other side has hung up or sent what
-        is no frame
+    :ivar lost: the error that ended the connection; None if there is none
     """
 
     def __init__(self) -> None:
@@ -30,17 +29,21 @@ class Frames(asyncio.BufferedProtocol):
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_filled = 0
         self._frame: memoryview | None = None
-        """The frame that is being received, when it does not fit into the scratch."""
+        """The large frame being received, if any."""
         self._frame_filled = 0
         self.lost: Exception | None = None
-        """What ended the connection, if that was an error."""
 
     def begin(self, take: Callable[[memoryview], None], over: Callable[[str | None], None]) -> None:
-        """Say who gets the frames; before anything is asked of the broker."""
+        """Set the callbacks. Call it before the first request.
+
+        :param take: gets each frame, without its size; it may keep the memory
+        :param over: gets the reason, or None, when the broker has closed the connection or sent a
+            malformed frame
+        """
         self._take, self._over = take, over
 
     async def send(self, data: bytes) -> None:
-        """Send, and wait while the other side is slow to read.
+        """Send bytes, and wait while the send buffer is full.
 
         :raises ConnectionError: the connection is closed
         """
@@ -55,10 +58,10 @@ class Frames(asyncio.BufferedProtocol):
             self._transport.close()
 
     async def wait_closed(self) -> None:
-        """Until the connection is closed."""
+        """Wait until the connection is closed."""
         await self._closed.wait()
 
-    # -- what asyncio calls
+    # -- callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -1,8 +1,8 @@
-"""Requests about many groups of one coordinator at once, and the list of the groups of all brokers.
+"""Requests about many groups of one coordinator.
 
-The functions that take ``(connection, group ids, timeout_ms)`` are what
-:meth:`headrace.client.coordinators.Coordinators.ask` calls: they return kio's part of the response
-for each group, or the refusal that stands in its place.
+A function that takes ``(connection, group ids, timeout_ms)`` fits
+:meth:`headrace.client.coordinators.Coordinators.ask`. It returns for each group kio's part of the
+response, or the refusal that stands in its place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from .errors import RequestRefused
 T = TypeVar("T")
 
 Partitions = Mapping[str, Sequence[int]]
-"""Topic → numbers of its partitions."""
+"""Topic → partition numbers."""
 
 
 def refused(what: str, answer: Any) -> RequestRefused | None:
-    """The refusal in a part of a response, if it is one."""
+    """Return the refusal in a part of a response, or None.
+
+    :param what: the request, for the error text
+    :param answer: has ``error_code``, and maybe ``error_message``
+    """
     if not answer.error_code:
         return None
     return RequestRefused(what, int(answer.error_code), getattr(answer, "error_message", None))
@@ -37,10 +41,12 @@ def _by_group(groups: Iterable[Any], what: str) -> dict[str, Any]:
 
 
 class Describe:
-    """Asks a coordinator to describe groups of one type: states, members, assignments.
+    """A request that describes groups of one type: states, members, assignments.
 
-    :param api: the name of the API, and of its request, in kio
-    :param field: the request's field for the group ids
+    :param api: kio's name of the API
+    :param request: kio's name of its request class
+    :param field: the request's field of group ids
+    :param what: the request, for error texts
     """
 
     def __init__(self, api: str, request: str, field: str, what: str) -> None:
@@ -54,7 +60,10 @@ class Describe:
         *,
         authorized_operations: bool = False,
     ) -> dict[str, Any]:
-        """Group id → kio's part of the response, or the refusal."""
+        """Send the request.
+
+        :returns: group id → kio's part of the response, or the refusal
+        """
         request = getattr(connection.messages(self._api), self._request)(
             **{self._field: tuple(group_ids)}, include_authorized_operations=authorized_operations
         )
@@ -87,7 +96,12 @@ def _with_partitions(
     group: Callable[[str, tuple[Any, ...] | None], Any],
     topic: Callable[[str, tuple[int, ...]], Any],
 ) -> tuple[Any, ...]:
-    """A part of a request for each group, made by ``group`` of the parts that ``topic`` makes."""
+    """Build the part of a request for each group.
+
+    :param wanted: group id → partitions; None for all
+    :param group: makes the part of a group from its id and topics
+    :param topic: makes the part of a topic from its name and partition numbers
+    """
     asked = []
     for group_id in group_ids:
         partitions = wanted.get(group_id)
@@ -103,11 +117,10 @@ def _with_partitions(
 def asking_for_commits(
     wanted: Mapping[str, Partitions | None], *, require_stable: bool = False
 ) -> Ask[Any]:
-    """OffsetFetch for several groups in one request (KIP-88, KIP-709).
+    """Return a request for the committed offsets of groups: OffsetFetch (KIP-88, KIP-709).
 
-    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all
-        with a committed offset
-    :param require_stable: refuse where a transaction is about to commit
+    :param wanted: group id → partitions; all with a committed offset if it is None or missing
+    :param require_stable: have the broker refuse partitions with offsets of an open transaction
     """
 
     async def ask(
@@ -132,10 +145,10 @@ def asking_for_commits(
 
 
 def asking_for_share_offsets(wanted: Mapping[str, Partitions | None]) -> Ask[Any]:
-    """DescribeShareGroupOffsets for several groups in one request (KIP-932, KIP-1226).
+    """Return a request for the offsets of share groups: DescribeShareGroupOffsets (KIP-932,
+    KIP-1226).
 
-    :param wanted: group id → the partitions to tell of; None, as for a group not named, for all
-        with a state
+    :param wanted: group id → partitions; all with a state if it is None or missing
     """
 
     async def ask(
@@ -160,14 +173,13 @@ def asking_for_share_offsets(wanted: Mapping[str, Partitions | None]) -> Ask[Any
 
 
 def task_partitions(topology: Any, tasks: Iterable[Any]) -> Iterator[tuple[str, int]]:
-    """What the tasks of a streams group read: of each source topic the partition that has the
-    task's number.
+    """Yield the partitions that tasks of a streams group read (KIP-1071).
 
-    A topic may have fewer partitions than another one of its subtopology, and so fewer than there
-    are tasks.
+    Task *n* of a subtopology reads partition *n* of each of its source topics. Such a partition may
+    not exist: a topic may have fewer partitions than the subtopology has tasks.
 
-    :param topology: of kio's description of the group; None while it is not known
-    :param tasks: a subtopology's id and the numbers of its tasks, each
+    :param topology: part of kio's description of the group; None while it is unknown
+    :param tasks: parts of the same: a subtopology's id and its task numbers
     """
     read = {
         str(one.subtopology_id): [
@@ -183,9 +195,12 @@ def task_partitions(topology: Any, tasks: Iterable[Any]) -> Iterator[tuple[str, 
 
 
 def assigned_partitions(data: bytes) -> Iterator[tuple[str, int]]:
-    """Return the partitions in an assignment that the leader of a classic group has given a member.
+    """Yield the partitions of a member of a classic group.
 
-    None at all where the bytes are something else, which only the members have to understand.
+    Yields none if the bytes are not an assignment of the consumer protocol: other kinds of groups
+    have formats of their own.
+
+    :param data: the member's assignment
     """
     try:
         assignment = read_assignment(data)

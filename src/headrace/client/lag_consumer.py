@@ -1,4 +1,4 @@
-"""confluent-kafka's consumer with ``current_lag`` (KIP-695), which librdkafka lacks."""
+"""confluent-kafka's consumer, extended by ``current_lag`` (KIP-695)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ from headrace.tasks import PartitionLag
 logger = logging.getLogger(__name__)
 
 ListedEnd = tuple["PartitionName", int | None, int | None]
-"""The answer to a background request: of what, the position when it was asked, and the end; None
-when it failed.
-"""
+"""(partition, position at the time of the request, end offset or None if the request failed)"""
 
 _LIST_OFFSETS_TIMEOUT_S = 1.0
-"""How long a background request may take; also how long closing may have to wait for one."""
+"""The timeout of a background request, and the longest time that closing waits for one."""
 
 
 class PartitionName(NamedTuple):
-    """A partition as keys and log lines have it: ``orders-0``."""
+    """A partition as a key, and in log lines: ``orders-0``."""
 
     topic: str
     partition: int
@@ -50,15 +48,15 @@ def _name(partition: Any) -> PartitionName:
 
 
 class LagConsumer(Consumer):
-    """``confluent_kafka.Consumer``, used in the same way, that also knows its lag::
+    """``confluent_kafka.Consumer`` with :meth:`current_lag`::
 
         consumer = LagConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "g"})
         consumer.subscribe(["orders"])
         message = consumer.poll(1.0)
-        consumer.current_lag(TopicPartition("orders", 0))    # 41, or None when it is not known
+        consumer.current_lag(TopicPartition("orders", 0))    # 41, or None while unknown
 
-    The ends of partitions are those of fetch responses, whether these had records or not. For that
-    it sets ``enable.partition.eof``, and keeps the events to itself unless ``conf`` sets it too.
+    It takes end offsets from fetch responses, with or without records. For that it sets
+    ``enable.partition.eof``, and drops the events unless ``conf`` sets it too.
 
     :param conf: librdkafka's configuration properties
     """
@@ -75,14 +73,15 @@ class LagConsumer(Consumer):
         super().__init__({**conf, "enable.partition.eof": True}, **more)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets the partition has beyond what has been returned from here; None when
-        that is not known.
+        """Return the number of offsets from the position to the end of a partition.
 
-        It never waits for a broker. When the end of the partition is not known, it is asked for in
-        the background, and a later call has it. The end is the high watermark, or the last stable
-        offset for read_committed.
+        It never waits for a broker: if the end is unknown, it starts a background request, and a
+        later call returns the lag. The end is the high watermark; with read_committed it is the
+        last stable offset.
 
+        :returns: the lag, or None while it is unknown
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
+        :raises RuntimeError: the consumer is closed
         """
         if self._is_closed:
             raise RuntimeError("Consumer closed")
@@ -97,7 +96,7 @@ class LagConsumer(Consumer):
         return lag
 
     def known_lag(self, name: tuple[str, int]) -> int | None:
-        """:meth:`current_lag` of (topic, partition), but asks nobody when it is unknown.
+        """Return the lag of (topic, partition) like :meth:`current_lag`, but without a request.
 
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
@@ -108,8 +107,8 @@ class LagConsumer(Consumer):
         return lag.lag()
 
     def position_of(self, name: tuple[str, int]) -> int | None:
-        """What comes after all that has been returned of (topic, partition), transaction markers
-        included.
+        """Return the offset after the last returned record of (topic, partition), or after the
+        transaction markers behind it; None while unknown.
 
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
@@ -130,13 +129,13 @@ class LagConsumer(Consumer):
         try:
             watermarks = self.get_watermark_offsets(TopicPartition(*name), cached=True)
         except KafkaException:
-            return None  # librdkafka has not met the partition yet
+            return None  # librdkafka does not know the partition yet
         return watermarks[1] if watermarks is not None and watermarks[1] >= 0 else None
 
-    # What moves positions.
+    # -- reading
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         read = super().poll
         messages = self._wait_for(
             lambda left_s: [m for m in (read(left_s),) if m is not None], timeout
@@ -144,31 +143,31 @@ class LagConsumer(Consumer):
         return messages[0] if messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         read = super().consume
         return self._wait_for(lambda left_s: read(num_messages, left_s), timeout)
 
     def _wait_for(
         self, read: Callable[[float], list[Message]], timeout: float | None
     ) -> list[Message]:
-        """What ``read`` gives the application within ``timeout``: having reached an end is nothing
-        yet.
+        """Call ``read`` until it returns messages for the application, or ``timeout`` has passed.
+
+        End-of-partition events do not count unless the application wants them.
         """
         endless = timeout is None or timeout < 0
         deadline_s = time.monotonic() + (0 if timeout is None else timeout)
         while messages := read(-1 if endless else max(0.0, deadline_s - time.monotonic())):
-            if shown := self._take_note(messages):
+            if shown := self._track_positions(messages):
                 return shown
         return []
 
     def consume_by_partition(
         self, num_messages: int, timeout: float
     ) -> dict[PartitionName, list[Message]]:
-        """What is at hand, by partition; waits up to ``timeout`` seconds only as long as there is
-        nothing.
+        """Return available messages by partition; wait for the first one up to ``timeout`` seconds.
 
-        :raises KafkaException: an error that the consumer does not get over by itself; after the
-            records that came along with it have been returned
+        :raises KafkaException: an error that librdkafka does not recover from, once the records
+            before it have been returned
         """
         messages = [] if self._failure is not None else super().consume(num_messages, 0)
         if not messages and timeout > 0 and self._failure is None:
@@ -179,7 +178,7 @@ class LagConsumer(Consumer):
         topic, partition, run = None, None, []
         for message in messages:
             if message.error() is not None:
-                name = self._note_event(message)
+                name = self._handle_event(message)
                 at_end[name] = len(found.get(name, ()))
                 continue
             if message.partition() != partition or message.topic() != topic:
@@ -194,8 +193,8 @@ class LagConsumer(Consumer):
             raise failure
         return found
 
-    def _take_note(self, messages: Iterable[Message]) -> list[Message]:
-        """Follow the positions; what of ``messages`` the application shall see."""
+    def _track_positions(self, messages: Iterable[Message]) -> list[Message]:
+        """Update the positions; return the messages for the application."""
         shown = []
         last: dict[PartitionName, Message] = {}
         for message in messages:
@@ -212,12 +211,12 @@ class LagConsumer(Consumer):
             self._advance(name, message)
         return shown
 
-    def _note_event(self, message: Any) -> PartitionName:
+    def _handle_event(self, message: Any) -> PartitionName:
         error, name = message.error(), _name_of(message)
         if error.code() == KafkaError._PARTITION_EOF:
             self._reach_end(name, message)
         elif self._failure is None and (
-            error.fatal() or not (error.retriable() or error.code() in _PASSING_ERRORS)
+            error.fatal() or not (error.retriable() or error.code() in _TRANSIENT_ERRORS)
         ):
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
                 error = KafkaError(
@@ -236,13 +235,13 @@ class LagConsumer(Consumer):
             self._lags[name].advance(last.offset() + 1)
 
     def seek(self, partition: TopicPartition) -> None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         super().seek(partition)
         lag = self._lags.get(_name(partition))
         if lag is not None:
             lag.position = partition.offset if partition.offset >= 0 else None
 
-    # What assigns partitions.
+    # -- assignment
 
     def subscribe(
         self,
@@ -251,7 +250,7 @@ class LagConsumer(Consumer):
         on_revoke: Callable[[Any, list[TopicPartition]], None] | None = None,
         on_lost: Callable[[Any, list[TopicPartition]], None] | None = None,
     ) -> None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
 
         def assigned(_: Any, partitions: list[TopicPartition]) -> None:
             if on_assign is not None:
@@ -271,23 +270,23 @@ class LagConsumer(Consumer):
         super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         super().assign(partitions)
         self._lags = {}
         self._track(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         super().incremental_assign(partitions)
         self._track(partitions)
 
     def unassign(self) -> None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         super().unassign()
         self._lags = {}
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         super().incremental_unassign(partitions)
         self._forget(partitions)
 
@@ -304,9 +303,9 @@ class LagConsumer(Consumer):
             self._lags.pop(_name(partition), None)
 
     def close(self) -> None:
-        """As of ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``."""
         if self._asker is not None:
-            self._asker.close()  # first: librdkafka must not go while another thread is using it
+            self._asker.close()  # first: its thread uses librdkafka
         self._is_closed = True
         super().close()
         self._lags = {}
@@ -317,7 +316,7 @@ class LagConsumer(Consumer):
 
 _NO_RESET = "reset the group's offsets, or set auto.offset.reset to earliest or latest"
 
-_PASSING_ERRORS = frozenset(
+_TRANSIENT_ERRORS = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TRANSPORT,
@@ -326,15 +325,11 @@ _PASSING_ERRORS = frozenset(
         KafkaError._MAX_POLL_EXCEEDED,
     }
 )
-"""What librdkafka tells of and mends by itself. After a poll interval that was too long, it joins
-the group again.
-"""
+"""Errors that librdkafka reports and recovers from, if necessary by joining the group again."""
 
 
 class _EndOffsets:
-    """Asks for the ends of partitions in a thread of its own: one request at a time, for all that
-    are wanted then.
-    """
+    """A thread that asks for end offsets: one request at a time, for all partitions queued."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -345,23 +340,24 @@ class _EndOffsets:
         self._thread.start()
 
     def ask(self, name: PartitionName, position: int | None) -> None:
-        """Have the end of ``name`` asked for, unless that is under way."""
+        """Queue a request for the end of a partition, unless there is one.
+
+        :param position: the position now
+        """
         if name not in self._asked:
             logger.info("Requesting the log end offset for %s in order to compute lag", name)
             self._asked.add(name)
             self._questions.put((name, position))
 
     def hand_over(self, receive: Callable[[PartitionName, int | None, int | None], None]) -> None:
-        """Give ``receive`` the answers that have come: of what, the position when it was asked, the
-        end.
-        """
+        """Call ``receive`` for each answer: partition, position at the request, end offset."""
         while not self._answers.empty():
             name, asked_at, end = self._answers.get()
             self._asked.discard(name)
             receive(name, asked_at, end)
 
     def close(self) -> None:
-        """End the thread, and wait for it."""
+        """End the thread, and wait for its end."""
         self._questions.put(None)
         self._thread.join()
 
@@ -380,12 +376,12 @@ class _EndOffsets:
                 self._answers.put((name, position, found.get(name)))
 
     def _list_ends(self, names: Sequence[PartitionName]) -> dict[PartitionName, int]:
-        # A timestamp of -1 is ListOffsets' own way to say "the end", and goes with the consumer's
+        # OFFSET_END is -1, which as a timestamp of ListOffsets means the end at the consumer's
         # isolation level.
         partitions = [TopicPartition(*name, OFFSET_END) for name in names]
         try:
             found = self._consumer.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)
         except KafkaException as error:
-            logger.debug("the log end offsets are not to be had now: %s", error)
+            logger.debug("cannot look up log end offsets: %s", error)
             return {}
         return {_name(end): end.offset for end in found if end.error is None and end.offset >= 0}

@@ -1,5 +1,4 @@
-"""ListOffsets for any number of partitions: one request per leader, asked again while leaders
-move."""
+"""ListOffsets for any number of partitions: a request to each leader, with retries."""
 
 from __future__ import annotations
 
@@ -15,9 +14,7 @@ from .cluster import Cluster
 from .errors import ConnectionFailed, RequestRefused
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""Asked for instead of a timestamp: the end, the start, the record with the largest timestamp
-(KIP-734).
-"""
+"""Special timestamps: the end, the start, the record with the largest timestamp (KIP-734)."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 LEADER_MOVED = frozenset(
@@ -32,16 +29,16 @@ LEADER_MOVED = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""What a broker answers that does not lead a partition, or not yet: look for the leader again."""
+"""Refusals of a broker that does not lead the partition, or not yet."""
 _RETRY_S = 0.1
 
 
 class ListedOffset(NamedTuple):
-    """What a leader knows of a partition.
+    """An offset in a ListOffsets response.
 
-    :param offset: None when the log has nothing at or after the timestamp asked for
-    :param timestamp_ms: of the record found; None for the start and the end
-    :param leader_epoch: of the batch found; None when unknown
+    :param offset: None if the log has no record at or after the timestamp
+    :param timestamp_ms: timestamp of the record; None for the start and the end
+    :param leader_epoch: leader epoch of the record; None if unknown
     """
 
     offset: int | None
@@ -56,11 +53,10 @@ async def list_offsets(
     isolation_level: int = READ_UNCOMMITTED,
     timeout_ms: int,
 ) -> dict[TopicPartition, ListedOffset]:
-    """The first offset whose record has a timestamp of at least the one given, or one of
-    :data:`LATEST` and so on.
+    """Look up offsets by timestamp: the first offset with at least that timestamp.
 
-    :param wanted: a timestamp in ms per partition
-    :param isolation_level: with :data:`READ_COMMITTED` :data:`LATEST` is the last stable offset
+    :param wanted: partition → timestamp in ms, or :data:`LATEST` and so on
+    :param isolation_level: with :data:`READ_COMMITTED`, :data:`LATEST` is the last stable offset
     :raises ClientError: a topic does not exist, a broker refuses, or no leader answered in time
     """
     loop = asyncio.get_running_loop()
@@ -136,8 +132,9 @@ async def ask_leader(
     isolation_level: int,
     timeout_ms: int,
 ) -> dict[TopicPartition, ListedOffset]:
-    """The part of :func:`list_offsets` that one broker leads; without the partitions that it does
-    not lead.
+    """Ask one broker; leave out the partitions that it does not lead.
+
+    :raises ClientError: it refuses or does not answer
     """
     found: dict[TopicPartition, ListedOffset] = {}
     for partition, answer in (
@@ -157,8 +154,9 @@ async def leader_answers(
     isolation_level: int,
     timeout_ms: int,
 ) -> dict[TopicPartition, ListedOffset | RequestRefused]:
-    """What one broker says of each partition.
+    """Ask one broker.
 
+    :returns: partition → offset, or the refusal
     :raises ClientError: it does not answer
     """
     connection = await cluster.connection(node_id)
@@ -191,10 +189,6 @@ async def leader_answers(
                     f"asking for offsets of {key[0]}-{key[1]}", int(answer.error_code)
                 )
             else:
-                found[key] = ListedOffset(
-                    *(
-                        None if value < 0 else value
-                        for value in (answer.offset, answer.timestamp, answer.leader_epoch)
-                    )
-                )
+                values = (answer.offset, answer.timestamp, answer.leader_epoch)
+                found[key] = ListedOffset(*(None if value < 0 else value for value in values))
     return found

@@ -1,6 +1,4 @@
-"""Offsets of a group, committed and read by who is not its member: one OffsetCommit, one
-OffsetFetch.
-"""
+"""Committed offsets of a group, written and read by a client that is not a member."""
 
 from __future__ import annotations
 
@@ -18,17 +16,16 @@ from .group_requests import asking_for_commits
 _PARTITIONS_AT_ONCE = 10_000
 _NO_GENERATION = -1
 _TIMEOUT_MS = 30_000
-_NO_MATTER = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The other partitions of the request are committed where one of them has been deleted."""
+_IGNORED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Error codes to ignore: a deleted partition does not affect the others of the request."""
 
 
 async def commit_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Commit for a group that has no members, as Kafka's tools do when they reset offsets.
+    """Commit offsets of a group without members, as Kafka's tools do to reset offsets.
 
-    :param offsets: the next offset to read of each partition; those of partitions that do not exist
-        are dropped
+    :param offsets: partition → next offset to read; partitions that do not exist are ignored
     :raises RequestRefused: the group has members, or is of another type
     :raises ClientError: the coordinator does not answer
     """
@@ -70,7 +67,7 @@ async def commit_offsets(
 
 def _first_error(response: Any) -> int:
     codes = (int(p.error_code) for topic in response.topics for p in topic.partitions)
-    return next((code for code in codes if code not in _NO_MATTER), int(ErrorCode.NONE))
+    return next((code for code in codes if code not in _IGNORED), int(ErrorCode.NONE))
 
 
 async def committed_offsets(
@@ -79,9 +76,9 @@ async def committed_offsets(
     partitions: Iterable[TopicPartition],
     timeout_ms: int = _TIMEOUT_MS,
 ) -> dict[TopicPartition, int]:
-    """What the group has committed, of those partitions that have an offset.
+    """Return the committed offsets of a group, without partitions that have none.
 
-    :raises ClientError: the coordinator does not tell
+    :raises ClientError: the coordinator refuses or does not answer
     """
     asked: dict[str, list[int]] = {}
     for topic, partition in partitions:

@@ -1,6 +1,4 @@
-"""How a connection is secured: TLS (Python's ``ssl``), and SASL with PLAIN or SCRAM (RFC 4616, RFC
-5802, KIP-84).
-"""
+"""The security of a connection: TLS, and SASL with PLAIN or SCRAM (RFC 4616, RFC 5802, KIP-84)."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from .errors import AuthenticationFailed
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MAX_ITERATIONS = 16_777_216
-"""A broker may not keep this client computing for longer than that."""
+"""The limit of SCRAM iterations, so that a broker cannot keep this client computing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """What to log in with.
+    """A SASL login.
 
     :param mechanism: one of :data:`SASL_MECHANISMS`
     """
@@ -33,9 +31,9 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Nothing by default, which Kafka calls PLAINTEXT.
+    """The security settings of a connection; by default Kafka's PLAINTEXT.
 
-    :param tls: encrypts, and checks the broker's certificate; None for neither
+    :param tls: None for no TLS
     :param sasl: None for no login
     """
 
@@ -46,15 +44,16 @@ class Security:
 PLAINTEXT = Security()
 
 Conversation = Generator[bytes, bytes, None]
-"""Yields what the client says, and is sent what the broker answers, until nothing is left to say.
-"""
+"""Yields the client's messages and receives the broker's, until the login is complete."""
 
 
 def conversation(sasl: Sasl, nonce: str | None = None) -> Conversation:
-    """The client's half of a login.
+    """Return the client's half of a login.
 
-    :param nonce: for SCRAM: random printable characters; chosen here unless a test gives them
-    :raises AuthenticationFailed: when the broker does not prove that it knows the password too
+    It raises :class:`AuthenticationFailed` if the broker's messages are malformed, or do not prove
+    that the broker knows the password.
+
+    :param nonce: of SCRAM: printable characters; random by default
     """
     if sasl.mechanism == "PLAIN":
         return _plain(sasl)
@@ -75,23 +74,25 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
         full_nonce, salt, iterations = fields["r"], b64decode(fields["s"]), int(fields["i"])
     except (KeyError, ValueError):
         raise AuthenticationFailed(
-            f"the broker's {sasl.mechanism} challenge cannot be read"
+            f"the broker's {sasl.mechanism} challenge is malformed"
         ) from None
     if not full_nonce.startswith(nonce) or not 0 < iterations <= _MAX_ITERATIONS:
-        raise AuthenticationFailed(f"the broker's {sasl.mechanism} challenge is not for this login")
+        raise AuthenticationFailed(
+            f"the broker's {sasl.mechanism} challenge does not belong to this login"
+        )
     salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
     without_proof = f"c=biws,r={full_nonce}"  # biws is n,, in Base64: no channel binding
-    said = f"{client_first},{server_first},{without_proof}".encode()
-    signature = hmac.digest(stored_key, said, algorithm)
+    auth_message = f"{client_first},{server_first},{without_proof}".encode()
+    signature = hmac.digest(stored_key, auth_message, algorithm)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     server_final = yield f"{without_proof},p={b64encode(proof).decode()}".encode()
     server_key = hmac.digest(salted, b"Server Key", algorithm)
-    expected = b64encode(hmac.digest(server_key, said, algorithm)).decode()
+    expected = b64encode(hmac.digest(server_key, auth_message, algorithm)).decode()
     if not hmac.compare_digest(_fields(server_final.decode()).get("v", ""), expected):
         raise AuthenticationFailed(
-            f"the broker does not know the password of '{sasl.username}' itself"
+            f"the broker does not prove that it knows the password of '{sasl.username}'"
         )
 
 

@@ -1,4 +1,4 @@
-"""What our own connections take from a librdkafka client configuration."""
+"""The settings of our own connections, read from a librdkafka client configuration."""
 
 from __future__ import annotations
 
@@ -45,22 +45,21 @@ _JAVA_PEM: dict[str, dict[str, tuple[str, ...]]] = {
         "ssl.keystore.key": ("ssl.key.pem",),
     },
 }
-"""Java's names for PEM (KIP-651), where the type of a store is PEM, and librdkafka's for the same.
-"""
+"""Store → Java's names of its PEM settings (KIP-651) → librdkafka's names."""
 
 
 class UnsupportedSetting(ValueError):
-    """The configuration asks for something of which our own connections are not capable. One
-    line."""
+    """A setting is wrong, or our own connections do not support it. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to reach the cluster, and how long to try.
+    """The addresses, timeouts and security of connections to a cluster.
 
     :param bootstrap_servers: ``"host:port,host:port"``
-    :param request_timeout_ms: of one call, retries included
-    :param connect_timeout_ms: of one connection's making
+    :param client_id: appears in the broker's logs
+    :param request_timeout_ms: timeout of one call, retries included
+    :param connect_timeout_ms: timeout of opening a connection
     """
 
     bootstrap_servers: str
@@ -70,7 +69,7 @@ class Settings:
     security: Security
 
     def cluster(self) -> Cluster:
-        """A cluster to be reached like that; nothing is connected yet."""
+        """Return a cluster with these settings, without opening a connection."""
         return Cluster(
             self.bootstrap_servers,
             client_id=self.client_id,
@@ -81,9 +80,7 @@ class Settings:
 
 
 def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with a list of bootstrap servers made into the string that librdkafka
-    reads.
-    """
+    """Return a configuration for librdkafka: lists of bootstrap servers become strings."""
     config = dict(conf)
     for key in ("bootstrap.servers", "metadata.broker.list"):
         if isinstance(config.get(key), list | tuple):
@@ -92,9 +89,7 @@ def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_java(config: Mapping[str, str]) -> dict[str, str]:
-    """The same in librdkafka's names, where a configuration was written for Kafka's own clients and
-    tools.
-    """
+    """Translate a configuration of Kafka's Java clients into librdkafka's names."""
     translated = dict(config)
     login = translated.pop("sasl.jaas.config", "")
     for name in ("username", "password"):
@@ -114,7 +109,7 @@ def from_java(config: Mapping[str, str]) -> dict[str, str]:
 def settings(config: Mapping[str, Any]) -> Settings:
     """Read a librdkafka configuration.
 
-    :raises UnsupportedSetting: what it says about security is not supported here, or wrong
+    :raises UnsupportedSetting: the servers are malformed, or security is wrong or not supported
     """
     servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
     try:
@@ -131,13 +126,12 @@ def settings(config: Mapping[str, Any]) -> Settings:
 
 
 def _with_ports(servers: str) -> str:
-    """librdkafka takes hosts without a port, and with a protocol in front."""
+    """Drop protocols and add missing ports: librdkafka accepts both."""
     whole = []
     for server in filter(None, (part.strip() for part in servers.split(","))):
         bare = server.rpartition("://")[2]
-        whole.append(
-            bare if bare.rpartition(":")[2].isdigit() and not bare.endswith("]") else f"{bare}:9092"
-        )
+        has_port = bare.rpartition(":")[2].isdigit() and not bare.endswith("]")
+        whole.append(bare if has_port else f"{bare}:9092")
     return ",".join(whole)
 
 
@@ -158,7 +152,7 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
     if mechanism not in SASL_MECHANISMS:
         offered = ", ".join(SASL_MECHANISMS)
         raise UnsupportedSetting(
-            f"sasl.mechanism {mechanism} is not supported here, but {offered} are"
+            f"sasl.mechanism {mechanism} is not supported here: use one of {offered}"
         )
     missing = [key for key in ("sasl.username", "sasl.password") if key not in config]
     if missing:
@@ -180,10 +174,8 @@ def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     if config.get("ssl.cipher.suites"):
         with _named("ssl.cipher.suites"):
             context.set_ciphers(str(config["ssl.cipher.suites"]))
-    verified = str(config.get("enable.ssl.certificate.verification", "true")).lower() in (
-        "true",
-        "1",
-    )
+    verification = str(config.get("enable.ssl.certificate.verification", "true")).lower()
+    verified = verification in ("true", "1")
     named = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
     context.check_hostname = verified and named
     context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
@@ -192,20 +184,21 @@ def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
 
 @contextmanager
 def _named(setting: str) -> Iterator[None]:
-    """Say which setting it was that could not be used."""
+    """Name the setting in errors raised inside.
+
+    :raises UnsupportedSetting: an OSError or ValueError was raised inside
+    """
     try:
         yield
     except (OSError, ValueError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or (
+        reason = (isinstance(error, OSError) and error.strerror) or (
             error.args[0] if error.args else error
         )
-        raise UnsupportedSetting(f"{setting} cannot be used: {why}") from None
+        raise UnsupportedSetting(f"{setting} cannot be used: {reason}") from None
 
 
 def _trusting(config: Mapping[str, Any]) -> ssl.SSLContext:
-    """A context that takes the brokers' certificates for which the given authorities vouch, or the
-    system's.
-    """
+    """Return a context that trusts the configured certificate authorities, or the system's."""
     location, pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
     if location and location != "probe":
         with _named("ssl.ca.location"):
@@ -217,7 +210,10 @@ def _trusting(config: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
-    """Have the client's own certificate at hand for brokers that want one, if there is any."""
+    """Load the client's certificate and key, if they are configured.
+
+    :raises UnsupportedSetting: one is missing, or they cannot be loaded
+    """
     parts = ("ssl.certificate", "ssl.key")
     names = [
         next((n for n in (f"{part}.location", f"{part}.pem") if config.get(n)), None)
@@ -228,7 +224,7 @@ def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> Non
         for name, part in zip(reversed(names), parts, strict=True):
             if name is not None:
                 raise UnsupportedSetting(
-                    f"{name} is set alone: set {part}.location, or {part}.pem, too"
+                    f"{name} is set alone: also set {part}.location or {part}.pem"
                 )
         return
     password = str(config.get("ssl.key.password") or "")
@@ -240,18 +236,18 @@ def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> Non
                 if name.endswith(".location")
                 else str(config[name])
             )
-    if (
-        "ENCRYPTED" in texts[key] and not password
-    ):  # with none, OpenSSL would ask for it at the terminal
+    # Without a password, OpenSSL would ask for it on the terminal.
+    if "ENCRYPTED" in texts[key] and not password:
         raise UnsupportedSetting(f"{key} is encrypted: set ssl.key.password")
-    # Python takes files only. This one is readable by its owner, and gone at once.
+    # Python loads certificates from files only. This one is private, and deleted at once.
     with NamedTemporaryFile("w", prefix="headrace-", suffix=".pem") as file:
         file.write(f"{texts[key]}\n{texts[certificate]}\n")
         file.flush()
         try:
             context.load_cert_chain(file.name, password=password)
         except ssl.SSLError as error:
-            is_other = "KEY_VALUES_MISMATCH" in str(error)
-            wrong = "they do not belong together" if is_other else "they are no PEM"
-            hint = f"{wrong}, or ssl.key.password is wrong" if password else wrong
-            raise UnsupportedSetting(f"{certificate} and {key} cannot be used: {hint}") from None
+            is_mismatch = "KEY_VALUES_MISMATCH" in str(error)
+            reason = "they do not belong together" if is_mismatch else "they are not PEM"
+            if password:
+                reason += ", or ssl.key.password is wrong"
+            raise UnsupportedSetting(f"{certificate} and {key} cannot be used: {reason}") from None

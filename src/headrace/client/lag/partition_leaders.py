@@ -1,6 +1,4 @@
-"""Offsets of many partitions at once, as far as they can be had: what one partition lacks does not
-fail the others.
-"""
+"""Offsets of many partitions at once. A partition that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,15 +17,13 @@ from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 _PARTITIONS_AT_ONCE = 10_000
-"""How many partitions one request names: a broker is not held up for long, and no answer is large.
-"""
+"""The number of partitions in one request; it bounds the work of a broker and the response."""
 
 
 class PartitionLeaders:
-    """Who leads which partition; each topic is asked for once, and again when a broker turns out
-    not to lead it.
+    """A cache of partition leaders. A topic is looked up once, and again if its leader has moved.
 
-    :ivar problems: why offsets are missing that should be there, for people; a dict for their order
+    :ivar problems: reasons for missing offsets, for people; an ordered set
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -36,7 +32,7 @@ class PartitionLeaders:
         self.problems: dict[str, None] = {}
 
     async def learn(self, topics: Iterable[str]) -> None:
-        """Ask for those of the topics that are not known yet."""
+        """Look up those of the topics that are not cached."""
         missing = sorted(set(topics) - self._leaders.keys())
         if not missing:
             return
@@ -48,14 +44,14 @@ class PartitionLeaders:
                 self.problems[f"looking up topic '{name}': {error_name(topic)}"] = None
 
     def may_exist(self, partition: TopicPartition) -> bool:
-        """False for a partition that a topic, which has been asked for and is there, does not
-        have."""
+        """Return False if the topic is known not to have the partition."""
         leaders = self._leaders.get(partition[0])
         return leaders is None or partition[1] in leaders
 
     def by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Node id → the partitions that it leads, without those that do not exist or have no
-        leader.
+        """Group partitions by leader; leave out those that are missing or have none.
+
+        :returns: node id → partitions
         """
         led: dict[int, list[TopicPartition]] = {}
         for one in partitions:
@@ -67,11 +63,10 @@ class PartitionLeaders:
     async def offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """The offsets of those partitions that exist and have a leader that answers, in few
-        requests to each broker.
+        """Look up offsets of the partitions that exist and whose leader answers.
 
-        :param timestamp: in ms, or one of the special ones of :mod:`headrace.client.list_offsets`
-        :param read_committed: the end is the last stable offset
+        :param timestamp: in ms, or a special timestamp of :mod:`headrace.client.list_offsets`
+        :param read_committed: take the last stable offset as the end
         """
         wanted = set(partitions)
         isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
@@ -94,8 +89,8 @@ class PartitionLeaders:
                     elif answer.offset is not None:
                         found[key] = answer.offset
 
-        for again in (False, True):
-            if again:  # leaders may have moved
+        for is_retry in (False, True):
+            if is_retry:  # leaders may have moved
                 wanted = set(problems)
                 for topic in {topic for topic, _ in wanted}:
                     del self._leaders[topic]
@@ -107,9 +102,10 @@ class PartitionLeaders:
             if not problems:
                 break
         for problem in problems.values():
-            if (
-                not isinstance(problem, RequestRefused)
-                or problem.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ):
+            is_missing = (
+                isinstance(problem, RequestRefused)
+                and problem.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            if not is_missing:
                 self.problems[str(problem)] = None
         return found

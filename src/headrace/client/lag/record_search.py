@@ -1,10 +1,8 @@
-"""Finding the timestamps of the records at some positions of a partition, from as few bytes as
-possible. No I/O.
+"""The search for the timestamps of records at positions of a partition, with few bytes. No I/O.
 
-A position's record is the first one at or after it that counts: markers of transactions do not,
-nor, for readers of committed records, do records of aborted transactions. A batch's header tells
-the time of its first record, and with LogAppendTime of them all; it is opened only where a position
-lies in its middle.
+The record of a position is the first one at or after it, without transaction markers, and with
+read_committed without aborted records. The header of a batch has the timestamp of its first record,
+and with LogAppendTime of all records. A batch is opened only if a position lies in its middle.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ from headrace.protocol.record_batch import (
 )
 
 FIRST_BYTES = 4 * 1024
-"""What is asked for at first: the header of a batch, or all of a small one."""
+"""The size of a first request: the header of a batch, or a whole small one."""
 MOST_BYTES = 1024 * 1024
-"""What is asked for at most to find several positions at once; a single batch may be larger."""
+"""The limit of a request for several positions; a single batch may need more."""
 _LARGEST_BATCH_BYTES = 1 << 30
 _GROWTH = 4
-_PATIENCE = 32
-"""So many answers without a record found, and the search is given up: a long run of aborted
+_MAX_IDLE_RESPONSES = 32
+"""The number of responses without a result after which the search ends, as in a long run of aborted
 transactions.
 """
 
@@ -40,14 +38,15 @@ AbortedTransaction = tuple[int, int]
 
 
 class PartitionSearch:
-    """The search in one partition. Fetch from :attr:`offset`, :attr:`max_bytes` at most, and
-    :meth:`feed` the answer.
+    """The search in one partition: fetch up to :attr:`max_bytes` from :attr:`offset`, and pass the
+    response to :meth:`feed`, until :attr:`done`.
 
-    :param positions: where consumers stand
-    :param end_offset: nothing from there on is looked at
-    :ivar held_back: the last answer was empty, as of a broker that sends whole batches only
-    :ivar found: position → timestamp of its record; None where no record from there on counts. What
-        is missing at the end is unknown
+    :param positions: offsets whose records to find
+    :param end_offset: the exclusive end of the search
+    :ivar held_back: whether the last response was empty, as from a broker that sends only whole
+        batches
+    :ivar found: position → timestamp in ms; None if no record follows. A position that is missing
+        at the end is unknown
     """
 
     def __init__(self, positions: Iterable[int], end_offset: int) -> None:
@@ -62,33 +61,32 @@ class PartitionSearch:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to look for."""
+        """Whether the search has ended."""
         return not self._pending
 
     def give_up(self) -> None:
-        """Leave what has not been found unknown."""
+        """End the search, and leave the other positions unknown."""
         self._pending.clear()
 
     def start_at(self, log_start_offset: int) -> None:
-        """The log does not reach back to :attr:`offset`: what stands before its start stands at its
-        start.
-        """
+        """Continue at the log start offset, which is after :attr:`offset`."""
         if log_start_offset <= self.offset:
-            self.give_up()  # it is not that, then
+            self.give_up()  # the fetch failed for another reason
         self.offset = log_start_offset
         self._stop_at_end()
 
     def feed(self, data: bytes, aborted: Sequence[AbortedTransaction] = ()) -> None:
-        """Look at what was read from :attr:`offset` on; the last batch may be cut short.
+        """Search a response for the fetch from :attr:`offset`.
 
-        :param aborted: the aborted transactions in it, when only committed records count
+        :param data: record batches; the last one may be incomplete
+        :param aborted: the aborted transactions in it, with read_committed
         """
         self.held_back = not data
         before, open_before = self.offset, len(self._pending)
-        wanted_bytes = self._look(data, aborted)
+        wanted_bytes = self._scan(data, aborted)
         resolved = open_before - len(self._pending)
         self._idle = 0 if resolved else self._idle + 1
-        if self._idle > _PATIENCE:
+        if self._idle > _MAX_IDLE_RESPONSES:
             self.give_up()
         if wanted_bytes:
             self.max_bytes = max(wanted_bytes, FIRST_BYTES)
@@ -107,16 +105,17 @@ class PartitionSearch:
             self.found[self._pending.popleft()] = None
 
     def _resolve(self, offset: int, timestamp: int) -> None:
-        """The first record that counts from :attr:`offset` on and before the next batch is at
-        ``offset``.
-        """
+        """Set the timestamp of the positions up to ``offset``."""
         while self._pending and self._pending[0] <= offset:
             if timestamp != NO_TIMESTAMP:
                 self.found[self._pending[0]] = timestamp
             self._pending.popleft()
 
-    def _look(self, data: bytes, aborted: Sequence[AbortedTransaction]) -> int:
-        """Go through the batches; returns the size of one that must be read whole, or 0."""
+    def _scan(self, data: bytes, aborted: Sequence[AbortedTransaction]) -> int:
+        """Search the batches.
+
+        :returns: the size of a batch that must be read whole, or 0
+        """
         begun = deque(sorted(aborted, key=lambda one: one[1]))
         dropping: set[int] = set()
         at = 0
@@ -143,10 +142,8 @@ class PartitionSearch:
         return 0
 
     def _take(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Find the positions whose record is in a batch that counts; False when it must be read
-        whole for that.
-        """
-        complete = header.record_count == header.last_offset_delta + 1  # nothing was compacted away
+        """Search a batch; return False if that requires the whole batch."""
+        complete = header.record_count == header.last_offset_delta + 1  # not compacted
         if complete and header.attributes & LOG_APPEND_TIME_BIT:
             self._resolve(header.last_offset, header.max_timestamp)
         elif complete and self.offset <= header.base_offset and header.delete_horizon_ms is None:

@@ -1,4 +1,4 @@
-"""The timestamps of the records at many positions of many partitions, in few Fetch requests."""
+"""The timestamps of records at positions of many partitions, from few Fetch requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .partition_leaders import PartitionLeaders
 from .record_search import MOST_BYTES, PartitionSearch
 
 Times = Mapping[TopicPartition, Mapping[int, int | None]]
-"""Partition → position → timestamp of the first record from there on that counts, None where none
-does; what is missing is unknown."""
+"""Partition → position → timestamp in ms of the record there; None if no record follows. What is
+missing is unknown.
+"""
 
 _ANSWER_BYTES = 16 * 1024 * 1024
-"""What one request asks for at most, over all partitions."""
+"""The limit of one response, over all partitions."""
 _PARTITIONS_AT_ONCE = 2_000
-_WITH_ROOM = 2
-"""What is asked for of other partitions: so many times the batches that one has sent."""
+_SIZE_FACTOR = 2
+"""The factor from the size of a received batch to the size of later requests."""
 
 
 async def record_times(
@@ -35,18 +36,17 @@ async def record_times(
     *,
     read_committed: bool = False,
 ) -> Times:
-    """Find the times of the records at ``positions``.
+    """Find the timestamps of the records at ``positions``.
 
-    Each request is about all partitions of one broker in which something is still to be found, as
-    far as they fit. It asks for little of each, and for more where an answer shows that a batch is
-    larger, or was of use for several positions.
+    A request to a broker names all partitions with open positions, within a limit of size. It asks
+    for few bytes of each; for more after a response with a larger batch, or with several results.
 
-    :param end_offsets: where the search in a partition ends
-    :param read_committed: records of aborted transactions do not count
+    :param end_offsets: partition → exclusive end of the search
+    :param read_committed: ignore records of aborted transactions
     """
     searches = {one: PartitionSearch(wanted, end_offsets[one]) for one, wanted in positions.items()}
     brokers = [
-        _Broker(cluster, leaders, node_id, read_committed).search(
+        _BrokerSearch(cluster, leaders, node_id, read_committed).search(
             {one: searches[one] for one in partitions}
         )
         for node_id, partitions in leaders.by_broker(searches).items()
@@ -55,7 +55,7 @@ async def record_times(
     return {one: search.found for one, search in searches.items()}
 
 
-class _Broker:
+class _BrokerSearch:
     """The searches in the partitions that one broker leads."""
 
     def __init__(
@@ -66,23 +66,21 @@ class _Broker:
         self._node_id = node_id
         self._read_committed = read_committed
         self._least_bytes = 0
-        """What is asked for at least: the size of batches, once the broker has turned out to send
-        only whole ones.
-        """
+        """The minimum size of a request, learned from a broker that sends only whole batches."""
 
     async def search(self, searches: Mapping[TopicPartition, PartitionSearch]) -> None:
-        """Go on until everything is found, or given up."""
+        """Run the searches to their ends. An error goes to ``PartitionLeaders.problems``."""
         under_way = {one: search for one, search in searches.items() if not search.done}
         try:
             while under_way:
                 chosen = self._choose(under_way)
                 beyond = await self._fetch(chosen)
-                if beyond:  # their logs begin later
+                if beyond:  # they start after the position
                     starts = await self._leaders.offsets(beyond, EARLIEST)
                     for one in beyond:
                         under_way[one].start_at(starts.get(one, -1))
                 for one, search in chosen.items():
-                    # what is not comes first again: a broker sends at least the first batch whole
+                    # Others stay in front: a broker sends at least the first batch whole.
                     if search.done:
                         del under_way[one]
         except ClientError as error:
@@ -91,7 +89,7 @@ class _Broker:
     def _choose(
         self, under_way: Mapping[TopicPartition, PartitionSearch]
     ) -> dict[TopicPartition, PartitionSearch]:
-        """The first of them, as many as one answer has room for."""
+        """Return the first searches that fit into one response."""
         chosen: dict[TopicPartition, PartitionSearch] = {}
         room = _ANSWER_BYTES
         for one, search in under_way.items():
@@ -105,8 +103,9 @@ class _Broker:
     async def _fetch(
         self, searches: Mapping[TopicPartition, PartitionSearch]
     ) -> list[TopicPartition]:
-        """One request about all of them; returns the partitions whose log does not reach back that
-        far.
+        """Send one request for all searches.
+
+        :returns: the partitions whose log starts after the position
         """
         connection = await self._cluster.connection(self._node_id, "fetch")
         request = self._request(connection.messages("fetch"), searches)
@@ -134,7 +133,7 @@ class _Broker:
         data = answer.records or b""
         if data and search.held_back and search.max_bytes <= MOST_BYTES:
             self._least_bytes = max(
-                self._least_bytes, min(search.max_bytes, _WITH_ROOM * len(data))
+                self._least_bytes, min(search.max_bytes, _SIZE_FACTOR * len(data))
             )
         search.feed(
             data, [(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()]

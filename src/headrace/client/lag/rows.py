@@ -1,6 +1,4 @@
-"""What a snapshot of progress consists of: which groups to look at, and a row for each partition of
-each.
-"""
+"""The query of a lag snapshot, and its rows: one for each partition of each group."""
 
 from __future__ import annotations
 
@@ -12,35 +10,34 @@ from typing import NamedTuple
 from headrace.client.group_listing import ListedGroup
 
 GROUP_TYPES = ("classic", "consumer", "share", "streams")
-"""The types of groups, as ListGroups names them."""
+"""The group types, by the names of ListGroups."""
 
 _PROTOCOLS = ("", "consumer", "share", "streams")
 
 
 class LagRow(NamedTuple):
-    """How far a group is with one partition; None for what is not known, or does not apply.
+    """The progress of a group in one partition; None for a value that is unknown or does not apply.
 
-    A group, or a member of one, without any partition has a row whose ``topic`` and ``partition``
-    are None.
+    A group or member without partitions has one row with the ``topic`` and ``partition`` None.
 
-    :param cluster: the cluster's id
+    :param cluster: cluster id
     :param group_type: one of :data:`GROUP_TYPES`
-    :param group_state: in Kafka's words, as in "Stable"
-    :param member_id: the member that the partition is assigned to; of a share group all of them,
-        separated by commas, and so ``client_id`` and ``host``
-    :param start_offset: of a share group: the first offset that is not done with (KIP-932)
-    :param committed_offset: of the others: the offset to go on from
-    :param end_offset: after the last record; None when the topic is gone, or its leader does not
-        answer
-    :param last_stable_offset: the end for readers of committed records
-    :param delivery_complete_count: of a share group: the records after ``start_offset`` that are
-        done with (KIP-1226)
-    :param lag: records to be read: ``end_offset - committed_offset``, to ``last_stable_offset``
-        when asked; of a share group ``end_offset - start_offset - delivery_complete_count``
-    :param time_lag_ms: how old the first record is that is to be read; 0 when there is none
+    :param group_state: Kafka's name of the state, such as "Stable"
+    :param member_id: the assigned member; for a share group all of them, separated by commas.
+        Likewise ``client_id`` and ``host``
+    :param start_offset: share groups only: the share-partition start offset (KIP-932)
+    :param committed_offset: other groups only
+    :param end_offset: the high watermark; None if the topic is missing or its leader unreachable
+    :param last_stable_offset: the end for read_committed consumers
+    :param delivery_complete_count: share groups only: records from ``start_offset`` on that are
+        accepted, rejected or archived (KIP-1226)
+    :param lag: ``end_offset - committed_offset``, or with ``read_committed``
+        ``last_stable_offset - committed_offset``; for share groups
+        ``end_offset - start_offset - delivery_complete_count``
+    :param time_lag_ms: age of the first record to read; 0 if there is none
     :param leader_epoch: stored with the offset
     :param metadata: stored with the offset
-    :param snapshot_time_ms: when the snapshot was begun, in milliseconds since the epoch
+    :param snapshot_time_ms: time of the snapshot, since the epoch
     """
 
     cluster: str | None
@@ -66,15 +63,15 @@ class LagRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LagQuery:
-    """Which groups and topics to look at, and how.
+    """The groups and topics of a snapshot.
 
-    :param groups: their ids; none for all
-    :param groups_pattern: a regular expression for whole group ids; None for all
-    :param group_types: of :data:`GROUP_TYPES`
-    :param topics: their names; none for all
-    :param topics_pattern: a regular expression for whole topic names; None for all
-    :param read_committed: the lag of groups other than share groups ends at the last stable offset
-    :param time_lag: look for ``time_lag_ms``, which takes reading records
+    :param groups: group ids; empty for all
+    :param groups_pattern: a regular expression that matches whole group ids; None for all
+    :param group_types: some of :data:`GROUP_TYPES`
+    :param topics: topic names; empty for all
+    :param topics_pattern: a regular expression that matches whole topic names; None for all
+    :param read_committed: compute the lag to the last stable offset, except for share groups
+    :param time_lag: determine ``time_lag_ms``, which requires reading records
     """
 
     groups: tuple[str, ...] = ()
@@ -87,18 +84,18 @@ class LagQuery:
 
     @property
     def all_topics(self) -> bool:
-        """Whether it is about all topics, and so about groups that have nothing to do with any."""
+        """Whether no topics are selected, so that groups without partitions have rows."""
         return not self.topics and self.topics_pattern is None
 
     def wants_topic(self, name: str) -> bool:
-        """Whether it is about a topic."""
+        """Return whether a topic is selected."""
         if self.topics and name not in self.topics:
             return False
         return self.topics_pattern is None or re.fullmatch(self.topics_pattern, name) is not None
 
     def wants_group(self, group: ListedGroup) -> bool:
-        """Whether it is about a group. Those that read no topics, as of Kafka Connect's workers,
-        are left out.
+        """Return whether a group is selected. Groups of other protocols, such as Kafka Connect's
+        workers, never are.
         """
         return (
             group.type in self.group_types
@@ -115,7 +112,7 @@ class LagQuery:
 class LagPart:
     """A part of a snapshot.
 
-    :param warnings: what could not be found out, and why; one line each
+    :param warnings: data that could not be determined, with the reason; one line each
     """
 
     rows: Sequence[LagRow]

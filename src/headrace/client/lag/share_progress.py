@@ -1,5 +1,5 @@
-"""How far share groups are: start offsets, lag and delivery-complete counts of all their partitions
-(KIP-1226).
+"""The progress of share groups in all their partitions: start offsets, lags and delivery-complete
+counts (KIP-1226).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class SharePosition:
-    """Where a share group is in one partition; None for what the broker does not tell.
+    """The progress of a share group in one partition; None for an unknown value.
 
-    :param start_offset: the first offset that is not done with; None before the group's first state
-        there
-    :param leader_epoch: stored with it
-    :param lag: what the broker has worked out: end, less start, less delivery-complete count
-    :param delivery_complete_count: offsets from the start on that are done with
+    :param start_offset: share-partition start offset; None if the group has no state there
+    :param leader_epoch: stored with the start offset
+    :param lag: computed by the broker: end - start - delivery-complete count
+    :param delivery_complete_count: records after the start that are accepted, rejected or
+        archived
     """
 
     start_offset: int | None
@@ -45,72 +45,70 @@ async def share_progress(
     group_ids: Sequence[str],
     assigned: Collection[TopicPartition],
 ) -> dict[str, ShareProgress | ClientError]:
-    """The positions of share groups in all partitions in which they have a state.
+    """Return the progress of share groups in all partitions with a state.
 
-    The broker tells the lag but not the count, which follows from the end offset that the broker
-    has used. So the ends are asked for before and after the lag: where they agree, it was that.
-    Where the end before was not known, or has moved, the group is asked once more; where it moves
-    all the time, the count stays unknown.
+    A broker reports the lag but not the delivery-complete count, which follows from the end offset
+    that it used. So the end offsets are read before and after the lag: if they are equal, the
+    broker used that one. A group with an end that was unknown or has moved is asked once more;
+    if the end moves again, the count is unknown.
 
-    :param assigned: partitions of which they may be expected to tell
+    :param assigned: the partitions of the members, whose ends are read first
+    :returns: group id → progress, or the error that stands in its place
     """
     before = dict(await leaders.offsets(assigned, LATEST)) if assigned else {}
-    told: dict[str, ShareProgress | ClientError] = {}
-    unsettled: Sequence[str] = group_ids
+    found: dict[str, ShareProgress | ClientError] = {}
+    open_ids: Sequence[str] = group_ids
     for _ in range(2):
-        if not unsettled:
+        if not open_ids:
             break
-        asked = await cluster.coordinators.ask(
-            unsettled, asking_for_share_offsets({}), cluster.timeout_ms
+        answers = await cluster.coordinators.ask(
+            open_ids, asking_for_share_offsets({}), cluster.timeout_ms
         )
-        answers = {
-            one: answer if isinstance(answer, ClientError) else _told(answer)
-            for one, answer in asked.items()
+        positions: dict[str, dict[TopicPartition, SharePosition]] = {}
+        for group_id, answer in answers.items():
+            if isinstance(answer, ClientError):
+                found.setdefault(group_id, answer)
+            else:
+                positions[group_id] = _positions(answer)
+        with_lag = {
+            key
+            for of_group in positions.values()
+            for key, at in of_group.items()
+            if at.lag is not None
         }
-        known = {
-            one: answer for one, answer in answers.items() if not isinstance(answer, ClientError)
-        }
-        after = await leaders.offsets(
-            {
-                key
-                for of_group in known.values()
+        after = await leaders.offsets(with_lag, LATEST)
+        open_ids = []
+        for group_id, of_group in positions.items():
+            found[group_id] = {
+                key: _with_count(at, before.get(key), after.get(key))
                 for key, at in of_group.items()
-                if at.lag is not None
-            },
-            LATEST,
-        )
-        for group_id, error in answers.items():
-            if isinstance(error, ClientError):
-                told.setdefault(group_id, error)
-        unsettled = []
-        for group_id, of_group in known.items():
-            told[group_id] = {
-                key: _counted(at, before.get(key), after.get(key)) for key, at in of_group.items()
             }
             if any(
                 at.lag is not None and before.get(key) != after.get(key)
                 for key, at in of_group.items()
             ):
-                unsettled.append(group_id)
+                open_ids.append(group_id)
         before.update(after)
-    return told
+    return found
 
 
-def _counted(at: SharePosition, before: int | None, after: int | None) -> SharePosition:
+def _with_count(at: SharePosition, before: int | None, after: int | None) -> SharePosition:
+    """Add the delivery-complete count, if the end offset has not moved."""
     if at.lag is None or at.start_offset is None or after is None or before != after:
         return at
     return replace(at, delivery_complete_count=max(0, after - at.start_offset - at.lag))
 
 
-def _told(group: Any) -> dict[TopicPartition, SharePosition]:
+def _positions(group: Any) -> dict[TopicPartition, SharePosition]:
+    """Convert a group of DescribeShareGroupOffsets."""
     found = {}
     for topic in group.topics:
         for p in topic.partitions:
-            begun = not p.error_code and p.start_offset != _UNKNOWN
-            lag = getattr(p, "lag", _UNKNOWN)  # version 0 does not tell it
+            has_state = not p.error_code and p.start_offset != _UNKNOWN
+            lag = getattr(p, "lag", _UNKNOWN)  # version 0 has no lag
             found[str(topic.topic_name), int(p.partition_index)] = SharePosition(
-                start_offset=p.start_offset if begun else None,
-                leader_epoch=p.leader_epoch if begun else None,
-                lag=lag if begun and lag != _UNKNOWN else None,
+                start_offset=p.start_offset if has_state else None,
+                leader_epoch=p.leader_epoch if has_state else None,
+                lag=lag if has_state and lag != _UNKNOWN else None,
             )
     return found

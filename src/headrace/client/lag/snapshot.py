@@ -1,9 +1,9 @@
-"""How far all groups of a cluster are: the rows of a snapshot, from few requests.
+"""A snapshot of the progress and lag of all groups of a cluster, from few requests.
 
-For some groups at once: describe them and fetch all they have committed (one request per
-coordinator and kind), then the ends of all their partitions (two per broker: last stable offsets,
-ends), then the times of the records at their positions. Ends are read after the commits, so that no
-lag is negative just because somebody went on meanwhile.
+A part of the groups at a time is described, and its committed offsets are fetched: one request to
+each coordinator and of each kind. Then the ends of all their partitions are read: two requests to
+each broker. Then follow the timestamps of the records at the committed offsets. Reading the ends
+after the committed offsets keeps lags from being negative.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ from .rows import LagPart, LagQuery, LagRow
 from .share_progress import SharePosition, ShareProgress, share_progress
 
 GROUPS_AT_ONCE = 50
-"""How many groups one request is about."""
+"""The number of groups in one request."""
 ROWS_AT_ONCE = 100_000
-"""About so many rows are held at once, or those of one request for groups if they are more."""
+"""About the number of rows in memory; the groups of one request may have more."""
 
 _SHARE, _STREAMS = "share", "streams"
-_UNKNOWN = -1
-_NOT_BEGUN = SharePosition(None, None, None)
+_NO_STATE = SharePosition(None, None, None)
 _DESCRIBE: Mapping[str, Ask[Any]] = {
     "classic": describe_classic_groups,
     "consumer": describe_consumer_groups,
@@ -53,7 +52,7 @@ _DESCRIBE: Mapping[str, Ask[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who works on a partition."""
+    """A member of a group."""
 
     member_id: str
     client_id: str
@@ -62,12 +61,12 @@ class Member:
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of one group.
+    """The progress of one group.
 
-    :param members: partition → who works on it
+    :param members: partition → the members it is assigned to
     :param idle: the members without a partition
     :param commits: partition → (committed offset, leader epoch, metadata)
-    :param shared: of a share group: partition → where it is
+    :param shared: share groups only: partition → progress
     """
 
     group: ListedGroup
@@ -79,20 +78,21 @@ class Progress:
 
     @property
     def size(self) -> int:
-        """About how many rows it makes."""
+        """About the number of its rows."""
         return max(len(self.members), len(self.commits), len(self.shared))
 
     def partitions(self) -> set[TopicPartition]:
-        """All that it has to do with."""
+        """Return all partitions of the group."""
         return self.members.keys() | self.commits.keys() | self.shared.keys()
 
 
 async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedGroup], list[str]]:
-    """The groups that a query is about, by coordinator and id, and warnings of what cannot be seen.
+    """List the groups that a query selects.
 
+    :returns: the groups by coordinator and id, and a warning for each missing group or broker
     :raises ClientError: the cluster cannot be reached
     """
-    await cluster.metadata()  # fails at once where the list would be patient
+    await cluster.metadata()  # fails at once, while list_groups retries
     listed, errors = await list_groups(cluster, (), query.group_types, cluster.timeout_ms)
     warnings = [f"groups are missing: {error}" for error in errors]
     groups = sorted(filter(query.wants_group, listed), key=lambda one: (one.node_id, one.group_id))
@@ -104,9 +104,9 @@ async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedG
 async def lag_snapshot(
     cluster: Cluster, groups: Sequence[ListedGroup], query: LagQuery, snapshot_time_ms: int
 ) -> AsyncIterator[LagPart]:
-    """The rows of ``groups``, in parts. What cannot be found out of one group does not keep the
-    others from being told.
+    """Yield the rows of ``groups`` in parts. A group that fails does not affect the others.
 
+    :param snapshot_time_ms: time of the snapshot, since the epoch
     :raises ClientError: the cluster cannot be reached
     """
     leaders = PartitionLeaders(cluster)
@@ -134,8 +134,9 @@ async def _progress(
     leaders: PartitionLeaders,
     warnings: list[str],
 ) -> list[Progress]:
-    """Describe groups and fetch their positions; those that are gone or not to be seen are left
-    out, with a warning.
+    """Describe groups and fetch their positions. A group that is missing or refused is left out.
+
+    :param warnings: gets the reason for each group left out
     """
     by_type: dict[str, list[str]] = {}
     for group in groups:
@@ -159,12 +160,12 @@ async def _progress(
     known: dict[str, Progress] = {}
     for group in groups:
         progress = Progress(group, group.state)
-        refusal = committed.get(group.group_id)
-        if isinstance(refusal, ClientError):
-            warnings.append(f"group '{group.group_id}' is left out: {refusal}")
+        offsets = committed.get(group.group_id)
+        if isinstance(offsets, ClientError):
+            warnings.append(f"group '{group.group_id}' is left out: {offsets}")
             continue
-        if refusal is not None:
-            _add_commits(progress, refusal, query)
+        if offsets is not None:
+            _add_commits(progress, offsets, query)
         answer = described.get(group.group_id)
         if isinstance(answer, ClientError):
             if not progress.commits or not _is_gone(answer):
@@ -176,9 +177,9 @@ async def _progress(
         known[group.group_id] = progress
     shared = [one for one in known.values() if one.group.type == _SHARE]
     assigned = {partition for one in shared for partition in one.members}
-    for group_id, of_group in (
-        await share_progress(cluster, leaders, [one.group.group_id for one in shared], assigned)
-    ).items():
+    share_ids = [one.group.group_id for one in shared]
+    progress_of = await share_progress(cluster, leaders, share_ids, assigned)
+    for group_id, of_group in progress_of.items():
         if isinstance(of_group, ClientError):
             warnings.append(f"group '{group_id}' is left out: {of_group}")
             del known[group_id]
@@ -195,19 +196,20 @@ def _is_gone(error: ClientError) -> bool:
 
 def _add_commits(progress: Progress, answer: Any, query: LagQuery) -> None:
     for topic in answer.topics:
-        name = topic.name
-        if query.wants_topic(name):
-            for p in topic.partitions:
-                if p.committed_offset >= 0:
-                    metadata = (p.metadata or "").partition("\0")[
-                        0
-                    ]  # which librdkafka ends with one
-                    at = (p.committed_offset, p.committed_leader_epoch, metadata)
-                    progress.commits[name, p.partition_index] = at
+        if not query.wants_topic(topic.name):
+            continue
+        for p in topic.partitions:
+            if p.committed_offset >= 0:
+                metadata = (p.metadata or "").partition("\0")[0]  # librdkafka appends a NUL
+                at = (p.committed_offset, p.committed_leader_epoch, metadata)
+                progress.commits[topic.name, p.partition_index] = at
 
 
 def _source_topics(answers: Iterable[Any]) -> set[str]:
-    """The topics that members of streams groups read."""
+    """Return the topics that members of streams groups read.
+
+    :param answers: descriptions or errors
+    """
     return {
         topic
         for answer in answers
@@ -243,7 +245,7 @@ def _add_members(
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where the partitions end that exist and have a leader."""
+    """The end offsets and last stable offsets of the partitions whose leader answered."""
 
     end: Mapping[TopicPartition, int]
     stable: Mapping[TopicPartition, int]
@@ -256,9 +258,9 @@ async def _rows(
     leaders: PartitionLeaders,
     snapshot_time_ms: int,
 ) -> list[LagRow]:
-    """The rows of groups whose positions are known."""
+    """Return the rows of groups whose positions are known."""
     partitions = {partition for progress in held for partition in progress.partitions()}
-    # in this order, and after the commits: nobody can have read beyond what is asked for last
+    # After the commits, and in this order: no position can be beyond the end that is read last.
     stable = await leaders.offsets(partitions, LATEST, read_committed=True)
     ends = _Ends(await leaders.offsets(partitions, LATEST), stable)
     places = [_places(progress, query, ends) for progress in held]
@@ -279,8 +281,10 @@ async def _rows(
 
 
 class _Place(NamedTuple):
-    """Where a group is in one partition: ``position`` is a committed offset, or the start offset of
-    a share group.
+    """The position of a group in one partition.
+
+    :param position: the committed offset, or the start offset of a share group
+    :param committed_only: whether only committed records count for the time lag
     """
 
     key: TopicPartition
@@ -298,7 +302,7 @@ def _places(progress: Progress, query: LagQuery, ends: _Ends) -> list[_Place]:
         end = ends.end.get(key)
         lag = None
         if progress.group.type == _SHARE:
-            at = progress.shared.get(key, _NOT_BEGUN)
+            at = progress.shared.get(key, _NO_STATE)
             if end is not None and at.start_offset is not None:
                 count = at.delivery_complete_count
                 lag = at.lag if count is None else end - at.start_offset - count
@@ -333,17 +337,17 @@ def _places(progress: Progress, query: LagQuery, ends: _Ends) -> list[_Place]:
 
 
 def _workers(progress: Progress) -> list[tuple[str | None, str | None, str | None]]:
-    """The members without a partition."""
+    """Return the columns of the members without a partition."""
     return [(one.member_id, one.client_id, one.host) for one in progress.idle]
 
 
 async def _times(
     cluster: Cluster, places: Sequence[_Place], leaders: PartitionLeaders, ends: _Ends
 ) -> dict[bool, Times]:
-    """The times of the records at the positions of those who lag, by whether only committed records
-    count.
+    """Find the timestamps of the records at positions with a lag. Equal positions of several groups
+    are looked up once.
 
-    Equal positions of several groups are looked up once.
+    :returns: ``committed_only`` → times
     """
     wanted: dict[bool, dict[TopicPartition, set[int]]] = {False: {}, True: {}}
     for at in places:
@@ -382,16 +386,7 @@ def _row(
     if times and at.lag is not None:
         time_lag_ms = 0
         if at.lag:
-            found = times[at.committed_only][key]
-            since = found.get(position, _UNKNOWN) if position is not None else _UNKNOWN
-            # without a record that counts there is nothing to wait for
-            time_lag_ms = (
-                None
-                if since == _UNKNOWN
-                else 0
-                if since is None
-                else max(0, snapshot_time_ms - since)
-            )
+            time_lag_ms = _age_ms(times[at.committed_only][key], position, snapshot_time_ms)
     return LagRow(
         *head,
         *key,
@@ -407,3 +402,13 @@ def _row(
         at.metadata,
         snapshot_time_ms,
     )
+
+
+def _age_ms(
+    times: Mapping[int, int | None], position: int | None, snapshot_time_ms: int
+) -> int | None:
+    """Return the age of the record at a position: 0 if no record follows, None if unknown."""
+    if position is None or position not in times:
+        return None
+    timestamp_ms = times[position]
+    return 0 if timestamp_ms is None else max(0, snapshot_time_ms - timestamp_ms)

@@ -1,4 +1,4 @@
-"""A consumer of several topics whose records come in the order of their timestamps (KIP-695)."""
+"""A consumer of several topics in the order of their timestamps (KIP-695)."""
 
 from __future__ import annotations
 
@@ -19,70 +19,66 @@ from .topics import (
     check_co_partitioned,
     checked_topics,
     consumer_config,
-    explained,
+    translated,
 )
 
 logger = logging.getLogger(__name__)
 
 MAX_BUFFERED_RECORDS = 20_000
-"""Of one partition, before it is paused. Kafka Streams has 1,000
-(``buffered.records.per.partition``); but librdkafka throws away what it has fetched of a partition
-that is paused, so pausing must be rarer."""
+"""The number of buffered records at which a partition is paused. Kafka Streams has 1,000
+(``buffered.records.per.partition``); but librdkafka discards the fetched records of a paused
+partition, so pausing must be rarer.
+"""
 
 MAX_POLL_RECORDS = 2_000
-"""How many records are taken over from librdkafka at a time."""
+"""The number of records taken from librdkafka at a time."""
 
-LOOK_RECORDS = 100
-"""After so many records of one task comes the next task; and what has arrived is looked at, if one
-lacks records.
+RECORDS_PER_TURN = 100
+"""The number of records of one task before the next task's turn. Between turns the broker is polled
+if a task lacks records.
 """
 
 CHECK_INTERVAL_S = 5.0
-"""How often the topics are looked up while this member lacks inputs of its tasks."""
+"""The interval of looking up the topics while inputs of a task are not assigned."""
 
 POLL_INTERVAL_S = 0.1
-"""How long one wait for records may be, and how long the broker is not listened to while there are
-enough of them.
-"""
+"""The longest wait for records, and the longest time without polling the broker."""
 
 
 class OrderedConsumer:
-    """Records of several co-partitioned topics, in the order of their timestamps.
+    """A consumer of co-partitioned topics that returns records in the order of their timestamps.
 
-    Partition *i* of every topic makes up task *i*, as in Kafka Streams. Within a task the next
-    record is always the one with the smallest timestamp; it is handed out when it is known that no
-    earlier one is to be had, or when ``max_task_idle_ms`` says not to wait for it
-    (docs/behaviour/tasks.md). Records of different tasks are in no order. The members of a group
-    share the tasks::
+    Partition *i* of every topic belongs to task *i*, as in Kafka Streams. Within a task the next
+    record is the one with the smallest timestamp. It is returned once no partition can have an
+    earlier one, or ``max_task_idle_ms`` ends the wait for one (docs/behaviour/tasks.md). Records of
+    different tasks have no order. The members of a group share the tasks::
 
         conf = {"bootstrap.servers": "127.0.0.1:9092"}
         with OrderedConsumer(["orders", "payments"], "matcher", conf=conf) as consumer:
             for record in consumer:
                 print(record.timestamp()[1], record.topic(), record.value())
 
-    A record counts as processed when the next one is asked for, or when the ``with`` block ends
-    without an error. Only processed ones are committed, never those that are merely buffered: every
-    ``auto.commit.interval.ms``, when partitions go to another member, and at the end. So each
-    record is processed at least once; and exactly once unless a member dies. With
-    ``enable.auto.commit`` false only :meth:`commit` does it.
+    A record is processed when the next one is requested, or the ``with`` block ends without an
+    error. Only offsets of processed records are committed: every ``auto.commit.interval.ms``, when
+    partitions are revoked, and at the end. So each record is processed at least once, and exactly
+    once unless a member fails. With ``enable.auto.commit`` false, only :meth:`commit` commits.
 
-    Usable from one thread at a time.
+    Use it from one thread at a time.
 
-    :param topics: with equal numbers of partitions. They are not created; the order of topics
-        breaks ties
-    :param group_id: all its members must subscribe to the same topics
-    :param max_task_idle_ms: -1: never wait, give what is at hand. 0: wait for records that the
-        broker has. n: when a partition has been read to its end, wait also n milliseconds for what
-        its producers may still send
-    :param conf: librdkafka's configuration properties, with its defaults (``isolation.level`` is
-        ``read_committed``), but ``auto.offset.reset`` is ``earliest``, ``fetch.wait.max.ms`` 100,
-        ``fetch.queue.backoff.ms`` 5, ``queued.min.messages`` 10,000 and
-        ``topic.metadata.refresh.interval.ms`` 10,000 unless given here
-    :param max_buffered_records: of one partition. One that has more is paused, until half of them
-        are processed
-    :raises InvalidTopics: a topic is missing, or they are not co-partitioned
+    :param topics: topics with equal numbers of partitions, which must exist. Their order breaks
+        ties of timestamps
+    :param group_id: a group whose members all subscribe to these topics
+    :param max_task_idle_ms: -1: never wait, return available records. 0: wait for records that the
+        broker has. n: wait another n ms for new records of a partition that was read to its end
+    :param conf: librdkafka's configuration properties. The defaults are librdkafka's
+        (``isolation.level`` is ``read_committed``), except that ``auto.offset.reset`` is
+        ``earliest``, ``fetch.wait.max.ms`` 100, ``fetch.queue.backoff.ms`` 5,
+        ``queued.min.messages`` 10,000 and ``topic.metadata.refresh.interval.ms`` 10,000
+    :param max_buffered_records: the number of buffered records at which a partition is paused,
+        until half of them are processed
+    :raises InvalidTopics: a topic is missing, or the topics are not co-partitioned
     :raises ValueError: an argument is wrong
-    :raises ConnectionFailed: no broker of the cluster can be reached
+    :raises ConnectionFailed: no broker can be reached
     """
 
     def __init__(
@@ -100,22 +96,20 @@ class OrderedConsumer:
             raise ValueError(
                 f"max_buffered_records is {max_buffered_records}: it must be at least 1"
             )
-        self._group_id, self._idle_ms, self._max_buffered = (
-            group_id,
-            max_task_idle_ms,
-            max_buffered_records,
-        )
+        self._group_id = group_id
+        self._idle_ms = max_task_idle_ms
+        self._max_buffered = max_buffered_records
         self._stores_offsets = str(conf.get("enable.auto.commit", "true")).lower() == "true"
         self._is_incremental = str(conf.get("group.protocol", "classic")).lower() == "consumer"
         self._tasks: dict[int, OrderedTask[PartitionName, Message]] = {}
         self._turns: deque[int] = deque()
         self._assigned: set[PartitionName] = set()
         self._paused: set[PartitionName] = set()
-        self._in_hand: tuple[PartitionName, Message] | None = None
+        self._handed_out: tuple[PartitionName, Message] | None = None
         self._processed: dict[PartitionName, Message] = {}
         self._stored: dict[PartitionName, int] = {}
-        self._before_look = 0
-        self._last_look_s = self._last_store_s = self._next_check_s = 0.0
+        self._left_in_turn = 0
+        self._last_poll_s = self._last_store_s = self._next_check_s = 0.0
         self._problem: Exception | None = None
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
@@ -133,35 +127,36 @@ class OrderedConsumer:
             self.close()
             raise
 
-    # For the application.
+    # -- for the application
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """The next record, or None when none is due within ``timeout`` seconds (None: wait for
-        ever).
+        """Return the next record; None if there is none within ``timeout`` seconds.
 
-        :raises KafkaException: an error that the consumer does not get over by itself; further
-            calls raise it again when it leaves a partition that nobody reads
-        :raises InvalidTopics: the topics, or what this member was given of them, no longer fit
-            together; so does every further call
+        :param timeout: None waits without limit
+        :raises KafkaException: an error that librdkafka does not recover from. If a partition is
+            not read any more, further calls raise it again
+        :raises InvalidTopics: the topics or the assignment are not co-partitioned any more; further
+            calls raise it again
+        :raises RuntimeError: the consumer is closed
         """
-        if self._in_hand is not None:
-            self._processed[self._in_hand[0]] = self._in_hand[1]
-            self._in_hand = None
-        if not self._before_look:
-            self._look_if_needed()
+        if self._handed_out is not None:
+            self._processed[self._handed_out[0]] = self._handed_out[1]
+            self._handed_out = None
+        if not self._left_in_turn:
+            self._poll_broker_if_due()
         record = self._take()
         return record if record is not None else self._wait(timeout)
 
     def _wait(self, timeout: float | None) -> Message | None:
         deadline_s = None if timeout is None else time.monotonic() + timeout
-        self._look(0)
+        self._poll_broker(0)
         while (record := self._take()) is None:
             wait_s = self._wait_s()
             if deadline_s is not None:
                 wait_s = min(wait_s, deadline_s - time.monotonic())
                 if wait_s <= 0:
                     return None
-            self._look(wait_s)
+            self._poll_broker(wait_s)
         return record
 
     def __iter__(self) -> Iterator[Message]:
@@ -175,10 +170,9 @@ class OrderedConsumer:
         return record
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets the partition has beyond the records handed out; None when that is not
-        known.
+        """Return the number of offsets from the last returned record to the end of a partition.
 
-        It never waits for a broker; see :meth:`LagConsumer.current_lag`.
+        None if it is unknown. It never waits for a broker; see :meth:`LagConsumer.current_lag`.
 
         :raises KafkaException: the partition is not assigned to this member (``_STATE``)
         """
@@ -190,29 +184,28 @@ class OrderedConsumer:
         return lag if position is None or next_offset is None else lag + position - next_offset
 
     def commit(self) -> None:
-        """Commit the positions after all records handed out so far, and wait until it is done.
+        """Commit the offsets after all returned records, and wait for the response.
 
-        :raises KafkaException: the coordinator has refused it, or is not to be reached
+        :raises KafkaException: the coordinator refuses, or cannot be reached
         """
-        if self._in_hand is not None:
-            self._processed[self._in_hand[0]] = self._in_hand[1]
+        if self._handed_out is not None:
+            self._processed[self._handed_out[0]] = self._handed_out[1]
         offsets = self._offsets(self._assigned)
         if offsets:
             self._consumer.commit(offsets=offsets, asynchronous=False)
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this member has now."""
+        """Return the assigned partitions."""
         return [TopicPartition(*name) for name in sorted(self._assigned)]
 
     def metrics(self) -> dict[int, TaskMetrics]:
-        """What each task of this member has done since it got it, by partition number."""
+        """Return the metrics of each task since its assignment, by partition number."""
         return {index: self._tasks[index].metrics() for index in sorted(self._tasks)}
 
     def close(self) -> None:
-        """Commit what has been processed, unless auto-commit is off, and leave the group.
+        """Commit the offsets of processed records, unless auto-commit is off, and leave the group.
 
-        The record handed out last is not among that: nobody knows. Ask for the next one first, or
-        :meth:`commit`.
+        The last returned record does not count as processed. To include it, call :meth:`commit`.
         """
         if not self._is_closed:
             self._is_closed = True
@@ -226,44 +219,42 @@ class OrderedConsumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._in_hand is not None:
-            self._processed[self._in_hand[0]] = self._in_hand[1]
-            self._in_hand = None
+        if kind is None and self._handed_out is not None:
+            self._processed[self._handed_out[0]] = self._handed_out[1]
+            self._handed_out = None
         self.close()
 
-    # Records.
+    # -- records
 
     def _now_ms(self) -> int:
-        """Milliseconds since 1970 that do not jump when somebody sets the clock."""
+        """Return the time in ms since the epoch. It does not jump when the clock is set."""
         return int((time.monotonic() + self._clock_offset_s) * 1000)
 
     def _take(self) -> Message | None:
-        """The next record of the task whose turn it is, or of the first one after it that has
-        any."""
+        """Return the next record of the current task, or of the first task after it with one."""
         now_ms = self._now_ms()
         for _ in range(len(self._turns)):
             taken = self._tasks[self._turns[0]].take(now_ms)
             if taken is not None:
-                self._in_hand = taken
-                self._before_look -= 1
+                self._handed_out = taken
+                self._left_in_turn -= 1
                 return taken[1]
             self._turns.rotate(-1)
         return None
 
-    def _look_if_needed(self) -> None:
-        """Between two turns: listen to the broker when records may be lacking, or when it has been
-        a while.
-        """
+    def _poll_broker_if_due(self) -> None:
+        """End a turn: poll the broker if a task lacks records, or the last poll is long ago."""
         self._turns.rotate(-1)
         lacking = any(task.merge.empty_queues for task in self._tasks.values())
-        if lacking or not self._tasks or time.monotonic() - self._last_look_s >= POLL_INTERVAL_S:
-            self._look(0)
+        if lacking or not self._tasks or time.monotonic() - self._last_poll_s >= POLL_INTERVAL_S:
+            self._poll_broker(0)
         else:
-            self._before_look = LOOK_RECORDS
+            self._left_in_turn = RECORDS_PER_TURN
 
-    def _look(self, wait_s: float) -> None:
-        """Take over what has arrived, waiting for the first record if need be, and what is known of
-        lags.
+    def _poll_broker(self, wait_s: float) -> None:
+        """Take records from librdkafka, and update the lags of empty partitions.
+
+        :param wait_s: longest wait for the first record
         """
         if self._is_closed:
             raise RuntimeError("Consumer closed")
@@ -271,7 +262,7 @@ class OrderedConsumer:
         if now_s - self._last_store_s >= POLL_INTERVAL_S:
             self._store()
             self._last_store_s = now_s
-        found = self._listen(wait_s)
+        found = self._consume(wait_s)
         for name, messages in found.items():
             if name in self._assigned:
                 self._tasks[name.partition].add(
@@ -281,7 +272,7 @@ class OrderedConsumer:
         if self._problem is None and self._is_incremental:
             self._check_inputs()
         if self._problem is not None:
-            # again and again: what cannot be read any more would be waited for silently
+            # Raise it on every call: waiting for a partition that is not read would hide it.
             raise self._problem
         now_ms = self._now_ms()
         for task in self._tasks.values():
@@ -297,20 +288,20 @@ class OrderedConsumer:
                     logger.info("%s", text)
                 elif task.decision is not None and task.decision.is_enforced:
                     logger.debug("%s", task.decision)
-        self._before_look, self._last_look_s = LOOK_RECORDS, time.monotonic()
+        self._left_in_turn, self._last_poll_s = RECORDS_PER_TURN, time.monotonic()
 
-    def _listen(self, wait_s: float) -> dict[PartitionName, list[Message]]:
+    def _consume(self, wait_s: float) -> dict[PartitionName, list[Message]]:
         try:
             return self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
         except KafkaException as error:
-            problem, is_lasting = explained(error)
+            problem, is_lasting = translated(error)
             if not is_lasting:
                 raise
             self._problem = self._problem or problem
             return {}
 
     def _wait_s(self) -> float:
-        """How long to wait for records: no longer than until some task is ready without any."""
+        """Return the longest wait for records: until a task is ready without more of them."""
         deadlines = [
             ms for task in self._tasks.values() if (ms := task.next_deadline_ms()) is not None
         ]
@@ -334,25 +325,25 @@ class OrderedConsumer:
             self._consumer.resume([TopicPartition(*name) for name in drained])
             self._paused.difference_update(drained)
 
-    # Positions.
+    # -- positions
 
     def _position(self, name: PartitionName) -> int | None:
-        """What comes after the records of ``name`` that have been handed out."""
+        """Return the offset after the returned records of ``name``."""
         task = self._tasks[name.partition]
         head = task.merge.peek(name)
         return self._consumer.position_of(name) if head is None else head.offset()
 
     def _offsets(self, names: set[PartitionName]) -> list[TopicPartition]:
-        """What there is to commit of ``names``: the positions after what has been processed."""
+        """Return the offsets to commit: those after the processed records."""
         offsets = []
         for name in names:
             processed = self._processed.get(name)
             held = (
-                self._in_hand is not None
-                and self._in_hand[0] == name
-                and processed is not self._in_hand[1]
+                self._handed_out is not None
+                and self._handed_out[0] == name
+                and processed is not self._handed_out[1]
             )
-            # With nothing of it in flight, the position has passed transaction markers, too.
+            # Without buffered records, the position is also after transaction markers.
             position = (
                 None
                 if held or self._tasks[name.partition].merge.count(name)
@@ -370,7 +361,7 @@ class OrderedConsumer:
         return offsets
 
     def _store(self) -> None:
-        """Leave to librdkafka what it is to commit with its next automatic commit."""
+        """Store changed offsets for librdkafka's next automatic commit."""
         if not self._stores_offsets:
             return
         changed = [
@@ -382,13 +373,11 @@ class OrderedConsumer:
             try:
                 self._consumer.store_offsets(offsets=changed)
             except KafkaException as error:
-                logger.warning(
-                    "the processed offsets cannot be stored, and are not committed: %s", error
-                )
+                logger.warning("cannot store processed offsets for the next commit: %s", error)
                 return
             self._stored.update((PartitionName(o.topic, o.partition), o.offset) for o in changed)
 
-    # The group.
+    # -- the group
 
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
         names = {PartitionName(p.topic, p.partition) for p in partitions}
@@ -398,13 +387,13 @@ class OrderedConsumer:
                 [PartitionName(topic, index) for topic in self.topics], self._idle_ms
             )
             self._turns.append(index)
-        self._before_look = 0
-        # With the consumer protocol the rest may come with a later heartbeat: an input that is not
-        # assigned has no known lag, so that its task waits.
+        self._left_in_turn = 0
+        # With the consumer protocol, a later heartbeat may assign the other inputs of a task. Until
+        # then their lag is unknown, so the task waits.
         if not self._is_incremental:
             try:
                 self._check_assignment()
-            except Exception as problem:  # a callback has nobody to raise to: poll() does it
+            except Exception as problem:  # a callback cannot raise: poll() does
                 self._problem = problem
 
     def _check_assignment(self) -> None:
@@ -414,14 +403,15 @@ class OrderedConsumer:
         if missing:
             check_co_partitioned(self._consumer, self.topics, self._servers)
             raise InvalidTopics(
-                f"this member of group '{self._group_id}' was not given {min(missing)}, "
-                f"which belongs to one of its "
-                f"tasks: all members must subscribe to exactly {', '.join(self.topics)}"
+                f"this member of group '{self._group_id}' was not assigned {min(missing)}, which "
+                f"belongs to one of its tasks: all members must subscribe to exactly "
+                f"{', '.join(self.topics)}"
             )
 
     def _check_inputs(self) -> None:
-        """With the consumer protocol inputs come and go one by one: see now and then that those
-        which lack exist.
+        """Check at intervals that unassigned inputs of tasks exist.
+
+        The consumer protocol assigns the inputs of a task one by one.
         """
         now_s = time.monotonic()
         if len(self._assigned) == len(self._tasks) * len(self.topics):
@@ -433,14 +423,14 @@ class OrderedConsumer:
             except InvalidTopics as problem:
                 self._problem = problem
             except ConnectionFailed as error:
-                logger.warning("the topics cannot be looked up now: %s", error)
+                logger.warning("cannot look up the topics: %s", error)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        self._store()  # librdkafka commits it before it lets go of the partitions
+        self._store()  # librdkafka commits it before it revokes the partitions
         self._on_lost(consumer, partitions)
 
     def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
-        self._consumer.resume(partitions)  # or they would come back paused
+        self._consumer.resume(partitions)  # a later assignment would find them paused
         for partition in partitions:
             name = PartitionName(partition.topic, partition.partition)
             self._assigned.discard(name)

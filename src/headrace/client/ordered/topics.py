@@ -1,4 +1,4 @@
-"""What :class:`headrace.client.OrderedConsumer` asks of its topics and its settings."""
+"""The checks of :class:`headrace.client.OrderedConsumer` on its topics and settings."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from headrace.client.errors import ClientError, ConnectionFailed
 
 METADATA_TIMEOUT_S = 10.0
-"""How long finding the topics may take, each."""
+"""The timeout of looking up one topic."""
 
 
 class InvalidTopics(ClientError):
-    """The topics cannot be read together: one is missing, or they have different numbers of
-    partitions. One line.
-    """
+    """A topic is missing, or the topics are not co-partitioned. The text is one line."""
 
 
 def checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
-    """The topics, in order.
+    """Return the topics, in order.
 
-    :raises ValueError: they are none, or not different, or not a list
+    :raises ValueError: it is not a list of distinct names, or empty
     """
     if isinstance(topics, str) or not topics or len(set(topics)) != len(topics):
         raise ValueError(f"topics is {topics!r}: give a list of one or more different names")
@@ -30,11 +28,12 @@ def checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
 
 
 def consumer_config(conf: Mapping[str, Any], group_id: str, is_incremental: bool) -> dict[str, Any]:
-    """The properties of the inner consumer.
+    """Return the configuration of the inner consumer.
 
-    :raises ValueError: they are at odds with what this consumer needs
+    :param is_incremental: whether the consumer protocol is used (KIP-848)
+    :raises ValueError: a property contradicts those that are needed
     """
-    # Only range gives one member partition i of every topic.
+    # Only the range assignor assigns partition i of every topic to one member.
     assignor = "group.remote.assignor" if is_incremental else "partition.assignment.strategy"
     if str(conf.get(assignor, "range")) != "range":
         raise ValueError(
@@ -43,14 +42,13 @@ def consumer_config(conf: Mapping[str, Any], group_id: str, is_incremental: bool
         )
     return {
         "auto.offset.reset": "earliest",
-        # How long a fetch of inputs that are at their end may keep others from being asked for.
+        # A fetch of inputs at their end delays the fetch of others by at most this time.
         "fetch.wait.max.ms": 100,
-        # An input of which enough was fetched may be the one that is short a moment later: not
-        # after a whole second.
+        # An input with enough fetched records may soon need more: librdkafka's default pauses it
+        # for a second.
         "fetch.queue.backoff.ms": 5,
         "queued.min.messages": 10_000,
-        # How soon it is seen that a topic is gone, or has more partitions: librdkafka takes five
-        # minutes.
+        # Detect deleted topics and new partitions sooner than librdkafka's default of 5 minutes.
         "topic.metadata.refresh.interval.ms": 10_000,
         **conf,
         "group.id": group_id,
@@ -60,7 +58,7 @@ def consumer_config(conf: Mapping[str, Any], group_id: str, is_incremental: bool
 
 
 def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str) -> None:
-    """Look up the numbers of partitions. Creates no topic.
+    """Check that the topics have equal numbers of partitions. Creates no topic.
 
     :raises InvalidTopics: a topic is missing, or they differ
     :raises ConnectionFailed: no broker of ``servers`` answers
@@ -81,11 +79,12 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
         )
 
 
-def explained(error: KafkaException) -> tuple[Exception, bool]:
-    """What to raise for an error of the inner consumer, and whether to go on raising it: nobody
-    reads a partition.
+def translated(error: KafkaException) -> tuple[Exception, bool]:
+    """Translate an error of the inner consumer.
+
+    :returns: the exception to raise, and whether it is lasting: a partition is not read any more
     """
-    what = error.args[0]
-    if what.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return InvalidTopics(what.str()), True
-    return error, what.fatal() or what.code() == KafkaError._AUTO_OFFSET_RESET
+    kafka_error = error.args[0]
+    if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return InvalidTopics(kafka_error.str()), True
+    return error, kafka_error.fatal() or kafka_error.code() == KafkaError._AUTO_OFFSET_RESET

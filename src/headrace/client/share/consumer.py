@@ -1,4 +1,4 @@
-"""A member of a share group: acquires records, and says what became of them (KIP-932)."""
+"""A member of a share group: acquires and acknowledges records (KIP-932)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CLOSE_TIMEOUT_MS = 3000
 
 
 class ShareConsumer:
-    """One member of one share group.
+    """A member of a share group, on asyncio.
 
     ::
 
@@ -47,14 +47,13 @@ class ShareConsumer:
                 AcknowledgeType.ACCEPT) for r in acquired.ranges
             )
 
-    Heartbeats go out by themselves. Acquisition locks do not renew themselves: call :meth:`renew`.
-    An error that ends the membership (group of another type, no authorization, …) is raised by the
-    next call.
+    A task sends heartbeats. Acquisition locks are renewed only by :meth:`renew`. An error that ends
+    the membership, such as a failed authorization, is raised by the next call.
 
     :param bootstrap_servers: ``"host:port,host:port"``
-    :param topics: the topic names subscribed to
+    :param topics: names of the topics to subscribe to
     :param rack_id: this member's rack, or None
-    :param timeout_ms: how long one request may take, retries included
+    :param timeout_ms: timeout of one request, retries included
     :param security: TLS and login
     """
 
@@ -94,8 +93,8 @@ class ShareConsumer:
     async def start(self) -> None:
         """Join the group.
 
-        :raises ClientError: a topic does not exist, the group is of another type, or the broker
-            cannot be reached
+        :raises ClientError: a topic does not exist, the group is of another type, or no broker
+            answers
         """
         try:
             await self.cluster.topics(self._membership.topics)
@@ -107,11 +106,11 @@ class ShareConsumer:
             await self.cluster.close()
             raise
         self._heartbeats = asyncio.create_task(
-            self._keep_beating(), name=f"headrace-heartbeat-{self.group_id}"
+            self._send_heartbeats(), name=f"headrace-heartbeat-{self.group_id}"
         )
 
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group and end the sessions; the brokers release at once what is still held."""
+        """Leave the group and close the sessions: the brokers release the held records at once."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)
@@ -125,35 +124,30 @@ class ShareConsumer:
         await self.cluster.close()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribe to these topics instead; the coordinator hears of it with the next heartbeat.
-
-        What is held of others stays held.
-        """
+        """Replace the subscription with the next heartbeat. Held records stay held."""
         self._membership.topics = tuple(sorted(set(topics)))
 
-    # -- what is assigned and held
+    # -- assignment and held records
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this member acquires from; empty until the coordinator has assigned
-        some.
-        """
+        """The assigned partitions; empty until the coordinator has assigned some."""
         return frozenset(
             (self._topics[i].name, p) for i, p in self._membership.assignment if i in self._topics
         )
 
     @property
     def can_renew(self) -> bool:
-        """Whether the brokers offer lock renewal (ShareAcknowledge v2, Kafka 4.2)."""
+        """Whether the brokers support lock renewal (ShareAcknowledge v2, Kafka 4.2)."""
         return all(node.offers("share_acknowledge", 2) for node in self._nodes.values())
 
     @property
     def lock_timeout_ms(self) -> int:
-        """How long an acquisition lock lasts, as the brokers last said."""
+        """The duration of an acquisition lock, as the brokers last reported it."""
         return min((node.lock_timeout_ms for node in self._nodes.values()), default=30_000)
 
     def held(self) -> dict[TopicPartition, list[Span]]:
-        """The runs of offsets that this member has acquired and not yet acknowledged, or lost."""
+        """Return the runs of offsets that are acquired, and neither acknowledged nor lost."""
         return {
             (self._topics[i].name, p): list(node.held.spans((i, p)))
             for node in self._nodes.values()
@@ -161,7 +155,11 @@ class ShareConsumer:
         }
 
     async def wait_for_assignment(self, timeout_ms: int) -> bool:
-        """Whether this member has, or within ``timeout_ms`` gets, partitions."""
+        """Wait until partitions are assigned.
+
+        :returns: whether some are, within ``timeout_ms``
+        :raises ClientError: the membership has ended
+        """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not self._membership.assignment and self._ended is None:
@@ -174,7 +172,7 @@ class ShareConsumer:
         return bool(self._membership.assignment)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Acquire nothing more from these, until :meth:`resume`. What is held stays held."""
+        """Acquire nothing from these partitions until :meth:`resume`. Held records stay held."""
         self._paused.update(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
@@ -195,21 +193,20 @@ class ShareConsumer:
     ) -> Acquired:
         """Acquire up to ``max_records`` records from the assigned partitions.
 
-        Empty when there was nothing to acquire within ``max_wait_ms``.
+        The result is empty if there was no record within ``max_wait_ms``.
 
-        :param max_bytes: of record batches, per broker
-        :param batch_size: runs longer than this are split, at batch boundaries; None: as long as
+        :param max_bytes: limit of the record batches of each broker
+        :param batch_size: number of records above which a run is split, at batch boundaries; None:
             ``max_records``
-        :param keep_data: False drops the record batches: when only the offsets matter
-        :raises ClientError: this membership has ended
+        :param keep_data: False drops the record batches, if only the offsets matter
+        :raises ClientError: the membership has ended
         """
         if not await self.wait_for_assignment(max_wait_ms):
             return Acquired(complete=False)
         wanted = await self._wanted_by_node()
         limits = FetchLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
-        if (
-            len(wanted) > 1
-        ):  # first whoever has something now, so that an idle leader holds nobody up
+        # First ask all leaders without waiting, so that an idle one does not delay the others.
+        if len(wanted) > 1:
             acquired = await self._acquire_from(
                 wanted, limits.spread_over(len(wanted), 0), keep_data
             )
@@ -274,14 +271,12 @@ class ShareConsumer:
     async def acknowledge(
         self, acknowledgements: Iterable[Acknowledgement]
     ) -> list[Acknowledgement]:
-        """Tell the brokers what became of records, now. What this member does not hold is passed
-        over.
+        """Send acknowledgements of held records; ignore records that are not held.
 
-        A partition's acknowledgements are taken or refused together. Where they are refused,
-        because the lock had been lost or the connection broke, the records are no longer held and
-        the broker delivers them again.
+        The broker accepts or refuses the acknowledgements of a partition together. When it refuses
+        them, or the connection breaks, the records are no longer held and are delivered again.
 
-        :returns: what was taken; the rest was not held any more
+        :returns: the accepted acknowledgements
         """
         by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
         wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
@@ -289,7 +284,7 @@ class ShareConsumer:
             if a.topic in by_name:
                 key = ((by_name[a.topic], a.partition), a.type)
                 wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
-        taken: list[Acknowledgement] = []
+        accepted: list[Acknowledgement] = []
         for node in self._nodes.values():
             batches: dict[TopicIdPartition, list[AcknowledgeBatch]] = {}
             for (partition, kind), spans in wanted.items():
@@ -300,16 +295,15 @@ class ShareConsumer:
             for partition, code in (await node.acknowledge(batches)).items():
                 if code is ErrorCode.NONE:
                     name = self._topics[partition[0]].name
-                    taken += (
+                    accepted += (
                         Acknowledgement(name, partition[1], *batch) for batch in batches[partition]
                     )
-        return taken
+        return accepted
 
     async def renew(self, older_than_ms: int = 0) -> None:
-        """Start the acquisition locks of everything held anew; does nothing where the brokers do
-        not offer it.
+        """Renew the acquisition locks of all held records, if the brokers support it.
 
-        :param older_than_ms: only for partitions where a lock has run for at least this long
+        :param older_than_ms: renew only partitions with a lock of at least this age
         """
         if not self.can_renew:
             return
@@ -320,7 +314,7 @@ class ShareConsumer:
 
     # -- the group and the cluster
 
-    async def _keep_beating(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while self._ended is None:
             await asyncio.sleep(self._membership.heartbeat_delay_ms() / 1000)
             try:
@@ -373,7 +367,7 @@ class ShareConsumer:
         except ConnectionFailed as failure:
             _log.warning("looking up topics: %s", failure)
             return
-        # A topic that was deleted stays known by name: its held records may still be asked about.
+        # Keep deleted topics, whose held records may still be acknowledged.
         self._topics.update({t.topic_id: t for t in found.values() if isinstance(t, TopicMetadata)})
 
     async def _wanted_by_node(self) -> dict[int, set[TopicIdPartition]]:

@@ -1,6 +1,4 @@
-"""The share session with one partition leader: its requests, one after another, and what is held
-there.
-"""
+"""The share session with one broker: its requests, sent one after another, and the records held."""
 
 from __future__ import annotations
 
@@ -27,12 +25,14 @@ _RETRY_PAUSE_MS = 100
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
 
 AcknowledgeBatch = tuple[int, int, AcknowledgeType]
-"""(first offset, last offset inclusive, what became of them)."""
+"""(first offset, last offset inclusive, outcome)"""
 
 
 class ShareNode:
-    """One leader, seen by one member. A share session lives as long as the connection that opened
-    it.
+    """A member's share session with one broker. It ends with the connection that opened it.
+
+    :ivar held: the records held on this broker
+    :ivar lock_timeout_ms: duration of an acquisition lock, as the broker last reported it
     """
 
     def __init__(
@@ -50,12 +50,13 @@ class ShareNode:
         self._connection: Connection | None = None
 
     def offers(self, api: str, version: int) -> bool:
-        """Whether this node speaks at least ``version`` of ``api``; True while nothing is known."""
+        """Return whether the broker supports ``version`` of ``api``; True until it is connected."""
         return self._connection is None or self._connection.version(api) >= version
 
     async def fetch(self, wanted: Iterable[TopicIdPartition], limits: FetchLimits) -> Any | None:
-        """One ShareFetch over exactly the partitions ``wanted``; None when the session broke: try
-        again.
+        """Send a ShareFetch for exactly the partitions ``wanted``.
+
+        :returns: kio's response; None if the session was lost, so that the next call opens another
         """
         async with self._lock:
             try:
@@ -68,7 +69,7 @@ class ShareNode:
                     request, timeout_ms=self._timeout_ms + limits.max_wait_ms
                 )
             except ConnectionFailed as failure:
-                await self._broke(failure)
+                await self._connection_lost(failure)
                 return None
             if response.error_code:
                 await self._refused(int(response.error_code), "ShareFetch")
@@ -83,9 +84,9 @@ class ShareNode:
     async def acknowledge(
         self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """One ShareAcknowledge; what it settles, or shows to be lost, is no longer held.
+        """Send a ShareAcknowledge. Records that it acknowledges, or finds lost, are no longer held.
 
-        :returns: for each partition ``ErrorCode.NONE``, or why its acknowledgements were not taken
+        :returns: partition → ``ErrorCode.NONE``, or the error that refused its acknowledgements
         """
         async with self._lock:
             if not self.session.is_open or self._connection is None:
@@ -94,7 +95,7 @@ class ShareNode:
                 request = self._share_acknowledge(self._connection, self.session.epoch, batches)
                 response = await self._connection.request(request, timeout_ms=self._timeout_ms)
             except ConnectionFailed as failure:
-                await self._broke(failure)
+                await self._connection_lost(failure)
                 return dict.fromkeys(batches, ErrorCode.NETWORK_EXCEPTION)
             if response.error_code:
                 lost = self._lost(batches, ErrorCode(response.error_code))
@@ -104,7 +105,7 @@ class ShareNode:
             return self._settle(response, batches)
 
     async def close(self) -> None:
-        """End the session: the broker releases what is still held."""
+        """Close the session: the broker releases the held records."""
         async with self._lock:
             if self.session.is_open and self._connection is not None and self._connection.is_open:
                 request = self._share_acknowledge(self._connection, CLOSE_EPOCH, {})
@@ -148,7 +149,7 @@ class ShareNode:
             self.held.drop(key, [(first, last) for first, last, _ in spans])
         return dict.fromkeys(batches, code)
 
-    async def _broke(self, failure: ConnectionFailed) -> None:
+    async def _connection_lost(self, failure: ConnectionFailed) -> None:
         _log.warning(
             "share session of group %s with broker %d: %s", self._group_id, self._node_id, failure
         )
@@ -243,7 +244,7 @@ class ShareNode:
 
 
 def monotonic_ms() -> int:
-    """Milliseconds of a clock that only goes forward."""
+    """Return the monotonic clock, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -255,5 +256,5 @@ def _by_topic(partitions: Iterable[TopicIdPartition], make: Any) -> tuple[Any, .
 
 
 def renewals(spans: Iterable[Span]) -> list[AcknowledgeBatch]:
-    """The batches that renew these."""
+    """Return the batches that renew the locks of ``spans``."""
     return [(first, last, AcknowledgeType.RENEW) for first, last in spans]

@@ -1,5 +1,6 @@
-"""What a member remembers of its share group and of one node's share session. Pure: no IO, no clock
-(KIP-932).
+"""The state of a member: its membership, its share sessions, the records it holds (KIP-932).
+
+Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from .spans import Span, intersect, normalize, subtract
 _MAX_EPOCH = 2**31 - 1
 _LEAVE_EPOCH = -1
 CLOSE_EPOCH = -1
-"""The share session epoch that closes a session and releases what it holds."""
+"""The share session epoch that closes a session and releases its records."""
 
-# Answers after which the member starts again from epoch 0.
+# Errors after which the member joins again with epoch 0.
 _REJOIN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
-# Answers after which the same heartbeat is worth sending again, to whoever is coordinator then.
+# Errors after which the member repeats the heartbeat.
 _RETRY = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,10 +33,10 @@ _EAGER_HEARTBEAT_INTERVAL_MS = 100
 
 @dataclass(slots=True)
 class ShareMembership:
-    """This member's place in the group: what its next heartbeat says, and what an answer means.
+    """A membership: the content of the next heartbeat, and the effect of a response.
 
-    :param member_id: made by the client and kept for life
-    :param topics: the names subscribed to
+    :param member_id: chosen by the client, and never changed
+    :param topics: names of the subscribed topics
     """
 
     member_id: str
@@ -48,7 +49,10 @@ class ShareMembership:
     _eager_heartbeats: int = field(default=0, repr=False)
 
     def next_heartbeat(self) -> tuple[int, tuple[str, ...] | None]:
-        """(member epoch, subscribed topic names or None for "unchanged") of the next request."""
+        """Return the member epoch and the subscribed topics of the next heartbeat.
+
+        The topics are None if they have not changed.
+        """
         unchanged = self.member_epoch > 0 and self._announced == self.topics
         self._announcing = self.topics
         return self.member_epoch, None if unchanged else self.topics
@@ -59,10 +63,11 @@ class ShareMembership:
         heartbeat_interval_ms: int,
         assigned: frozenset[TopicIdPartition] | None,
     ) -> None:
-        """A heartbeat was answered without error; ``assigned`` is None where the answer leaves it
-        unchanged.
+        """Apply a response without error.
+
+        :param assigned: the assignment; None if it has not changed
         """
-        self._announced = self._announcing  # the topics may have changed since it was asked
+        self._announced = self._announcing  # not the topics of now: they may have changed meanwhile
         self.member_epoch = member_epoch
         self.heartbeat_interval_ms = heartbeat_interval_ms
         if assigned is not None:
@@ -70,7 +75,10 @@ class ShareMembership:
         self._eager_heartbeats = 0 if self.assignment else self._eager_heartbeats + 1
 
     def refused(self, code: int) -> bool:
-        """A heartbeat was refused. True: send another; False: the error is final."""
+        """Apply a response with an error.
+
+        :returns: whether to send another heartbeat; False if the error is final
+        """
         if code in _REJOIN:
             self.member_epoch = 0
             self.assignment = frozenset()
@@ -78,10 +86,10 @@ class ShareMembership:
         return code in _RETRY
 
     def heartbeat_delay_ms(self) -> int:
-        """How long to wait before the next heartbeat.
+        """Return the time until the next heartbeat.
 
-        A group's first members get an empty assignment, because the state of the share-partitions
-        is still being initialised; they ask again soon, and ever less often.
+        The first members of a group get an empty assignment until the share-partitions are
+        initialized. They repeat the heartbeat soon, and then at growing intervals.
         """
         if self.assignment:
             return self.heartbeat_interval_ms
@@ -91,17 +99,17 @@ class ShareMembership:
         )
 
     def leave_epoch(self) -> int:
-        """The member epoch that says good-bye."""
+        """Return the member epoch that leaves the group."""
         return _LEAVE_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStep:
-    """What a ShareFetch tells the node about the session.
+    """The session fields of a ShareFetch.
 
-    :param epoch: 0 opens a session
-    :param add: partitions that the node does not have in the session yet
-    :param forget: partitions that it is to drop
+    :param epoch: share session epoch; 0 opens a session
+    :param add: partitions to add to the session
+    :param forget: partitions to remove from it
     """
 
     epoch: int
@@ -111,8 +119,10 @@ class SessionStep:
 
 @dataclass(slots=True)
 class ShareSession:
-    """The share session with one node: its epoch, and the partitions that the node knows to be in
-    it.
+    """The share session with one node.
+
+    :param epoch: of the next request; 0 while no session is open
+    :param partitions: the partitions in the session
     """
 
     epoch: int = 0
@@ -120,28 +130,26 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether acknowledgements can be sent: a session has been opened and not been lost
-        since."""
+        """Whether a session is open, so that acknowledgements can be sent."""
         return self.epoch > 0
 
     def fetch(self, wanted: Iterable[TopicIdPartition]) -> SessionStep:
-        """What the next ShareFetch says so that the session holds exactly ``wanted``."""
+        """Return the fields of a ShareFetch after which the session has exactly ``wanted``."""
         wanted = frozenset(wanted)
         add = tuple(sorted(wanted - self.partitions))
         return SessionStep(self.epoch, add, tuple(sorted(self.partitions - wanted)))
 
     def fetched(self, step: SessionStep) -> None:
-        """The node took that ShareFetch."""
+        """Apply a ShareFetch that the node accepted."""
         self.partitions = (self.partitions - frozenset(step.forget)) | frozenset(step.add)
         self._advance()
 
     def acknowledged(self) -> None:
-        """The node took a ShareAcknowledge."""
+        """Apply a ShareAcknowledge that the node accepted."""
         self._advance()
 
     def lost(self) -> None:
-        """The node does not know the session any more (or disagrees about its epoch): begin
-        again."""
+        """Discard the session, which the node has lost or has with another epoch."""
         self.epoch = 0
         self.partitions = frozenset()
 
@@ -151,7 +159,7 @@ class ShareSession:
 
 @dataclass(slots=True)
 class HeldRecords:
-    """Which records this member holds acquisition locks on, by topic id and partition."""
+    """The records that this member holds acquisition locks on, by topic id and partition."""
 
     _spans: dict[TopicIdPartition, list[Span]] = field(default_factory=dict)
     _locked_at_ms: dict[TopicIdPartition, int] = field(default_factory=dict)
@@ -160,24 +168,24 @@ class HeldRecords:
         return bool(self._spans)
 
     def spans(self, partition: TopicIdPartition) -> list[Span]:
-        """What is held of one partition."""
+        """Return the held runs of one partition."""
         return self._spans.get(partition, [])
 
     def partitions(self) -> list[TopicIdPartition]:
-        """The partitions of which anything is held."""
+        """Return the partitions with held records."""
         return list(self._spans)
 
     def add(self, partition: TopicIdPartition, spans: Iterable[Span], now_ms: int) -> None:
-        """These were just acquired."""
+        """Add acquired runs."""
         self._spans[partition] = normalize([*self.spans(partition), *spans])
         self._locked_at_ms.setdefault(partition, now_ms)
 
     def held(self, partition: TopicIdPartition, spans: Iterable[Span]) -> list[Span]:
-        """Those of ``spans`` that are held."""
+        """Return the parts of ``spans`` that are held."""
         return intersect(self.spans(partition), normalize(spans))
 
     def drop(self, partition: TopicIdPartition, spans: Iterable[Span] | None = None) -> None:
-        """No longer held: acknowledged, or lost; None drops all of the partition."""
+        """Remove runs that were acknowledged or lost; None removes all of the partition."""
         rest = [] if spans is None else subtract(self.spans(partition), normalize(spans))
         if rest:
             self._spans[partition] = rest
@@ -186,7 +194,7 @@ class HeldRecords:
             self._locked_at_ms.pop(partition, None)
 
     def locked_before(self, at_ms: int) -> list[TopicIdPartition]:
-        """The partitions with a lock taken, or last renewed, at ``at_ms`` or earlier."""
+        """Return the partitions with a lock acquired or renewed at ``at_ms`` or earlier."""
         return [
             partition
             for partition, locked_at_ms in self._locked_at_ms.items()
@@ -194,6 +202,6 @@ class HeldRecords:
         ]
 
     def renewed(self, partition: TopicIdPartition, now_ms: int) -> None:
-        """All locks of the partition run anew from now."""
+        """Record that all locks of the partition were renewed."""
         if partition in self._spans:
             self._locked_at_ms[partition] = now_ms

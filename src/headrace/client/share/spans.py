@@ -1,15 +1,18 @@
-"""Runs of offsets: sorted, disjoint, both ends inclusive. Everything is one linear pass."""
+"""Set operations on runs of offsets, each in one linear pass.
+
+Results are sorted and disjoint. Both ends of a run are inclusive.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 Span = tuple[int, int]
-"""(first offset, last offset), both included."""
+"""(first offset, last offset), both inclusive"""
 
 
 def normalize(spans: Iterable[Span]) -> list[Span]:
-    """Sorted, with overlapping and touching spans made one."""
+    """Sort spans, and merge those that overlap or touch."""
     merged: list[Span] = []
     for first, last in sorted(spans):
         if merged and first <= merged[-1][1] + 1:
@@ -20,7 +23,7 @@ def normalize(spans: Iterable[Span]) -> list[Span]:
 
 
 def intersect(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
-    """The offsets in both; each argument sorted and disjoint."""
+    """Return the offsets in both; each argument is sorted and disjoint."""
     return list(_intersect(left, right))
 
 
@@ -37,7 +40,7 @@ def _intersect(left: Sequence[Span], right: Sequence[Span]) -> Iterator[Span]:
 
 
 def subtract(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
-    """The offsets of ``left`` that are not in ``right``; each sorted and disjoint."""
+    """Return the offsets of ``left`` not in ``right``; each argument is sorted and disjoint."""
     rest: list[Span] = []
     j = 0
     for first, last in left:
@@ -55,5 +58,5 @@ def subtract(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
 
 
 def count(spans: Iterable[Span]) -> int:
-    """How many offsets they hold."""
+    """Return the number of offsets in disjoint spans."""
     return sum(last - first + 1 for first, last in spans)

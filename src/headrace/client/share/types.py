@@ -1,4 +1,4 @@
-"""The values that :class:`headrace.client.ShareConsumer` takes and gives."""
+"""The values that :class:`headrace.client.ShareConsumer` accepts and returns."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headrace.protocol.partitions import TopicPartition
 
 
 class AcknowledgeType(IntEnum):
-    """What becomes of an acquired record. ``RENEW`` keeps it, and starts its acquisition lock anew
-    (KIP-1222).
+    """The outcome of an acquired record (KIP-932). ``RENEW`` keeps it and restarts its acquisition
+    lock (KIP-1222).
     """
 
     GAP = 0
@@ -22,10 +22,10 @@ class AcknowledgeType(IntEnum):
 
 
 class AcquireMode(IntEnum):
-    """How strictly the number of records asked for is kept.
+    """The meaning of the maximum number of records.
 
-    ``BATCH_OPTIMIZED`` goes on to the end of the producer's batch; ``RECORD_LIMIT`` stops at the
-    number, where the broker offers it (ShareFetch v2, Kafka 4.2).
+    ``BATCH_OPTIMIZED`` may exceed it up to the end of a batch; ``RECORD_LIMIT`` does not, if the
+    broker supports that (ShareFetch v2, Kafka 4.2).
     """
 
     BATCH_OPTIMIZED = 0
@@ -34,11 +34,12 @@ class AcquireMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How much one ShareFetch asks for.
+    """The limits of one ShareFetch.
 
-    :param max_wait_ms: how long the broker may wait when there is nothing to acquire
-    :param max_bytes: of record batches
-    :param batch_size: acquired runs longer than this are split, at batch boundaries
+    :param max_records: number of records to acquire
+    :param max_wait_ms: time that the broker may wait for a record
+    :param max_bytes: size of record batches
+    :param batch_size: number of records above which an acquired run is split, at batch boundaries
     """
 
     max_records: int
@@ -48,17 +49,17 @@ class FetchLimits:
     mode: AcquireMode
 
     def spread_over(self, nodes: int, max_wait_ms: int) -> FetchLimits:
-        """The same, for each of ``nodes`` brokers that are asked at once."""
+        """Return the limits for each of ``nodes`` brokers that are asked at once."""
         each = max(1, self.max_records // nodes)
         return FetchLimits(each, max_wait_ms, self.max_bytes, self.batch_size, self.mode)
 
 
 @dataclass(frozen=True, slots=True)
 class AcquiredRange:
-    """A run of records that this member now holds.
+    """A run of acquired records.
 
     :param last_offset: inclusive
-    :param delivery_count: how often they have been delivered, this time included
+    :param delivery_count: number of deliveries, including this one
     """
 
     topic: str
@@ -69,7 +70,7 @@ class AcquiredRange:
 
     @property
     def count(self) -> int:
-        """How many offsets it spans."""
+        """The number of offsets."""
         return self.last_offset - self.first_offset + 1
 
 
@@ -77,12 +78,10 @@ class AcquiredRange:
 class Acquired:
     """The result of one :meth:`ShareConsumer.acquire`.
 
-    :param ranges: what was acquired
-    :param data: per (topic, partition) the record batches that hold them, in Kafka's format, as the
-        broker sent them: they may hold records before and after the acquired ones.
-        :func:`headrace.protocol.record_batch.records` reads them
-    :param complete: False when a broker did not answer or answered with an error: there may be more
-        to acquire
+    :param ranges: the acquired runs
+    :param data: (topic, partition) → the record batches of the runs, with other records of the same
+        batches. :func:`headrace.protocol.record_batch.records` reads them
+    :param complete: False if a broker refused or did not answer, so that it may have more records
     """
 
     ranges: tuple[AcquiredRange, ...] = ()
@@ -92,7 +91,10 @@ class Acquired:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What became of a run of records; ``last_offset`` is inclusive."""
+    """The outcome of a run of records.
+
+    :param last_offset: inclusive
+    """
 
     topic: str
     partition: int
