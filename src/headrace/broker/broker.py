@@ -160,6 +160,7 @@ class Broker:
         :raises CorruptLog: when the state of coordinators cannot be read
         """
         coordinators = self.coordinators
+        self.topic_logs.watch_disk()
         coordinators.load()
         try:
             self._finish_interrupted()

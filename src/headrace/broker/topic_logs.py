@@ -49,6 +49,15 @@ class TopicLogs:
         self._open_logs: dict[tuple[UUID, int], PartitionLog] = {}
         self._retention: asyncio.Task[None] | None = None
 
+    def watch_disk(self) -> None:
+        """Answer the requests that wait for a log when it goes offline, from now on."""
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        self._directory.on_offline = lambda log: call_soon(self._went_offline, log)
+
+    def _went_offline(self, partition_log: PartitionLog) -> None:
+        self._open_logs.pop((partition_log.topic_id, partition_log.partition), None)
+        self._notify(("log", partition_log.topic_id, partition_log.partition))
+
     def start(self) -> None:
         """Apply retention from now on."""
         self._retention = asyncio.get_running_loop().create_task(self._retain())
@@ -119,29 +128,33 @@ class TopicLogs:
     # Logs -----------------------------------------------------------------------------------------
 
     def partition(self, topic_id: UUID | None, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log, or UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition's log; or UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, or
+        KAFKA_STORAGE_ERROR when the log is offline.
+        """
         if topic_id is not None:
             open_log = self._open_logs.get((topic_id, partition))
             if open_log is not None:
                 return open_log
             topic = self._catalog.topics_by_id.get(topic_id)
             if topic is not None:
-                return self.log(topic, partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                return _online(self.log(topic, partition))
         return ErrorCode.UNKNOWN_TOPIC_ID
 
     def partition_by_name(self, name: str, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition's log; or UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR when the
+        log is offline.
+        """
         topic = self._catalog.topics.get(name)
-        found = None if topic is None else self.log(topic, partition)
-        return found or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _online(None if topic is None else self.log(topic, partition))
 
     def log(self, topic: Topic, partition: int) -> PartitionLog | None:
-        """Return a partition's log; None when the topic has no such partition."""
+        """Return a partition's log, offline or not; None when the topic has no such partition."""
         open_log = self._open_logs.get((topic.topic_id, partition))
         if open_log is None and 0 <= partition < topic.partitions:
             config = self._config.log_config(topic)
             open_log = self._directory.open(topic.name, topic.topic_id, partition, config)
-            self._open_logs[topic.topic_id, partition] = open_log
+            if not open_log.is_offline:
+                self._open_logs[topic.topic_id, partition] = open_log
         return open_log
 
     def existing(self, topic: Topic) -> Iterator[tuple[int, PartitionLog]]:
@@ -217,6 +230,12 @@ class TopicLogs:
                 self._notify(("log", partition_log.topic_id, partition))
         except OSError as error:
             log.error("cannot apply retention to %s-%d: %s", topic, partition, error)
+
+
+def _online(partition_log: PartitionLog | None) -> PartitionLog | ErrorCode:
+    if partition_log is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.KAFKA_STORAGE_ERROR if partition_log.is_offline else partition_log
 
 
 async def _after(durable: Awaitable[None], response: R) -> R:

@@ -68,10 +68,14 @@ class TopicLogs(Protocol):
         """Return a configuration of a topic that exists, as text."""
 
     def partition(self, topic_id: UUID | None, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log, or UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition's log; or UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, or
+        KAFKA_STORAGE_ERROR when the log is offline.
+        """
 
     def partition_by_name(self, name: str, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition's log; or UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR when the
+        log is offline.
+        """
 
     def append(self, partition_log: PartitionLog, data: bytes | memoryview) -> Appended | Refusal:
         """Append a batch as a producer's, checked, and wake the requests that wait for it."""

@@ -119,6 +119,8 @@ def _find(
     loaded = share.load(group_id, topic_id, partition)
     if isinstance(loaded, ErrorCode):
         return loaded
+    if loaded.log.is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
     if loaded.partition.start_offset < loaded.log.log_start_offset:
         refused = _apply(share, loaded, loaded.partition.move_start(loaded.log.log_start_offset))
         if refused is not None:

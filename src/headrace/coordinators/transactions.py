@@ -202,6 +202,8 @@ class Transactions:
         commit = decided.state == State.PREPARE_COMMIT
         for topic, partition in sorted(decided.partitions):
             partition_log = self._logs.partition_by_name(topic, partition)
+            if partition_log is ErrorCode.KAFKA_STORAGE_ERROR:
+                raise StorageError(f"{topic}-{partition} is offline")
             if isinstance(partition_log, ErrorCode):
                 continue  # deleted meanwhile
             producer = Producer(decided.producer_id, decided.producer_epoch)

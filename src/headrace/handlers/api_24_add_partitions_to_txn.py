@@ -95,11 +95,16 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
 
 
 def _refusal(broker: Broker, name: str, partition: int, *, client: bool) -> ErrorCode | None:
-    """Return the error for a partition that does not exist or that clients may not write to."""
+    """Return the error for a partition that does not exist or that clients may not write to.
+
+    A partition that is offline exists: Produce refuses its records.
+    """
     if client and name in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     found = broker.partition_by_name(name, partition)
-    return found if isinstance(found, ErrorCode) else None
+    if not isinstance(found, ErrorCode) or found == ErrorCode.KAFKA_STORAGE_ERROR:
+        return None
+    return found
 
 
 def _verified(

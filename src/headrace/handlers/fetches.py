@@ -86,6 +86,9 @@ class _Reading:
     def partition(self, topic_id: UUID, asked: FetchPartition | CachedPartition) -> PartitionData:
         """What is to be said of a partition now."""
         log = self._broker.partition(topic_id, asked.partition)
+        if log is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._refused = True
+            return _refused(asked.partition, log)
         if isinstance(log, ErrorCode):
             self._refused = self._refused or self._again
             return _refused(asked.partition, log, aborted=())

@@ -312,7 +312,7 @@ class Round:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _check(self, group: Sequence[_Source]) -> int:
-        if self.log.is_deleted:
+        if self.log.is_deleted or self.log.is_offline:
             raise CleaningStopped
         if not group:
             return 0

@@ -88,10 +88,32 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
 
 
 def fsync_path(path: str) -> None:
-    """Force a file or a directory to disk; one that is gone needs no forcing."""
+    """Force a file or a directory to disk; one that is gone needs no forcing.
+
+    :raises OSError: when the disk fails; it names the path. What was written may be lost even if a
+        later call succeeds: the kernel reports an error once
+    """
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
         finally:
             os.close(fd)
+
+
+def sync_filesystem(fd: int) -> None:
+    """Force the whole file system of an open file to disk.
+
+    :raises OSError: when anything could not be written since the file was opened. Only Linux says
+        so
+    """
+    import ctypes
+
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+    elif syncfs(fd):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))

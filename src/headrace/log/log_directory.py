@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -12,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from headrace.log.files import OpenFiles, fsync_path, replace_file
+from headrace.log.files import OpenFiles, fsync_path, replace_file, sync_filesystem
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 
@@ -48,6 +49,8 @@ class LogDirectory:
         self.files = OpenFiles(file_limit)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.sync = sync
+        self.on_offline: Callable[[PartitionLog], object] | None = None
+        """Called when a log has gone offline, from any thread."""
         self._executor: ThreadPoolExecutor | None = None
         os.makedirs(self.path, exist_ok=True)
         self._lock = self._take_lock(address)
@@ -115,6 +118,12 @@ class LogDirectory:
         """The log has been checked."""
         self._unverified.discard(name)
 
+    def went_offline(self, log: PartitionLog) -> None:
+        """Have the next start verify a log that has gone offline. Any thread may call it."""
+        self._unverified.add(os.path.basename(log.path))
+        if self.on_offline is not None:
+            self.on_offline(log)
+
     def in_background(self, work: Callable[[], None]) -> None:
         """Run something that waits for the disk, after what was asked before it. Failures are
         logged.
@@ -126,7 +135,7 @@ class LogDirectory:
             except FileNotFoundError:
                 pass  # deleted meanwhile
             except OSError as error:
-                logger.warning("Could not force a full segment to disk: %s", error)
+                logger.warning("Could not finish a full segment: %s", error)
 
         if not self.sync:
             run()
@@ -186,6 +195,7 @@ class LogDirectory:
         nothing."""
         if self._lock < 0:
             return
+        self.on_offline = None
         if self._executor:
             self._executor.shutdown()
         for log in self.logs.values():
@@ -205,9 +215,12 @@ class LogDirectory:
         self._lock = -1
 
     def _flush_changed(self) -> None:
-        changed = [log for log in self.logs.values() if log.unflushed_records]
+        changed = [
+            log for log in self.logs.values() if log.unflushed_records and not log.is_offline
+        ]
         if len(changed) > SYNC_ALL_ABOVE:
-            os.sync()
-        else:
-            for log in changed:
+            sync_filesystem(self._lock)
+            return
+        for log in changed:
+            with contextlib.suppress(OSError):  # it is offline now, and has said so
                 log.flush()

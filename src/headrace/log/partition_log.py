@@ -7,9 +7,12 @@ before the first use, and no directory or file is made before the first append.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import threading
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
@@ -18,7 +21,7 @@ from headrace.log.files import fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
 from headrace.log.retention import SegmentAge, segments_to_delete
-from headrace.log.segment import Segment
+from headrace.log.segment import SUFFIXES, Segment, TornTailError
 from headrace.log.segment_list import SegmentList
 from headrace.log.validation import check_client_batch
 from headrace.protocol.record_batch import (
@@ -79,6 +82,8 @@ class PartitionLog:
         self._home = home
         self._loaded = False
         self._full = False
+        self._offline: Refusal | None = None
+        self._forcing = threading.Lock()
         self._segments = SegmentList()
         self._producers = ProducerState()
         self._aborted = AbortedTransactions()
@@ -138,6 +143,13 @@ class PartitionLog:
         return self._loaded
 
     @property
+    def is_offline(self) -> bool:
+        """Whether the disk has failed in a way that only a restart can verify: reads and writes are
+        refused with KAFKA_STORAGE_ERROR.
+        """
+        return self._offline is not None
+
+    @property
     def segments(self) -> SegmentList:
         """All segments, the last one of which is appended to."""
         return self._used()._segments
@@ -160,7 +172,8 @@ class PartitionLog:
         name = os.path.basename(self.path)
         if os.path.isdir(self.path):
             if recovery.belongs_to(self.path, self.topic_id):
-                crashed = self._home.needs_recovery(name)
+                distrusted = recovery.is_marked_offline(self.path)
+                crashed = distrusted or self._home.needs_recovery(name)
                 loaded = recovery.load(
                     self.path, self._home.files, crashed=crashed, whole=self.config.internal
                 )
@@ -170,7 +183,9 @@ class PartitionLog:
                     loaded.log_start_offset,
                     loaded.end_offset,
                 )
-                self._flushed_offset = self._end_offset
+                self._flushed_offset = loaded.flushed_offset
+                if distrusted:
+                    self._restore()
             else:
                 logger.warning(
                     "%s belongs to a deleted topic of the same name: removing it", self.path
@@ -178,6 +193,25 @@ class PartitionLog:
                 self._home.remove(self.path)
         self._loaded = True
         self._home.recovered(name)
+
+    def _restore(self) -> None:
+        """Bring a log that was offline back: force what recovery has kept of it to disk.
+
+        :raises OSError: when the disk fails again; the log is offline again
+        """
+        try:
+            recovery.rewrite(self.path, list(self._segments), self._flushed_offset)
+            recovery.unmark_offline(self.path)
+        except OSError as error:
+            self._loaded = True
+            self.take_offline(error)
+            raise
+        self._flushed_offset = self._end_offset
+        logger.warning(
+            "%s was offline: its records up to offset %d are verified and on disk",
+            self.path,
+            self._end_offset,
+        )
 
     # ------------------------------------------------------------------ appending
 
@@ -191,10 +225,12 @@ class PartitionLog:
         :return: where it stands; or a refusal as
             :func:`~headrace.log.validation.check_client_batch` and
             :meth:`~headrace.log.producer_state.ProducerState.check` give it; KAFKA_STORAGE_ERROR
-            when the disk takes no more, which leaves the log as it was
+            when the disk takes no more, which leaves the log as it was, or the log is offline
         """
         if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
+        if self._offline is not None:
+            return self._offline
         view = memoryview(data)
         try:
             if not self._loaded:
@@ -211,17 +247,22 @@ class PartitionLog:
                 if verdict is not None:
                     return Appended(*verdict[2:], self._log_start_offset, duplicate=True)
             return self._append(view, header, now_ms)
+        except TornTailError as error:
+            return self.take_offline(error)
         except OSError as error:
-            if not self._full:
-                logger.error(
-                    "Cannot write to %s, refusing produce requests until it works again: %s",
-                    self.path,
-                    error,
-                )
-            self._full = True
-            return Refusal(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write to the log: {error.strerror}"
+            return self._write_failed(error)
+
+    def _write_failed(self, error: OSError) -> Refusal:
+        if self._offline is not None:
+            return self._offline
+        if not self._full:
+            logger.error(
+                "Cannot write to %s, refusing produce requests until it works again: %s",
+                self.path,
+                error,
             )
+        self._full = True
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot write to the log: {error.strerror}")
 
     def _append(self, view: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         config = self.config
@@ -278,8 +319,9 @@ class PartitionLog:
     def roll(self, now_ms: int) -> Segment:
         """Begin a new segment; the full one is forced to disk in the background.
 
-        :raises OSError: when no file can be made; the log stays as it was
+        :raises OSError: when no file can be made, or the log is offline; the log stays as it was
         """
+        self._check_online()
         full = self._segments[-1]
         full.save_indexes()
         segment = self._add_segment(now_ms)
@@ -291,7 +333,10 @@ class PartitionLog:
 
         def make_durable() -> None:
             if self.syncs:
-                full.fsync()
+                try:
+                    self._force((full,), SUFFIXES)
+                except OSError:
+                    return  # the log is offline, and has said so
             if aborted_saved and not self.is_deleted:
                 recovery.write_snapshot(self.path, point, snapshot, sync=self.syncs)
 
@@ -313,6 +358,8 @@ class PartitionLog:
             KAFKA_STORAGE_ERROR when the disk fails
         """
         end = self.end_offset
+        if self._offline is not None:
+            return self._offline
         if not self._log_start_offset <= offset <= end:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -364,6 +411,8 @@ class PartitionLog:
         Errors: OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR.
         """
         end = self.end_offset
+        if self._offline is not None:
+            return self._offline
         target = end if before_offset == -1 else before_offset
         if not 0 <= target <= end:
             message = (
@@ -388,7 +437,7 @@ class PartitionLog:
 
         :raises OSError: when a file cannot be removed or made; what was done stays done
         """
-        if not self.end_offset or not self._segments:
+        if not self.end_offset or not self._segments or self.is_offline:
             return 0
         self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
         ages = [
@@ -436,23 +485,69 @@ class PartitionLog:
         """Force everything appended so far to disk. Blocks, and may run in another thread than the
         appends.
 
-        :raises OSError: when the disk fails
+        :raises OSError: when the disk fails, which takes the log offline, or the log is offline
         """
         end, segments = self._end_offset, list(self._segments)
+        self._check_online()
         if end == self._flushed_offset:
             return
-        for number, segment in enumerate(segments):
-            if (
-                number + 1 == len(segments)
-                or segments[number + 1].base_offset > self._flushed_offset
-            ):
-                segment.fsync((".log", ".txnindex"))
-        fsync_path(self.path)
+        unflushed = [
+            segment
+            for number, segment in enumerate(segments)
+            if number + 1 == len(segments)
+            or segments[number + 1].base_offset > self._flushed_offset
+        ]
+        self._force(unflushed, (".log", aborted_transactions.SUFFIX))
         self._flushed_offset = max(self._flushed_offset, end)
+
+    def _force(self, segments: Sequence[Segment], suffixes: Sequence[str]) -> None:
+        """Force files of segments to disk. One thread at a time: after an error, which the kernel
+        reports once, the next fsync succeeds whatever became of the data.
+        """
+        with self._forcing:
+            self._check_online()
+            try:
+                for segment in segments:
+                    segment.fsync(suffixes)
+                fsync_path(self.path)
+            except OSError as error:
+                self.take_offline(error)
+                raise
+
+    def _check_online(self) -> None:
+        if self._offline is not None:
+            raise OSError(errno.EIO, self._offline.message, self.path)
+
+    def take_offline(self, error: OSError) -> Refusal:
+        """Refuse reads and writes until a restart has verified the log. Any thread may call it.
+
+        :param error: what the disk has failed with
+        :return: the refusal
+        """
+        if self._offline is not None:
+            return self._offline
+        self._offline = offline = Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.topic}-{self.partition} is offline: {error.strerror}",
+        )
+        self.is_uncleanable = True
+        logger.error(
+            "Took %s offline, as its last records may not be on disk: %s. Check the disk and "
+            "restart the broker, which verifies them; until then reads and writes are refused",
+            self.path,
+            error,
+        )
+        recovery.mark_offline(self.path)
+        self._home.went_offline(self)
+        return offline
 
     def close(self) -> None:
         """Save what a clean start needs: indexes and producers."""
         if not self._loaded or self.is_deleted:
+            return
+        if self.is_offline:
+            for segment in self._segments:
+                segment.abandon()
             return
         for segment in self._segments:
             segment.release()
@@ -470,6 +565,7 @@ class PartitionLog:
     def delete(self) -> None:
         """Remove everything; later appends are refused."""
         self.is_deleted = True
+        self._offline = None
         for segment in self._segments:
             segment.delete()
         self._segments, self._loaded = SegmentList(), True

@@ -15,11 +15,11 @@ import os
 import uuid
 from base64 import urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedTransactions
-from headrace.log.files import OpenFiles, replace_file
+from headrace.log.files import OpenFiles, fsync_path, replace_file
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment
 from headrace.protocol.record_batch import (
@@ -38,7 +38,9 @@ logger = logging.getLogger("headrace.log")
 
 METADATA_FILE = "partition.metadata"
 LOG_START_FILE = "log-start-offset"
+OFFLINE_FILE = "offline"
 SNAPSHOTS_KEPT = 2
+REWRITE_CHUNK_BYTES = 1 << 20
 
 
 class CorruptLog(RuntimeError):
@@ -78,6 +80,8 @@ class Loaded(NamedTuple):
     aborted: AbortedTransactions
     log_start_offset: int
     end_offset: int
+    flushed_offset: int
+    """The offset, exclusive, up to which the files are known to be on disk."""
 
 
 def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loaded:
@@ -89,7 +93,9 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loa
     :raises CorruptLog: in that case
     """
     swap.recover(directory)
-    segments, producers, aborted = _load_segments(directory, files, crashed=crashed, whole=whole)
+    segments, producers, aborted, flushed = _load_segments(
+        directory, files, crashed=crashed, whole=whole
+    )
     start = _read_log_start(directory)
     end = segments[-1].next_offset if segments else 0
     if start > end:
@@ -98,18 +104,17 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loa
         )
         for segment in segments:
             segment.delete()
-        return Loaded([], producers, AbortedTransactions(), start, start)
-    return Loaded(
-        segments, producers, aborted, max(start, segments[0].base_offset if segments else 0), end
-    )
+        return Loaded([], producers, AbortedTransactions(), start, start, start)
+    log_start = max(start, segments[0].base_offset if segments else 0)
+    return Loaded(segments, producers, aborted, log_start, end, flushed)
 
 
 def _load_segments(
     directory: str, files: OpenFiles, *, crashed: bool, whole: bool
-) -> tuple[list[Segment], ProducerState, AbortedTransactions]:
+) -> tuple[list[Segment], ProducerState, AbortedTransactions, int]:
     segments = _segments(directory, files)
     if not segments:
-        return [], ProducerState(), AbortedTransactions()
+        return [], ProducerState(), AbortedTransactions(), 0
     active = segments[-1]
     if not crashed:
         size_bytes = active.size_bytes
@@ -138,7 +143,7 @@ def _load_segments(
         if point <= segments[-1].next_offset:
             if replayed:
                 _save_aborted(segments, affected, aborted)
-            return segments, producers, aborted
+            return segments, producers, aborted, point if crashed else segments[-1].next_offset
         logger.warning(
             "%s lost what came before offset %d: going back to an older snapshot", directory, point
         )
@@ -238,7 +243,47 @@ def _batch_follows(segment: Segment, position: int) -> bool:
     return False
 
 
+def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> None:
+    """Write the segments that hold offsets from ``from_offset`` on once more, and force them to
+    disk.
+
+    After a failed fsync the kernel may hold what the disk does not, and no later fsync would write
+    it. Written again, it is either on disk or known not to be.
+
+    :raises OSError: when the disk fails again
+    """
+    for number, segment in enumerate(segments):
+        following = segments[number + 1 : number + 2]
+        if following and following[0].base_offset <= from_offset:
+            continue
+        fd = segment.open()
+        for position in range(0, segment.size_bytes, REWRITE_CHUNK_BYTES):
+            size_bytes = min(REWRITE_CHUNK_BYTES, segment.size_bytes - position)
+            os.pwrite(fd, segment.read(position, size_bytes), position)
+        segment.fsync((".log", aborted_transactions.SUFFIX))
+    fsync_path(directory)
+
+
 # ---------------------------------------------------------------------- small files
+
+
+def mark_offline(directory: str) -> None:
+    """Have the next start verify the log in a directory, whether or not the broker stops cleanly.
+
+    Nothing happens when the disk takes no file: a clean stop lists the log too.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(f"{directory}/{OFFLINE_FILE}", os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+
+def is_marked_offline(directory: str) -> bool:
+    """Whether the log in a directory went offline and has not been verified since."""
+    return os.path.exists(f"{directory}/{OFFLINE_FILE}")
+
+
+def unmark_offline(directory: str) -> None:
+    """Note that the log in a directory has been verified."""
+    os.unlink(f"{directory}/{OFFLINE_FILE}")
 
 
 def snapshot_path(directory: str, offset: int) -> str:

@@ -39,6 +39,10 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
+class TornTailError(OSError):
+    """A write failed half-way, and what was written of it could not be cut off again."""
+
+
 def scan(
     fd: int, position: int, end: int, *, whole: bool = False
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -291,6 +295,7 @@ class Segment:
         """Write at the end, or raise and leave the segment as it was.
 
         :raises OSError: such as ENOSPC; what was written of it is cut off again
+        :raises TornTailError: when it could not be cut off
         """
         fd = self.fd if self.fd >= 0 else self.open()
         self.used = True
@@ -299,9 +304,11 @@ class Segment:
             written = pwritev(fd, buffers, position)
             if written != size_bytes:
                 self._write_rest(b"".join(buffers), written)
-        except OSError:
-            with contextlib.suppress(OSError):
+        except OSError as error:
+            try:
                 os.ftruncate(fd, position)
+            except OSError:
+                raise TornTailError(error.errno, error.strerror, self.path(".log")) from error
             raise
         self.size_bytes = position + size_bytes
 

@@ -1,0 +1,265 @@
+"""A log whose disk has failed is offline until a restart has verified it: the kernel reports an
+error of fsync once, and may have dropped what it could not write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.log.log_config import LogConfig
+from headrace.log.log_directory import SYNC_ALL_ABOVE, LogDirectory
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol.record_batch import Marker
+from tests.log.disk import NOW, TOPIC_ID, batch, put, values
+
+FIRST = "t-0/00000000000000000000.log"
+
+
+class FailingDisk:
+    """Stands in for ``os.fsync``: fails as often as told, for paths with a suffix, then succeeds
+    again as the kernel does.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.suffix = ".log"
+        self.forced: list[str] = []
+        self._fsync = os.fsync
+
+    def __call__(self, fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if self.failures and path.endswith(self.suffix):
+            self.failures -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.forced.append(path)
+        self._fsync(fd)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
+    disk = FailingDisk()
+    monkeypatch.setattr(os, "fsync", disk)
+    return disk
+
+
+class Home:
+    """A data directory over several lives of a broker, whose files are forced to disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.directory = LogDirectory(path, 16)
+
+    def log(self, partition: int = 0, **config: int) -> PartitionLog:
+        return self.directory.open("t", TOPIC_ID, partition, LogConfig(**config))
+
+    def restart(self, *, cleanly: bool = True) -> None:
+        self.directory.close()
+        if not cleanly:
+            (self.path / "clean-shutdown").unlink()
+        self.directory = LogDirectory(self.path, 16)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(tmp_path)
+    yield home
+    home.directory.close()
+
+
+def code(answer: object) -> ErrorCode | None:
+    return answer.code if isinstance(answer, Refusal) else None
+
+
+def fail_to_flush(log: PartitionLog, failing: FailingDisk) -> None:
+    failing.failures = 1
+    with pytest.raises(OSError, match="Input/output error"):
+        log.flush()
+    assert failing.failures == 0
+
+
+def test_a_failed_fsync_takes_the_log_offline(
+    home: Home, failing: FailingDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[PartitionLog] = []
+    home.directory.on_offline = told.append
+    log = home.log()
+    put(log, batch(b"a"))
+    fail_to_flush(log, failing)
+    assert log.is_offline
+    assert told == [log]
+    offline = ErrorCode.KAFKA_STORAGE_ERROR
+    assert code(log.append(batch(b"again"), NOW)) == offline
+    assert code(log.append(batch(b"own"), NOW, from_client=False)) == offline
+    assert code(log.append_marker(7, 0, Marker(True, 0), NOW)) == offline
+    assert code(log.read(0, 1000)) == offline
+    assert code(log.delete_records(-1)) == offline
+    assert log.apply_retention(NOW * 2) == 0
+    assert log.is_uncleanable
+    with pytest.raises(OSError):
+        log.roll(NOW)
+    with pytest.raises(OSError):
+        log.flush()  # the kernel would report success
+    assert not failing.forced
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"{home.path}/{FIRST}" in line
+    assert "[Errno 5]" in line and "restart the broker" in line
+
+
+def test_other_logs_go_on(home: Home, failing: FailingDisk) -> None:
+    log, other = home.log(0), home.log(1)
+    put(log, batch(b"a"))
+    put(other, batch(b"a"))
+    fail_to_flush(log, failing)
+    put(other, batch(b"b"))
+    other.flush()
+    assert values(other) == {0: b"a", 1: b"b"}
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_restart_verifies_what_was_not_flushed(
+    home: Home, failing: FailingDisk, caplog: pytest.LogCaptureFixture, cleanly: bool
+) -> None:
+    """Batches that the disk has not are cut, the others are written once more and forced to disk.
+
+    The stop is clean for the other logs only.
+    """
+    log, other = home.log(0), home.log(1)
+    put(log, batch(b"a"))
+    log.flush()
+    put(other, batch(b"a"))
+    put(log, batch(b"b"))
+    good = log.size_bytes()
+    put(log, batch(b"c"))
+    fail_to_flush(log, failing)
+    home.restart(cleanly=cleanly)
+    with open(home.path / FIRST, "r+b") as file:  # what the kernel has dropped
+        file.seek(good)
+        file.write(bytes(50))
+    assert home.directory.needs_recovery("t-0")
+    assert home.directory.needs_recovery("t-1") == (not cleanly)
+    failing.forced.clear()
+    log = home.log()
+    assert values(log) == {0: b"a", 1: b"b"}
+    assert f"{home.path}/{FIRST}" in failing.forced
+    assert not log.is_offline
+    assert log.unflushed_records == 0
+    assert "is verified" in caplog.text or "are verified" in caplog.text
+    put(log, batch(b"c"))
+    log.flush()
+    home.restart()
+    assert not home.directory.needs_recovery("t-0")
+    assert values(home.log()) == {0: b"a", 1: b"b", 2: b"c"}
+
+
+def test_a_disk_that_still_fails_keeps_the_log_offline(home: Home, failing: FailingDisk) -> None:
+    put(home.log(), batch(b"a"))
+    fail_to_flush(home.log(), failing)
+    home.restart()
+    failing.failures = 1
+    log = home.log()
+    assert code(log.append(batch(b"b"), NOW)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert failing.failures == 0
+    assert log.is_offline
+    assert code(log.read(0, 1000)) == ErrorCode.KAFKA_STORAGE_ERROR
+    home.restart()
+    assert values(home.log()) == {0: b"a"}
+
+
+def test_records_kept_after_a_crash_are_flushed_before_they_are_acknowledged(home: Home) -> None:
+    """A producer's retry is a duplicate of what the page cache kept: the disk may not have it."""
+    log = home.log()
+    first = batch(b"a", producer=7, sequence=0)
+    put(log, first)
+    home.directory.close()
+    (home.path / "clean-shutdown").unlink()
+    for snapshot in (home.path / "t-0").glob("*.snapshot"):
+        snapshot.unlink()
+    home.directory = LogDirectory(home.path, 16)
+    log = home.log()
+    assert put(log, first).duplicate
+    assert log.unflushed_records == 1
+
+
+def test_a_failure_in_the_background_counts_too(home: Home, failing: FailingDisk) -> None:
+    """A full segment is forced to disk after the next one has begun. Its snapshot, which would
+    spare it the check, is not written.
+    """
+    log = home.log(segment_bytes=200)
+    failing.failures = 1
+    for n in range(3):
+        log.append(batch(b"%d" % n, bytes(100)), NOW)
+    home.directory.close()
+    assert failing.failures == 0
+    assert log.is_offline
+    assert not list((home.path / "t-0").glob("*.snapshot"))
+    home.directory = LogDirectory(home.path, 16)
+    assert home.directory.needs_recovery("t-0")
+
+
+def test_a_flush_that_fails_at_the_stop(home: Home, failing: FailingDisk) -> None:
+    put(home.log(0), batch(b"a"))
+    put(home.log(1), batch(b"b"))
+    failing.failures = 1
+    home.restart()
+    assert home.directory.needs_recovery("t-0")
+    assert not home.directory.needs_recovery("t-1")
+
+
+def test_a_stop_with_many_logs_notices_a_failing_disk(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for partition in range(SYNC_ALL_ABOVE + 1):
+        put(home.log(partition), batch(b"a"))
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("headrace.log.log_directory.sync_filesystem", fail)
+    home.restart()
+    assert home.directory.needs_recovery("t-0")
+
+
+def test_a_torn_tail_that_cannot_be_cut_takes_the_log_offline(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = home.log()
+    put(log, batch(b"a"))
+    size = log.size_bytes()
+
+    def tear(fd: int, buffers: list[bytes], position: int) -> int:
+        os.pwrite(fd, b"".join(buffers)[:20], position)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def refuse(fd: int, size_bytes: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.log.segment.pwritev", tear)
+        patch.setattr(os, "ftruncate", refuse)
+        assert code(log.append(batch(b"b"), NOW)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.is_offline
+    assert os.path.getsize(home.path / FIRST) == size + 20
+    assert code(log.append(batch(b"c"), NOW)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert caplog.text.count("Took ") == 1 and "Cannot write to" not in caplog.text
+    home.restart()
+    assert values(home.log()) == {0: b"a"}
+    assert os.path.getsize(home.path / FIRST) == size
+
+
+def test_a_topic_can_be_deleted_while_a_log_of_it_is_offline(
+    home: Home, failing: FailingDisk
+) -> None:
+    put(home.log(), batch(b"a"))
+    fail_to_flush(home.log(), failing)
+    home.directory.delete("t")
+    assert not (home.path / "t-0").exists()
+    log = home.log()
+    put(log, batch(b"new"))
+    log.flush()
+    assert values(log) == {0: b"new"}
