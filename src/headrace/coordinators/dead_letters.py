@@ -150,6 +150,8 @@ class DeadLetters:
     def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
         """The partition of the dead-letter queue for a share-partition; or, in Kafka's words, why
         there is none.
+
+        :raises StorageError: when the queue cannot be created, or its log is offline
         """
         config, group_id = self._config, key.group_id
         topic = self._catalog.topics.get(name)
@@ -187,7 +189,8 @@ class DeadLetters:
                 return created
             topic = created
         queue = self._logs.partition_by_name(name, key.partition % topic.partitions)
-        assert not isinstance(queue, ErrorCode), queue
+        if isinstance(queue, ErrorCode):
+            raise StorageError(f"the dead-letter queue {name} is offline")
         return queue
 
     def _create(self, name: str) -> Topic | str:
