@@ -15,7 +15,7 @@ import pytest
 import headrace
 from headrace.errors import ErrorCode
 from tests.clients.confluent import create_topic
-from tests.raw import Connection, batch, connection
+from tests.wire_client import Connection, batch, connection
 
 OFFLINE = ErrorCode.KAFKA_STORAGE_ERROR
 LATEST = -1
