@@ -16,7 +16,7 @@ from headrace.broker import cleaner
 from headrace.broker.broker import Broker
 from headrace.broker.config import changes as config_changes
 from headrace.broker.config.broker_config import Config
-from headrace.broker.metrics import page as metrics_page
+from headrace.broker.metrics.page import metrics_page
 from headrace.errors import ErrorCode
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.log.cleaner import CleaningStopped, Pace
@@ -82,7 +82,7 @@ def test_a_compacted_topic_is_cleaned_and_counted(tmp_path: Path) -> None:
         log = topic_log(broker)
         fill(broker, log)
         await cleaned(broker)
-        page = (await metrics_page.page(broker)).decode()
+        page = (await metrics_page(broker)).decode()
         assert (
             "headrace_cleaner_rounds_total 1\n" in page
             and "headrace_cleaner_keys_total 5\n" in page

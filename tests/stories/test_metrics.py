@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from uuid import UUID
 
 import kio.schema.offset_delete.v0.request as deletions
@@ -10,9 +11,11 @@ import kio.schema.share_group_heartbeat.v1.request as heartbeats
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.broker.broker import Broker
+from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
 from headrace.broker.metrics import scrape as metrics_walk
-from headrace.broker.metrics.page import page
+from headrace.broker.metrics.page import metrics_page
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.offsets.service import NO_MEMBER
@@ -53,7 +56,7 @@ class Metrics:
 
 
 async def look(s: Stage) -> Metrics:
-    return Metrics(await page(s.broker))
+    return Metrics(await metrics_page(s.broker))
 
 
 async def join(s: Stage, group_id: str = GROUP) -> None:
@@ -287,6 +290,21 @@ async def test_coordinators_and_groups():
         assert flushes is not None and flushes >= 2
 
 
+def test_a_scrape_loads_no_coordinator(tmp_path: Path) -> None:
+    broker = Broker(Config(), tmp_path)
+    coordinators = broker.coordinators
+    try:
+        now = Metrics(asyncio.run(metrics_page(broker)))
+        assert now("kafka_coordinator_group_groupmetadatamanager_numgroups") == 0
+        assert now("kafka_server_sharesessioncache_sharesessionscount") == 0
+        assert coordinators.loaded_groups is None
+        assert coordinators.loaded_share_state is None
+        assert coordinators.loaded_share is None
+        assert coordinators.loaded_transactions is None
+    finally:
+        broker.close()
+
+
 @story
 async def test_names_are_escaped():
     async with stage() as s:
@@ -324,7 +342,7 @@ async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPa
             s.broker, request, RequestContext(1, "c", "/127.0.0.1", 0, "broker.test", 9092)
         )
         turns = 0
-        made = asyncio.create_task(page(s.broker))
+        made = asyncio.create_task(metrics_page(s.broker))
         while not made.done():
             turns += 1
             await asyncio.sleep(0)

@@ -72,10 +72,10 @@ class Server:
         :returns: the port
         :raises OSError: when the address is in use or cannot be bound
         """
-        from .metrics.page import page  # most brokers do without, and start sooner
+        from .metrics.page import metrics_page  # most brokers do without, and start sooner
         from .metrics.server import MetricsServer
 
-        self._metrics_server = MetricsServer(lambda: page(self.broker))
+        self._metrics_server = MetricsServer(lambda: metrics_page(self.broker))
         await self._metrics_server.start(host, port)
         return self._metrics_server.port
 

@@ -1,14 +1,11 @@
-"""What a broker counts while it works. Here is nothing but whole numbers that go up; see
-``docs/metrics.md``.
+"""Counters of a broker; see ``docs/metrics.md``.
 
-What can be found by looking (how far groups are, how large logs are) is not counted here:
-:mod:`headrace.broker.metrics.page` looks when it is asked. What is counted costs a few additions,
-asked for or not.
+They cost a few additions for each request. What can be read from the broker's state, such as lag
+and log sizes, is not counted: :mod:`headrace.broker.metrics.scrape` reads it for each scrape.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
 from functools import cached_property
@@ -16,56 +13,20 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from .histogram import DURATION_BOUNDS_MS, Histogram
+
 if TYPE_CHECKING:
     from headrace.log.cleaner import Round
 
     from .share import ShareMetrics
 
-DURATION_BOUNDS_MS = (
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    25.0,
-    50.0,
-    100.0,
-    250.0,
-    500.0,
-    1000.0,
-    2500.0,
-    10_000.0,
-)
-
-
-class Histogram:
-    """How often a value was at most so large.
-
-    :param bounds: ascending, inclusive; one more bucket takes what is larger
-    :ivar counts: of each bucket for itself
-    """
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
 
 class RequestMetrics:
-    """Of one API.
+    """Counters of one API.
 
-    :ivar total_ms: from the arrival of a whole request until it is answered, waiting included
-    :ivar errors: responses by their top-level error code
-    :ivar failures: requests whose handler raised
+    :ivar total_ms: time from the arrival of a whole request to its answer, waiting included
+    :ivar errors: number of responses by their top-level error code
+    :ivar failures: number of requests whose handler raised
     """
 
     __slots__ = ("errors", "failures", "total_ms")
@@ -76,16 +37,16 @@ class RequestMetrics:
         self.failures = 0
 
     def took(self, started: float) -> None:
-        """Count a request that has no top-level error.
+        """Count a request without a top-level error.
 
-        :param started: when it arrived, by ``time.perf_counter``
+        :param started: its arrival, by ``time.perf_counter``
         """
         self.total_ms.observe((perf_counter() - started) * 1000)
 
     def answered(self, started: float, response: object) -> None:
-        """Count a request whose response is known.
+        """Count a request and the top-level error of its response.
 
-        :param started: as of :meth:`took`
+        :param started: as for :meth:`took`
         """
         self.took(started)
         code = getattr(response, "error_code", None)
@@ -94,8 +55,11 @@ class RequestMetrics:
 
 
 class CoordinatorMetrics:
-    """Of one coordinator's writes: the records, those of each kind without tombstones, and each
-    batch's append.
+    """Counters of one coordinator's writes.
+
+    :ivar records: number of records, tombstones included
+    :ivar kinds: number of records by their class, without tombstones
+    :ivar append_ms: time to append and replay a batch of records
     """
 
     def __init__(self) -> None:
@@ -104,7 +68,10 @@ class CoordinatorMetrics:
         self.append_ms = Histogram(DURATION_BOUNDS_MS)
 
     def wrote(self, records: Sequence[object], started: float) -> None:
-        """A batch of records was appended and replayed."""
+        """Count a batch of records that was appended and replayed.
+
+        :param started: the start of the append, by ``time.perf_counter``
+        """
         self.records += len(records)
         self.kinds.update(
             [type(record) for record in records if getattr(record, "value", 0) is not None]
@@ -113,18 +80,20 @@ class CoordinatorMetrics:
 
 
 class CleanerMetrics:
-    """Of compaction.
+    """Counters of log compaction.
 
-    :ivar rounds: over one log each, finished
-    :ivar failures: rounds that damage or a full disk has ended
-    :ivar keys: different keys in what was cleaned for the first time
+    :ivar rounds: number of compactions of a log that succeeded
+    :ivar failures: number of compactions that failed, for damage or a full disk
+    :ivar read_bytes: bytes of the segments that were read
+    :ivar written_bytes: bytes of the segments that were written
+    :ivar keys: number of different keys in the parts of logs compacted for the first time
     """
 
     def __init__(self) -> None:
         self.rounds = self.failures = self.read_bytes = self.written_bytes = self.keys = 0
 
     def cleaned(self, one: Round) -> None:
-        """A round has ended well."""
+        """Count a compaction that succeeded."""
         self.rounds += 1
         self.read_bytes += one.read_bytes
         self.written_bytes += one.written_bytes
@@ -132,13 +101,14 @@ class CleanerMetrics:
 
 
 class Metrics:
-    """All that one broker counts.
+    """All counters of one broker.
 
-    :ivar started: in seconds since the epoch
-    :ivar requests: by api key
-    :ivar connections: those that are open
-    :ivar refused_produces: batches of producers that were refused, by topic name
-    :ivar coordinators: by the name of their topic
+    :param known_topics: the ids of the topics that exist
+    :ivar started: the start of the broker, in seconds since the epoch
+    :ivar requests: counters by API key
+    :ivar connections: the open connections
+    :ivar refused_produces: number of refused batches of producers, by topic name
+    :ivar coordinators: counters by the name of the coordinator's topic
     """
 
     def __init__(self, known_topics: Container[UUID]) -> None:
@@ -155,7 +125,7 @@ class Metrics:
 
     @cached_property
     def share(self) -> ShareMetrics:
-        """Those of share groups, which not every broker has."""
+        """Counters of share groups, created when first needed."""
         from .share import ShareMetrics
 
         return ShareMetrics(self._known_topics)

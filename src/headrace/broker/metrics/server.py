@@ -1,6 +1,6 @@
-"""The metrics port: enough of HTTP/1.1 to answer ``GET /metrics``, on the broker's own event loop.
+"""The metrics port: HTTP/1.1 for ``GET /metrics`` on the broker's event loop.
 
-One request on each connection, which is closed after the answer. Pages are made one after another.
+Each connection serves one request. Pages are made one at a time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from .text import CONTENT_TYPE
 log = logging.getLogger("headrace.metrics")
 
 _PLAIN = "text/plain; charset=utf-8"
-_HINT = b"This is the metrics port of headrace: ask for /metrics\n"
+_HINT = b"This is the metrics port of headrace. The metrics are at /metrics\n"
 
 
 class MetricsServer:
-    """Serves the metrics page. ``await start(host, port)``, ``port``, ``await close()``.
+    """HTTP server of the metrics page.
 
     :param page: makes the page
+    :ivar port: the port it listens on
     """
 
     def __init__(self, page: Callable[[], Awaitable[bytes]]) -> None:
@@ -37,7 +38,7 @@ class MetricsServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 picks a free one.
+        """Start to listen. Port 0 picks a free port.
 
         :raises OSError: when the address is in use or cannot be bound
         """
@@ -47,7 +48,7 @@ class MetricsServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop listening and give up what is being answered."""
+        """Stop listening, and cancel the requests that are being served."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -72,9 +73,9 @@ class MetricsServer:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, EOFError):
-            pass  # a client that sends nothing, takes nothing, or has gone
+            pass  # the client sends nothing, receives nothing, or has gone
         except Exception:
-            log.exception("cannot make the metrics page")
+            log.exception("cannot serve the metrics page")
         finally:
             writer.transport.abort()
             self._connections.discard(task)

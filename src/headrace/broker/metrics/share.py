@@ -1,4 +1,4 @@
-"""What a broker counts of share groups; see :mod:`headrace.broker.metrics.registry`."""
+"""Counters of share groups; see ``docs/metrics.md``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW, Ackno
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import SharePartitionKey
 
-from .registry import DURATION_BOUNDS_MS, Histogram
+from .histogram import DURATION_BOUNDS_MS, Histogram
 
 PERCENT_BOUNDS = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
+"""The bounds of histograms of percentages."""
+
 RECORDS_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0)
+"""The bounds of histograms of numbers of records."""
 
 
 class ShareTopicMetrics:
-    """ShareFetch and ShareAcknowledge of one topic, or of all."""
+    """Counters of ShareFetch and ShareAcknowledge of one topic, or of all topics."""
 
     __slots__ = ("acknowledges", "failed_acknowledges", "failed_fetches", "fetches")
 
@@ -28,11 +31,12 @@ class ShareTopicMetrics:
 
 
 class ShareGroupMetrics:
-    """Of one share group.
+    """Histograms of one share group.
 
-    :ivar acquire_ms: how long a ShareFetch that got records took to get them
-    :ivar fetch_percent: of the partitions of a session, how many gave records to a ShareFetch
-    :ivar batch_records: records in each run that was acquired
+    :ivar acquire_ms: time in which a ShareFetch acquired records; without those that acquired none
+    :ivar fetch_percent: percentage of the session's partitions from which such a ShareFetch
+        acquired records
+    :ivar batch_records: number of records in each acquired batch
     """
 
     __slots__ = ("acquire_ms", "batch_records", "fetch_percent")
@@ -44,17 +48,23 @@ class ShareGroupMetrics:
 
 
 class ShareMetrics:
-    """Of all share groups.
+    """Counters of all share groups.
 
-    :ivar acknowledged: records by acknowledge type, of acknowledgements that were not refused
-    :ivar lock_timeouts: records whose lock ran out, by share-partition
-    :ivar delayed_fetches: how many ShareFetches wait now
-    :ivar expired_fetches: how many waited in vain
+    :param known_topics: the ids of the topics that exist
+    :ivar acknowledged: number of acknowledged records by acknowledge type, without refused ones
+    :ivar all_topics: counters of all topics together
+    :ivar topics: counters by topic id
+    :ivar groups: histograms by group id
+    :ivar lock_timeouts: number of records whose acquisition lock timed out, by share-partition
+    :ivar partition_load_ms: time to load a share-partition
+    :ivar session_evictions: number of share sessions that ended with their connection
+    :ivar delayed_fetches: number of ShareFetches that are waiting
+    :ivar expired_fetches: number of ShareFetches that timed out without records
     """
 
     def __init__(self, known_topics: Container[UUID]) -> None:
         self._known_topics = known_topics
-        self._strangers = ShareTopicMetrics()  # whatever ids clients make up
+        self._unknown_topics = ShareTopicMetrics()  # one for all: clients may send any id
         self.acknowledged = {ACCEPT: 0, RELEASE: 0, REJECT: 0, RENEW: 0}
         self.all_topics = ShareTopicMetrics()
         self.topics: dict[UUID, ShareTopicMetrics] = {}
@@ -69,12 +79,12 @@ class ShareMetrics:
         found = self.topics.get(topic_id)
         if found is None:
             if topic_id not in self._known_topics:
-                return self._strangers
+                return self._unknown_topics
             found = self.topics[topic_id] = ShareTopicMetrics()
         return found
 
     def fetch(self, partitions: Iterable[tuple[UUID, int]]) -> None:
-        """A ShareFetch of these partitions begins."""
+        """Count a ShareFetch of these partitions."""
         self.all_topics.fetches += 1
         for topic_id in {topic_id for topic_id, _ in partitions}:
             self._topic(topic_id).fetches += 1
@@ -86,12 +96,12 @@ class ShareMetrics:
         asked: int,
         results: Iterable[tuple[UUID, ErrorCode, Sequence[AcquiredRecords]]],
     ) -> None:
-        """A ShareFetch is answered.
+        """Count the result of a ShareFetch.
 
-        :param started: when it began, by ``time.perf_counter``
-        :param asked: how many partitions its session has
-        :param results: of each partition with an error or records: topic, error and what was
-            acquired
+        :param started: its start, by ``time.perf_counter``
+        :param asked: the number of partitions of its session
+        :param results: topic id, error and acquired records of each partition that has an error or
+            records
         """
         sizes: list[int] = []
         successful = 0
@@ -112,7 +122,7 @@ class ShareMetrics:
                 group.batch_records.observe(size)
 
     def acknowledges(self, topic_ids: Iterable[UUID]) -> None:
-        """A request acknowledges records of these topics."""
+        """Count a request with acknowledgements for these topics."""
         self.all_topics.acknowledges += 1
         for topic_id in topic_ids:
             self._topic(topic_id).acknowledges += 1
@@ -120,7 +130,7 @@ class ShareMetrics:
     def acknowledge(
         self, topic_id: UUID, batches: Iterable[AcknowledgementBatch], refusal: Refusal | None
     ) -> None:
-        """The acknowledgements of one partition were applied or refused."""
+        """Count the acknowledgements of one partition, which were applied or refused."""
         if refusal is not None:
             self._topic(topic_id).failed_acknowledges += 1
             self.all_topics.failed_acknowledges += 1
@@ -128,7 +138,7 @@ class ShareMetrics:
         acknowledged = self.acknowledged
         for first, last, types in batches:
             if len(types) == 1:
-                if types[0] in acknowledged:  # a gap is not counted, in Kafka neither
+                if types[0] in acknowledged:  # gaps are not counted, as in Kafka
                     acknowledged[types[0]] += last - first + 1
             else:
                 left = len(types)
@@ -140,10 +150,10 @@ class ShareMetrics:
                         break
 
     def forget(self, groups: Iterable[str], topics: Iterable[UUID]) -> None:
-        """Drop what is known of groups and topics that are no more.
+        """Drop the counters of groups and topics that no longer exist.
 
-        :param groups: those there are
-        :param topics: likewise
+        :param groups: the ids of the existing groups
+        :param topics: the ids of the existing topics
         """
         known, topic_ids = set(groups), set(topics)
         for group_id in self.groups.keys() - known:

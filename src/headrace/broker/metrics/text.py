@@ -1,7 +1,4 @@
-"""Metrics as text for Prometheus, exposition format 0.0.4, written in slices.
-
-Written by hand, see ``docs/decisions/0006-metrics-by-hand.md``.
-"""
+"""The text format of Prometheus, version 0.0.4 (docs/decisions/0006-metrics-by-hand.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import asyncio
 
 from headrace.broker.limits import SCRAPE_SLICE_SAMPLES
 
-from .registry import Histogram
+from .histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -17,7 +14,7 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def labels(**values: object) -> str:
-    """``{name="value",…}``."""
+    """Return labels as text: ``{name="value",…}``."""
     return (
         "{"
         + ",".join(f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in values.items())
@@ -25,30 +22,36 @@ def labels(**values: object) -> str:
     )
 
 
-class Page:
-    """A page in the making."""
+class MetricsPage:
+    """A page of metrics, written in slices between which the event loop runs other work."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._slice = 0
+        self._slice_start = 0
         self._name = ""
 
     def family(self, name: str, kind: str, meaning: str) -> None:
-        """Begin a metric of a kind: ``counter``, ``gauge`` or ``histogram``."""
+        """Begin a metric.
+
+        :param kind: ``counter``, ``gauge`` or ``histogram``
+        """
         self._name = name
         self._lines.append(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
 
     def sample(self, value: float, label: str = "") -> None:
-        """Add a value of the metric that was begun, with labels as :func:`labels` makes them."""
+        """Add a sample to the metric begun last.
+
+        :param label: labels made by :func:`labels`
+        """
         self._lines.append(f"{self._name}{label} {value}\n")
 
-    def one(self, name: str, kind: str, meaning: str, value: float) -> None:
-        """A metric with one value."""
+    def single(self, name: str, kind: str, meaning: str, value: float) -> None:
+        """Add a metric with a single sample."""
         self.family(name, kind, meaning)
         self.sample(value)
 
     def histogram(self, observed: Histogram, label: str = "") -> None:
-        """Add a histogram of the metric that was begun."""
+        """Add a histogram to the metric begun last."""
         name, inner = self._name, label[1:-1] + "," if label else ""
         below = 0
         for bound, count in zip((*observed.bounds, "+Inf"), observed.counts, strict=True):
@@ -56,16 +59,16 @@ class Page:
             self._lines.append(f'{name}_bucket{{{inner}le="{bound}"}} {below}\n')
         self._lines.append(f"{name}_sum{label} {observed.total:.6f}\n{name}_count{label} {below}\n")
 
-    async def breathe(self) -> None:
-        """Let others work when this has been at it for a slice."""
-        if len(self._lines) - self._slice >= SCRAPE_SLICE_SAMPLES:
-            await self.pause()
+    async def end_slice_if_full(self) -> None:
+        """Yield to the event loop after every ``SCRAPE_SLICE_SAMPLES`` lines."""
+        if len(self._lines) - self._slice_start >= SCRAPE_SLICE_SAMPLES:
+            await self.yield_to_loop()
 
-    async def pause(self) -> None:
-        """Let others work."""
-        self._slice = len(self._lines)
+    async def yield_to_loop(self) -> None:
+        """End the slice: let the event loop run other work."""
+        self._slice_start = len(self._lines)
         await asyncio.sleep(0)
 
     def text(self) -> bytes:
-        """The page."""
+        """Return the whole page."""
         return "".join(self._lines).encode()
