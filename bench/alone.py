@@ -1,4 +1,4 @@
-"""What is measured of headrace alone: what requests and idle groups cost it."""
+"""Measurements of headrace alone: the cost of requests and of idle groups."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Work queues and visible progress for Kafka-protocol streams.
 
-``with headrace.Broker() as broker:`` starts a broker inside this process; ``headrace serve`` starts
-one from the command line; ``headrace.spark`` has the PySpark sources; ``headrace.client`` an
-asyncio share-group client.
+``with headrace.Broker() as broker:`` runs a broker inside this process, ``headrace serve`` runs one
+from the command line. ``headrace.spark`` has the PySpark sources, ``headrace.client`` an asyncio
+share-group client, ``headrace.admin`` an admin client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Importing the package must stay cheap for those who only want the Spark sources or the client.
+    # Import the broker only on use: the Spark sources and the client do not need it.
     if name in _HOMES:
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""pytest fixtures. Installed with the package: a test only has to name ``headrace_broker``."""
+"""The pytest fixture ``headrace_broker``, registered by the installed package."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def headrace_broker() -> Iterator[Broker]:
-    """A fresh, empty broker for one test: ``headrace_broker.bootstrap_servers``.
+    """Yield an empty broker for one test. Clients connect to ``headrace_broker.bootstrap_servers``.
 
-    Share groups read from the start of their topics only when the group says so
-    (``share.auto.offset.reset``), and new groups do not wait for further members:
-    ``group.initial.rebalance.delay.ms`` is 0.
+    New groups do not wait for further members: ``group.initial.rebalance.delay.ms`` is 0. A share
+    group starts at the end of its topics unless its ``share.auto.offset.reset`` is ``earliest``.
     """
     import headrace
 

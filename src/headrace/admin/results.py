@@ -1,4 +1,4 @@
-"""What :class:`headrace.admin.AdminClient` answers."""
+"""The results of :class:`headrace.admin.AdminClient`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from confluent_kafka.admin import AclOperation, MemberAssignment
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionOffsetInfo:
-    """How far a share group is with one partition (KIP-932, KIP-1226).
+    """The progress of a share group in one partition (KIP-932, KIP-1226).
 
-    :param start_offset: the first offset not yet dealt with; None before the group's first state
-        there
-    :param leader_epoch: of the partition's leader when that state was written; None with it
-    :param lag: records not yet accepted, rejected or given up; None while unknown
-    :param error: why the broker tells nothing of this partition; None when it does
+    :param start_offset: share-partition start offset; None if the group has no state there
+    :param leader_epoch: the partition's leader epoch, stored with the start offset; None without it
+    :param lag: records not yet accepted, rejected or archived; None while unknown
+    :param error: the broker's refusal for this partition; None if there is none
     """
 
     start_offset: int | None
@@ -30,11 +29,10 @@ class SharePartitionOffsetInfo:
 
 @dataclass(frozen=True, slots=True)
 class ShareMemberDescription:
-    """One member of a share group.
+    """A member of a share group.
 
-    :param host: its address with a leading slash, as Kafka prints it
-    :param assignment: the partitions it may acquire records from, as
-        ``assignment.topic_partitions``
+    :param host: its address with a leading slash, as in Kafka's tools
+    :param assignment: the assigned partitions, in ``assignment.topic_partitions``
     """
 
     member_id: str
@@ -48,10 +46,10 @@ class ShareMemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupDescription:
-    """A share group as its coordinator describes it.
+    """A description of a share group.
 
-    :param authorized_operations: what we may do with it; None unless asked for, and where the
-        broker does not know
+    :param authorized_operations: operations that this client may perform; None if they were not
+        requested, or the broker sends none
     """
 
     group_id: str
@@ -66,7 +64,7 @@ class ShareGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupListing:
-    """A share group in a list."""
+    """A share group in a listing."""
 
     group_id: str
     state: ConsumerGroupState
@@ -76,8 +74,8 @@ class ShareGroupListing:
 class ListShareGroupsResult:
     """The share groups of a cluster.
 
-    :param valid: by group id
-    :param errors: one for each broker that did not tell
+    :param valid: the groups by id
+    :param errors: an error for each broker that refused or did not answer
     """
 
     valid: Sequence[ShareGroupListing]
@@ -86,7 +84,7 @@ class ListShareGroupsResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group of any type in a list, in Kafka's own words.
+    """A group of any type in a listing, by Kafka's names.
 
     :param type: "classic", "consumer", "share" or "streams"
     :param protocol: "consumer", "share", "connect" …; empty for a group that has only committed
@@ -104,8 +102,8 @@ class GroupListing:
 class ListGroupsResult:
     """The groups of a cluster.
 
-    :param valid: by group id
-    :param errors: one for each broker that did not tell
+    :param valid: the groups by id
+    :param errors: an error for each broker that refused or did not answer
     """
 
     valid: Sequence[GroupListing]
@@ -113,11 +111,11 @@ class ListGroupsResult:
 
 
 class MemberDescription(confluent.MemberDescription):
-    """confluent-kafka's description of a member, and what it leaves out.
+    """confluent-kafka's description of a member, with further fields.
 
     :param member_epoch: None in a group of the classic protocol
-    :param upgraded: whether the member speaks the consumer protocol (KIP-848), True or False while
-        a group of that type may have members of both kinds; None where the broker does not tell
+    :param upgraded: in a group of the consumer protocol, whether the member uses that protocol
+        rather than the classic one (KIP-848); None if unknown
     """
 
     def __init__(
@@ -133,9 +131,9 @@ class MemberDescription(confluent.MemberDescription):
 
 
 class ConsumerGroupDescription(confluent.ConsumerGroupDescription):
-    """confluent-kafka's description of a consumer group, and what it leaves out.
+    """confluent-kafka's description of a consumer group, with further fields.
 
-    :param state_name: the state in Kafka's words; ``state`` is UNKNOWN for "Assigning" and
+    :param state_name: Kafka's name of the state; ``state`` is UNKNOWN for "Assigning" and
         "Reconciling"
     :param group_epoch: None in a group of the classic protocol
     :param target_assignment_epoch: None in a group of the classic protocol

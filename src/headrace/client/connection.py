@@ -122,7 +122,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether neither side has closed the connection."""
+        """True until either side closes the connection."""
         return self._failure is None
 
     def version(self, api: str) -> int:

@@ -61,7 +61,7 @@ class PartitionSearch:
 
     @property
     def done(self) -> bool:
-        """Whether the search has ended."""
+        """True once the search has ended."""
         return not self._pending
 
     def give_up(self) -> None:

@@ -84,7 +84,7 @@ class LagQuery:
 
     @property
     def all_topics(self) -> bool:
-        """Whether no topics are selected, so that groups without partitions have rows."""
+        """True if no topics are selected; then groups without partitions have rows."""
         return not self.topics and self.topics_pattern is None
 
     def wants_topic(self, name: str) -> bool:

@@ -138,7 +138,7 @@ class ShareConsumer:
 
     @property
     def can_renew(self) -> bool:
-        """Whether the brokers support lock renewal (ShareAcknowledge v2, Kafka 4.2)."""
+        """True if the brokers support lock renewal (ShareAcknowledge v2, Kafka 4.2)."""
         return all(node.offers("share_acknowledge", 2) for node in self._nodes.values())
 
     @property

@@ -130,7 +130,7 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether a session is open, so that acknowledgements can be sent."""
+        """True while a session is open, which acknowledgements need."""
         return self.epoch > 0
 
     def fetch(self, wanted: Iterable[TopicIdPartition]) -> SessionStep:
