@@ -25,16 +25,16 @@ from bench.spark_application import spark_application
 from tests.support import HeadraceProcess
 
 _GROWTH = 1.1
-"""What takes no more than so many times as much for 16 times the backlog does not grow with it."""
+"""The limit of the factor for 16 times the backlog, below which a value does not grow with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One row.
+    """A row of the results.
 
-    :param below: what it must stay under
-    :param above: what it must reach
-    :param before: the same of less, where what counts is how it grows
+    :param below: exclusive upper bound of the value
+    :param above: lower bound of the value
+    :param before: the same value for less work, if the bound applies to the growth
     """
 
     name: str
@@ -46,7 +46,7 @@ class Cost:
 
     @property
     def is_good(self) -> bool | None:
-        """Whether it is as wanted; None where nothing is."""
+        """True if the value is within its bound; None without a bound."""
         if self.below is None and self.above is None:
             return None
         return (self.below is None or self.value < self.below) and (
@@ -55,9 +55,7 @@ class Cost:
 
 
 def share_partition_requests(scale: Scale) -> list[Cost]:
-    """`bench/share_partition.py`: requests to a share-partition of 10,000 records of which every
-    second has ended.
-    """
+    """Run `bench/share_partition.py`: requests to a large share-partition."""
     costs = []
     for name, (prepare, request) in share_partition.REQUESTS.items():
         whole = "5,000" in name  # of all spans at once, which no client asks for
@@ -74,7 +72,7 @@ def share_partition_requests(scale: Scale) -> list[Cost]:
 
 
 def idle_share_groups(scale: Scale) -> list[Cost]:
-    """`bench/idle_groups.py`: share groups with nothing to do."""
+    """Run `bench/idle_groups.py`: idle share groups."""
     costs = idle_groups.measure(scale.idle_groups)
     many = f"{scale.idle_groups:,} share groups on one topic"
     per_request = 1e6 / idle_groups.PRODUCES
@@ -95,7 +93,7 @@ def idle_share_groups(scale: Scale) -> list[Cost]:
 
 
 def offset_fetch(scale: Scale) -> list[Cost]:
-    """`bench/offset_commits.py`: all offsets of a group that reads 10,000 partitions."""
+    """Run `bench/offset_commits.py`: all offsets of a group with 10,000 partitions."""
     with (
         tempfile.TemporaryDirectory() as directory,
         HeadraceProcess(Path(directory) / "data", {}) as broker,
@@ -110,7 +108,7 @@ def offset_fetch(scale: Scale) -> list[Cost]:
 
 
 def idle_polls(scale: Scale) -> list[Cost]:
-    """`bench/fetch_sessions.py`: polls of a consumer of 10,000 partitions without news."""
+    """Run `bench/fetch_sessions.py`: polls of 10,000 partitions without new records."""
     costs = fetch_sessions.measure(fetch_sessions.PARTITIONS)
     many = f"an idle poll of {fetch_sessions.PARTITIONS:,} partitions"
     return [
@@ -120,7 +118,9 @@ def idle_polls(scale: Scale) -> list[Cost]:
 
 
 def ordered_inputs(scale: Scale) -> list[Cost]:
-    """`bench/ordered_consumer.py`: two topics of 100 B records in the order of their timestamps."""
+    """Run `bench/ordered_consumer.py`: two topics of 100 B records in the order of their
+    timestamps.
+    """
     with HeadraceProcess(configs=ordered_consumer.CONFIGS) as broker:
         found = ordered_consumer.medians(broker.bootstrap_servers, scale.small_records // 4)
     return [
@@ -135,7 +135,7 @@ def ordered_inputs(scale: Scale) -> list[Cost]:
 
 
 def spark_share(scale: Scale) -> list[Cost]:
-    """`bench/spark_share.py`: kafka-share on Spark."""
+    """Run `bench/spark_share.py`: kafka-share on Spark."""
     two, one = (
         spark_application(spark_share_source.__name__, scale.spark_records, cores)
         for cores in (2, 1)
@@ -160,7 +160,7 @@ def spark_share(scale: Scale) -> list[Cost]:
 
 
 def spark_lag(scale: Scale) -> list[Cost]:
-    """`bench/spark_lag.py`: a snapshot of all groups on Spark."""
+    """Run `bench/spark_lag.py`: a snapshot of all groups on Spark."""
     two, one = (
         spark_application(spark_lag_source.__name__, scale.lag_groups, cores) for cores in (2, 1)
     )
@@ -174,7 +174,7 @@ def spark_lag(scale: Scale) -> list[Cost]:
 
 
 def spark_ordered(scale: Scale) -> list[Cost]:
-    """`bench/spark_ordered.py`: kafka-ordered on Spark."""
+    """Run `bench/spark_ordered.py`: kafka-ordered on Spark."""
     records = 4 * scale.spark_records
     two, one = (
         spark_application(spark_ordered_source.__name__, records, cores) for cores in (2, 1)
@@ -199,7 +199,7 @@ def spark_ordered(scale: Scale) -> list[Cost]:
 
 
 def spark_history(scale: Scale) -> list[Cost]:
-    """`bench/spark_history.py`: the internal topics on Spark."""
+    """Run `bench/spark_history.py`: the internal topics on Spark."""
     records = scale.spark_records * 3 // 2
     two, one = (
         spark_application(spark_history_source.__name__, records, cores) for cores in (2, 1)
@@ -213,7 +213,7 @@ def spark_history(scale: Scale) -> list[Cost]:
 
 
 def spark_memory(scale: Scale) -> list[Cost]:
-    """`bench/spark_memory.py`: what the driver holds, with a backlog, four times and 16 times as
+    """Run `bench/spark_memory.py`: memory of the driver with a backlog, and with 4 and 16 times as
     much.
     """
     parts = {
@@ -238,7 +238,7 @@ def spark_memory(scale: Scale) -> list[Cost]:
 
 
 def columnar(scale: Scale) -> list[Cost]:
-    """`bench/columnar_reader.py`: what tasks on Spark read with."""
+    """Run `bench/columnar_reader.py`: the readers of tasks on Spark."""
     costs = []
     for record_bytes, records in columnar_reader.RECORDS.items():
         rates = columnar_reader.measure(min(records, scale.spark_records), record_bytes)
@@ -261,4 +261,4 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "spark-history": spark_history,
     "spark-memory": spark_memory,
 }
-"""By the name for --only."""
+"""Name of ``--only`` → measurement."""

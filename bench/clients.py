@@ -1,8 +1,7 @@
-"""The clients that measure: Kafka's own performance tools, and small librdkafka loops in processes
-of their own.
+"""The measuring clients: Kafka's own performance tools, and small librdkafka loops in processes of
+their own.
 
-Each function runs one client against one broker and returns what it saw; none knows which broker it
-is.
+Each function runs one client against any broker, and returns its results.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ MIB = 1 << 20
 
 
 class ClientError(RuntimeError):
-    """A client did not do its work; the text is what it printed."""
+    """A client failed; the text is its output."""
 
 
 def java() -> list[str]:
-    """How to run a Java program that consists of one source file, with Kafka's classes."""
+    """Return the command of a Java program with one source file and Kafka's classes."""
     quiet = f"-Dlog4j2.configurationFile={SCRIPT.parent / 'log4j2.yaml'}"
     return ["java", "-Xmx512m", "-cp", f"{jars()}/*", quiet]
 
@@ -47,8 +46,8 @@ def _run(command: Sequence[str | Path], timeout_s: float = 600) -> str:
 
 
 def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
-    """ProducerPerformance with acks=all and otherwise its defaults: MiB/s once a fifth of the
-    records is sent.
+    """Run ProducerPerformance with acks=all and otherwise its defaults; return MiB/s after the
+    first fifth of the records.
     """
     out = _run(
         [
@@ -80,7 +79,7 @@ def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int) ->
 
 
 def _table_row(out: str) -> dict[str, str]:
-    """The one row of a tool that prints comma-separated names and values."""
+    """Parse the one row of a tool that prints comma-separated names and values."""
     lines = [line for line in out.splitlines() if "," in line]
     names, values = (
         next(line for line in lines if line.startswith("start.time")),
@@ -90,8 +89,8 @@ def _table_row(out: str) -> dict[str, str]:
 
 
 def java_consume(bootstrap: str, topic: str, records: int) -> float:
-    """ConsumerPerformance (classic group protocol), a new group from the start: MiB/s without the
-    time to join.
+    """Run ConsumerPerformance (classic protocol) in a new group from the start of the topic; return
+    MiB/s without the time to join.
     """
     row = _table_row(
         _run(
@@ -118,10 +117,10 @@ def java_consume(bootstrap: str, topic: str, records: int) -> float:
 def java_share_consume(
     bootstrap: str, topic: str, group: str, records: int, consumers: int, explicit: bool
 ) -> tuple[float, float]:
-    """`java/ShareConsume.java`: MiB/s and records/s accepted by share consumers in one group, once
-    they run steadily.
+    """Run `java/ShareConsume.java`; return MiB/s and records/s accepted by the share consumers of
+    one group, once they run steadily.
 
-    :param explicit: with an acknowledgement for each record, of which every second is released once
+    :param explicit: acknowledge each record, and release every second one once
     """
     mode = "explicit" if explicit else "implicit"
     program = [*java(), HERE / "java" / "ShareConsume.java"]
@@ -135,8 +134,8 @@ def java_share_consume(
 def java_transactional_produce(
     bootstrap: str, topic: str, transactions: int, records: int, record_bytes: int
 ) -> float:
-    """`java/TransactionalProduce.java`: records/s in transactions of `records`, one after the
-    other.
+    """Run `java/TransactionalProduce.java`: transactions of `records`, one after another; return
+    records/s.
     """
     program = [*java(), HERE / "java" / "TransactionalProduce.java"]
     return float(
@@ -145,8 +144,9 @@ def java_transactional_produce(
 
 
 def librdkafka_produce(bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
-    """A confluent-kafka producer with acks=all and otherwise its defaults: MiB/s once it is
-    warm."""
+    """Produce with confluent-kafka, acks=all and otherwise its defaults; return MiB/s after warm-
+    up.
+    """
     out = _run(
         [sys.executable, HERE / "produce.py", bootstrap, topic, str(records), str(record_bytes)]
     )
@@ -154,7 +154,7 @@ def librdkafka_produce(bootstrap: str, topic: str, records: int, record_bytes: i
 
 
 def librdkafka_consume(bootstrap: str, topic: str, records: int) -> float:
-    """librdkafka from Python, consume(10000) until `records` came: MiB/s of values."""
+    """Consume `records` with librdkafka's consume(10000); return MiB/s of values."""
     return float(
         json.loads(_run([sys.executable, HERE / "consume.py", bootstrap, topic, str(records)]))[
             "mib_per_s"
@@ -165,7 +165,7 @@ def librdkafka_consume(bootstrap: str, topic: str, records: int) -> float:
 def end_to_end_latency(
     bootstrap: str, topic: str, seconds: float, rate: int = 1000
 ) -> tuple[float, float]:
-    """librdkafka producing `rate` records a second and consuming them: p50 and p99 in ms."""
+    """Produce `rate` records a second and consume them with librdkafka; return p50, p99 in ms."""
     out = _run([sys.executable, HERE / "latency.py", bootstrap, topic, str(seconds), str(rate)])
     seen = json.loads(out)
     return float(seen["p50_ms"]), float(seen["p99_ms"])

@@ -1,8 +1,8 @@
-"""How many records a task reads per second of CPU: our columnar reader beside librdkafka and a
-message per record.
+"""Records per second of CPU that a task reads: the columnar reader beside librdkafka with an object
+for each record.
 
 Run it with ``python -m bench.columnar_reader``. Both end with the same Arrow batches. CPU is that
-of the reading process alone, so that neither the broker nor a busy machine counts.
+of the reading process alone, without the broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK_RECORDS = 2000
 
 
 def columnar(bootstrap_servers: str, topic: str, records: int) -> None:
-    """`headrace.spark.reader.log_reader`."""
+    """Read with `headrace.spark.reader.log_reader`."""
     ranges = [
         OffsetRange(topic, partition, 0, records // PARTITIONS) for partition in range(PARTITIONS)
     ]
@@ -33,7 +33,7 @@ def columnar(bootstrap_servers: str, topic: str, records: int) -> None:
 
 
 def message_by_message(bootstrap_servers: str, topic: str, records: int) -> None:
-    """confluent_kafka's consumer, and a tuple for each of its messages."""
+    """Read with confluent_kafka's consumer, and make a tuple of each message."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -73,7 +73,7 @@ READERS: dict[str, Callable[[str, str, int], None]] = {
 
 
 def measure(records: int, record_bytes: int) -> dict[str, float]:
-    """Records per second of the reader's CPU, by reader; the best of some rounds."""
+    """Return records per second of the reader's CPU, by reader; the best of several rounds."""
     with HeadraceProcess() as broker:
         topic = unique("bench")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
@@ -94,7 +94,7 @@ def measure(records: int, record_bytes: int) -> dict[str, float]:
 
 
 RECORDS = {100: 400_000, 1024: 200_000}
-"""By their size."""
+"""Number of records by their size."""
 
 if __name__ == "__main__":
     for record_bytes, records in RECORDS.items():

@@ -1,4 +1,4 @@
-"""What the driver of a Spark application holds, process by process, apart from its executors."""
+"""The memory of a Spark application's driver, by process and without its executors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from bench.spark_application import MIB
 
 PARTS = ("heap", "jvm", "python", "reader")
-"""The JVM's heap after a garbage collection; the JVM's resident memory after it; that of the driver
-in Python; and the most that the largest of the Python processes has held which Spark starts in the
-driver: a stream's reader, or what plans a batch."""
+"""The JVM's heap after a garbage collection; its resident memory afterwards; that of the driver in
+Python; and the peak of the largest Python process that Spark starts in the driver, such as the
+reader of a stream.
+"""
 _PAUSE_S = 1.0
 
 
@@ -30,7 +31,7 @@ class Driver:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[dict[str, float]]:
-        """The most MiB of each part, filled in while the block runs."""
+        """Yield a mapping of part → peak MiB, filled while the block runs."""
         most = dict.fromkeys(PARTS, 0.0)
         done = threading.Event()
 
@@ -61,7 +62,7 @@ class Driver:
         return {part: size / MIB for part, size in zip(PARTS, sizes, strict=True)}
 
     def _started(self) -> Iterator[psutil.Process]:
-        """The processes below the JVM, without the executor and its."""
+        """Return the processes below the JVM, without the executor and its children."""
         for child in self._java.children():
             with contextlib.suppress(psutil.Error):
                 if not any(
@@ -71,7 +72,7 @@ class Driver:
 
 
 def _peak(process: psutil.Process) -> int:
-    """The most bytes that were resident at once; 0 when the process has just ended."""
+    """Return the peak of resident bytes; 0 if the process has just ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,11 +1,11 @@
-"""What a poll costs the broker of a consumer that reads many partitions in which nothing happens.
+"""The cost of a poll for the broker: a consumer of many partitions without new records.
 
     python -m bench.fetch_sessions                      10,000 partitions
     python -m bench.fetch_sessions --partitions 1000
 
-With a fetch session (KIP-227) a Fetch names only what has changed, and so does the answer; without
-one, both name all partitions each time. Measured is the CPU time (user and system) of the broker
-for a Fetch that waits in vain.
+With a fetch session (KIP-227) a Fetch and its response name only changed partitions; without one,
+both name all partitions. Measured is the broker's CPU time (user and system) for a Fetch that finds
+no record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support import HeadraceProcess
 FETCH = 1
 PARTITIONS = 10_000
 POLLS = {True: 1_000, False: 20}
-"""How often it polls, with a session and without."""
+"""The number of polls, with a session and without."""
 MAX_WAIT_MS = 1
 NO_SESSION, NEW_SESSION = -1, 0
 
@@ -38,7 +38,7 @@ class Costs(NamedTuple):
 def fetch(
     connection: wire_client.Connection, topic_id: UUID, partitions: int, session_id: int, epoch: int
 ) -> Any:
-    """Fetch, naming so many partitions."""
+    """Send a Fetch that names the given number of partitions."""
     asked = [
         {
             "partition": index,
@@ -68,7 +68,7 @@ def fetch(
 
 
 def measure(partitions: int) -> Costs:
-    """On a broker of its own, with one topic of so many partitions."""
+    """Measure on a new broker, with one topic of the given number of partitions."""
     with (
         HeadraceProcess(None, {}) as broker,
         wire_client.connection(broker.bootstrap_servers) as connection,

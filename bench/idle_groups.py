@@ -1,12 +1,11 @@
-"""What share groups cost that have nothing to do.
+"""The cost of idle share groups.
 
     python -m bench.idle_groups                 1,000 groups on one topic
     python -m bench.idle_groups --groups 10000
 
-Each group has one member, which has fetched all there was and holds its share session open.
-Measured is the CPU time (user and system) of the broker: while nobody sends anything; while the
-members send their heartbeats, each every five seconds; and for a produce request to their topic,
-next to a broker without groups.
+Each group has one member, which has fetched all records and keeps its share session open. Measured
+is the broker's CPU time (user and system): without requests; with a heartbeat of each member every
+five seconds; and for a produce request to the topic, beside a broker without groups.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ CONFIGS = {"group.share.session.timeout.ms": "60000", "group.share.max.share.ses
 
 
 def cpu_seconds(broker: HeadraceProcess) -> float:
-    """What the broker has used so far."""
+    """Return the CPU seconds of the broker so far."""
     user, system, *_ = psutil.Process(broker.pid).cpu_times()
     return float(user + system)
 
 
 def used(broker: HeadraceProcess, work: Callable[[], None]) -> float:
-    """CPU seconds that the broker uses while ``work`` goes on."""
+    """Return the CPU seconds of the broker while ``work`` runs."""
     before = cpu_seconds(broker)
     work()
     return cpu_seconds(broker) - before
@@ -44,7 +43,7 @@ def used(broker: HeadraceProcess, work: Callable[[], None]) -> float:
 def heartbeat(
     connection: wire_client.Connection, group_id: str, epoch: int, names: list[str] | None = None
 ) -> int:
-    """Send one; the member's epoch."""
+    """Send a heartbeat; return the member's epoch."""
     answer = connection.ask(
         HEARTBEAT,
         1,
@@ -59,7 +58,7 @@ def heartbeat(
 
 
 def join(connection: wire_client.Connection, group_id: str, topic: str, topic_id: object) -> int:
-    """Join, open a share session and fetch what there is: nothing. The member's epoch."""
+    """Join, open a share session and send a fetch that finds nothing; return the member's epoch."""
     epoch = heartbeat(connection, group_id, 0, [topic])
     fetched = connection.ask(
         SHARE_FETCH,
@@ -87,7 +86,7 @@ def join(connection: wire_client.Connection, group_id: str, topic: str, topic_id
 
 
 def produce(connection: wire_client.Connection, topic: str) -> None:
-    """Produce a record, so and so often, one after the other."""
+    """Produce records one after another."""
     records = wire_client.batch([b"v" * 100])
     for _ in range(PRODUCES):
         code, _ = connection.produce(topic, records)
@@ -95,7 +94,7 @@ def produce(connection: wire_client.Connection, topic: str) -> None:
 
 
 def heartbeats(connection: wire_client.Connection, epochs: dict[str, int]) -> None:
-    """Every member's heartbeats, spread evenly over their interval, for as long as idleness is
+    """Send heartbeats of all members, spread evenly over their interval, for as long as idleness is
     measured.
     """
     begin, sent = time.monotonic(), 0
@@ -108,7 +107,7 @@ def heartbeats(connection: wire_client.Connection, epochs: dict[str, int]) -> No
 
 
 class Costs(NamedTuple):
-    """CPU seconds of the broker, but for ``joined_s``: the time that all members took to join."""
+    """CPU seconds of the broker, except ``joined_s``: the time until all members have joined."""
 
     joined_s: float
     idle_s: float
@@ -118,7 +117,7 @@ class Costs(NamedTuple):
 
 
 def measure(groups: int) -> Costs:
-    """Let so many groups join a broker of its own, and see what they cost."""
+    """Have groups join a new broker, and measure their cost."""
     with (
         HeadraceProcess(None, CONFIGS) as broker,
         wire_client.connection(broker.bootstrap_servers) as connection,

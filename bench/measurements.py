@@ -1,4 +1,4 @@
-"""What is measured, one function each: a broker in, named numbers out.
+"""The measurements, one function each: from a broker to named numbers.
 
 A broker is a `KafkaPeer` or a `HeadraceProcess`; both have `name`, `bootstrap_servers` and `pid`.
 Numbers are in the unit of their `Metric`.
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much work a measurement is."""
+    """The amount of work of each measurement."""
 
     large_records: int = 400_000
     small_records: int = 2_000_000
@@ -51,16 +51,16 @@ class Scale:
 
     @classmethod
     def quick(cls) -> Scale:
-        """Enough to see that everything works; the numbers mean little."""
+        """Return a scale that shows whether everything works; its numbers mean little."""
         return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5, 200_000, 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the results.
+    """A row of the results.
 
-    :param wanted: the ratio that headrace aims at; a ratio above 1 means that headrace is better
-    :param less_is_better: for times and sizes
+    :param wanted: the target of the ratio; above 1, headrace is better
+    :param less_is_better: True for times and sizes
     """
 
     name: str
@@ -71,7 +71,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One step of the run, and the metrics that it fills."""
+    """A step of the run, and the metrics that it fills."""
 
     metrics: tuple[Metric, ...]
     measure: Callable[[Broker, Scale], tuple[float, ...]]
@@ -83,15 +83,13 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def forget_admins() -> None:
-    """Close the clients of brokers that have ended: they knock at ports that somebody else may have
-    by then.
-    """
+    """Close the admin clients of brokers that have ended, which would retry their connections."""
     admin.cache_clear()
 
 
 @contextlib.contextmanager
 def topic(broker: Broker, partitions: int = 1) -> Iterator[str]:
-    """A topic for one measurement, deleted after it."""
+    """Yield a topic for one measurement, and delete it afterwards."""
     name = unique("bench")
     client = admin(broker.bootstrap_servers)
     client.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
@@ -101,7 +99,7 @@ def topic(broker: Broker, partitions: int = 1) -> Iterator[str]:
 
 @functools.cache
 def filled_topic(bootstrap: str, records: int) -> str:
-    """A topic with 1 KiB records to be consumed by several measurements."""
+    """Yield a topic with 1 KiB records for several measurements."""
     name = unique("bench-filled")
     admin(bootstrap).create_topics([NewTopic(name, 1, 1)])[name].result(60)
     clients.java_produce(bootstrap, name, records, 1024)
@@ -109,7 +107,7 @@ def filled_topic(bootstrap: str, records: int) -> str:
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process and its children."""
+    """Return the resident memory of a process and its children, in MiB."""
     process = psutil.Process(pid)
     return sum(p.memory_info().rss for p in [process, *process.children(recursive=True)]) / MIB
 
@@ -277,7 +275,7 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     ),
     "memory-load": Measurement((Metric("resident memory, after load", "MiB", 6, True),), memory),
 }
-"""Measured on brokers that stay up for the whole run, in this order."""
+"""The measurements on brokers that stay up for the whole run, in this order."""
 
 START_UP = Metric("start-up, process start to first answer", "s", 10, True)
 IDLE_CPU = (
@@ -287,8 +285,8 @@ IDLE_MEMORY = "resident memory with {connections:,} idle connections and {partit
 
 
 def start_up(broker: Broker) -> float:
-    """Seconds from starting the process to its first answer. The broker has been formatted and
-    stopped before.
+    """Measure the seconds from starting the process to its first response. The broker has been
+    formatted and stopped before.
     """
     started = time.perf_counter()
     broker.start()
@@ -298,7 +296,7 @@ def start_up(broker: Broker) -> float:
 
 
 def hold(broker: Broker, scale: Scale) -> tuple[float, float]:
-    """CPU seconds used while idle, and resident MiB, with many connections and partitions held."""
+    """Measure CPU seconds while idle, and resident MiB, with many connections and partitions."""
     client = admin(broker.bootstrap_servers)
     per_topic = 100
     names = [unique("held") for _ in range(scale.partitions // per_topic)]
@@ -324,6 +322,6 @@ def hold(broker: Broker, scale: Scale) -> tuple[float, float]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its children."""
+    """Return the user and system time of a process and its children, in seconds."""
     process = psutil.Process(pid)
     return sum(sum(p.cpu_times()[:2]) for p in [process, *process.children(recursive=True)])

@@ -1,11 +1,10 @@
-"""How fast offsets are committed and found again, by consumers that assign themselves their
-partitions.
+"""The throughput of offset commits, and the latency of fetching offsets, without group members.
 
     python -m bench.offset_commits HOST:PORT
 
 Each group has a connection and one OffsetCommit (version 9, one partition) in flight: the next is
-sent when the last one is answered. Requests are made before the clock starts; one loop sends them
-and looks at each answer. OffsetFetch (version 9) asks for all offsets of a group with 10,000.
+sent after the response. Requests are built before the clock starts; one loop sends them and checks
+each response. OffsetFetch (version 9) asks for all offsets of a group with 10,000.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ COMMITS, PARTITIONS, FETCHES = 10_000, 10_000, 20
 
 @contextmanager
 def create(bootstrap: str, partitions: int) -> Iterator[str]:
-    """A topic, deleted in the end. Kafka creates fewer than 10,000 partitions at a time."""
+    """Yield a topic, and delete it afterwards. Kafka creates fewer than 10,000 partitions at a
+    time.
+    """
     client, name, step = AdminClient({"bootstrap.servers": bootstrap}), unique("bench"), 5_000
     client.create_topics([NewTopic(name, min(partitions, step), 1)])[name].result(300)
     for total in range(2 * step, partitions + 1, step):
@@ -41,8 +42,8 @@ def create(bootstrap: str, partitions: int) -> Iterator[str]:
 def commit(
     connection: Connection, group_id: str, topic: str, positions: Sequence[int] = (1,)
 ) -> None:
-    """Commit an offset in each of the first partitions of a topic, again while the coordinator is
-    coming up.
+    """Commit an offset in each of the first partitions of a topic; retry while the coordinator
+    loads.
     """
     offsets = [
         {
@@ -73,7 +74,7 @@ def commit(
 
 
 class Recorded(Connection):
-    """A connection that knows the frame it has sent last, and the answer to it."""
+    """A connection that records its last frame and the response."""
 
     frame = answer = b""
 
@@ -98,7 +99,7 @@ def connections(bootstrap: str, groups: int) -> Iterator[list[Recorded]]:
 
 
 def commits_per_second(bootstrap: str, topic: str, groups: int, commits: int = COMMITS) -> float:
-    """So many commits in all, of so many groups at a time."""
+    """Return the commits per second of several groups at a time."""
     with connections(bootstrap, groups) as opened, selectors.DefaultSelector() as selector:
         for number, one in enumerate(opened):
             commit(one, unique(f"bench-{number}"), topic)
@@ -122,8 +123,9 @@ def commits_per_second(bootstrap: str, topic: str, groups: int, commits: int = C
 def fetch_ms(
     bootstrap: str, topic: str, partitions: int = PARTITIONS, fetches: int = FETCHES
 ) -> float:
-    """Milliseconds from an OffsetFetch of a whole group to the last byte of its answer: the
-    median."""
+    """Return the median of the milliseconds from an OffsetFetch of a whole group to the last byte
+    of its response.
+    """
     with connections(bootstrap, 1) as (connection,):
         group_id = unique("bench")
         commit(connection, group_id, topic, [1] * partitions)

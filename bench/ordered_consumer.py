@@ -1,12 +1,12 @@
-"""Two inputs in the order of their timestamps (KIP-695), and what the rule for waiting costs.
+"""The cost of reading two inputs in the order of their timestamps (KIP-695), and of its decisions.
 
     python -m bench.ordered_consumer                    1,000,000 records of 100 B over two topics
     python -m bench.ordered_consumer --records 100000
 
-Measured is the CPU time (user and system) of this process for a record that comes out of
-``OrderedConsumer``, beside one that comes out of confluent-kafka's own consumer, which gives both
-topics in no order; in runs that alternate. Then the cost of a decision: while all inputs have
-records, while one is empty and not waited for, and anew each time.
+Measured is the CPU time (user and system) of this process for a record of ``OrderedConsumer``,
+beside a record of confluent-kafka's own consumer, which reads both topics in no order, in
+alternating runs. Then follows the cost of a decision: with records in all inputs, with an empty
+input that is not waited for, and recomputed each time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ FETCHING = {
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 10_000,
 }
-"""For both: with librdkafka's own backoff of a second there is more waiting than reading."""
+"""For both readers: librdkafka's own backoff of a second would dominate the time."""
 
 CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
 
 
 def fill(bootstrap: str, topics: Sequence[str], records: int) -> None:
-    """``records`` in all, whose timestamps alternate between the topics."""
+    """Produce ``records`` records whose timestamps alternate between the topics."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
         future.result(60)
@@ -58,9 +58,7 @@ def fill(bootstrap: str, topics: Sequence[str], records: int) -> None:
 
 
 Times = tuple[float, float]
-"""Seconds of the clock and of the CPU, from the first record to the last: joining a group is not
-what is measured.
-"""
+"""Seconds of wall time and of CPU, from the first record to the last, without joining the group."""
 
 
 def now() -> Times:
@@ -73,7 +71,7 @@ def since(start: Times) -> Times:
 
 
 def unordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
-    """Read all with confluent-kafka's consumer, looking at each record's timestamp."""
+    """Read all records with confluent-kafka's consumer, and each record's timestamp."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": unique("plain"), **FETCHING})
     consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
     assert consumer.poll(60) is not None
@@ -88,7 +86,7 @@ def unordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
 
 
 def ordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
-    """Read all with :class:`OrderedConsumer`, looking at each record's timestamp."""
+    """Read all records with :class:`OrderedConsumer`, and each record's timestamp."""
     with OrderedConsumer(
         topics, unique("ordered"), conf={"bootstrap.servers": bootstrap}
     ) as consumer:
@@ -104,7 +102,7 @@ def ordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
 
 
 def per_call_ns(call: Callable[[int], object], calls: int = DECISIONS) -> float:
-    """CPU time of one call, in nanoseconds."""
+    """Return the CPU time of one call, in nanoseconds."""
     started = time.process_time_ns()
     for number in range(calls):
         call(number)
@@ -112,7 +110,7 @@ def per_call_ns(call: Callable[[int], object], calls: int = DECISIONS) -> float:
 
 
 def decisions(partitions: int) -> Iterator[tuple[str, float]]:
-    """What a decision costs for a task of so many inputs."""
+    """Measure the cost of a decision of a task with the given number of inputs."""
     names = [f"topic{index}-0" for index in range(partitions)]
     readiness = Readiness(names, 0)
     buffered, lags = dict.fromkeys(names, 1), dict.fromkeys(names, 0)
@@ -127,7 +125,7 @@ def decisions(partitions: int) -> Iterator[tuple[str, float]]:
 
 
 def medians(bootstrap: str, records: int) -> dict[str, tuple[float, float]]:
-    """By the way of reading: records per second, and µs of CPU time for a record."""
+    """Return for each reader the records per second and the CPU time for a record in µs."""
     topics = [unique("left"), unique("right")]
     fill(bootstrap, topics, records)
     runs: dict[str, list[tuple[float, float]]] = {"unordered": [], "ordered": []}
@@ -144,7 +142,7 @@ def medians(bootstrap: str, records: int) -> dict[str, tuple[float, float]]:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,10 @@
-"""How long a group takes to rebalance when one more member joins: classic, and of the consumer
-protocol (KIP-848).
+"""The duration of a rebalance when one more member joins: classic and consumer protocol (KIP-848).
 
     python -m bench.rebalances HOST:PORT
 
-Each member has a connection and answers at once. What is left is the broker's part: no heartbeat
-intervals, no initial delay, no assignment interval. One loop sends to all members before it takes
-their answers.
+Each member has a connection and answers at once. Measured is the broker's part: no heartbeat
+intervals, no initial delay, no assignment interval. One loop sends to all members before it reads
+their responses.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ FORMING_S = 0.5
 
 @contextmanager
 def create(bootstrap: str) -> Iterator[str]:
-    """A topic, deleted in the end."""
+    """Yield a topic, and delete it afterwards."""
     client, name = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2}), unique("bench")
     client.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
     yield name
@@ -61,7 +60,7 @@ def connections(bootstrap: str, count: int) -> Iterator[list[Connection]]:
 def at_once(
     opened: Sequence[Connection], api_key: int, version: int, fields: Sequence[dict[str, Any]]
 ) -> list[Any]:
-    """A request on each connection, all sent before the first answer is taken."""
+    """Send a request on each connection before reading the first response."""
     sent = [
         one.send_message(api_key, version, **asked)
         for one, asked in zip(opened, fields, strict=True)
@@ -70,7 +69,7 @@ def at_once(
 
 
 class ClassicGroup:
-    """Members that rebalance as often as they are told to."""
+    """A classic group whose members rebalance on demand."""
 
     def __init__(self, opened: Sequence[Connection], topic: str) -> None:
         self.opened, self.id = opened, unique("bench")
@@ -93,8 +92,7 @@ class ClassicGroup:
         }
 
     def introduce(self) -> None:
-        """Have an id for each member; what the coordinator says until it has come up is not an
-        id."""
+        """Get an id for each member; retry until the coordinator has loaded."""
         for number, one in enumerate(self.opened):
             while not self.member_ids[number]:
                 answer = one.ask(JOIN_GROUP, 9, **self.joining(""))
@@ -103,7 +101,7 @@ class ClassicGroup:
                     time.sleep(0.1)
 
     def form(self) -> None:
-        """The first member alone, then all others: when they have come, the first joins again."""
+        """Join with the first member, then with all others; then the first rejoins."""
         alone = self.opened[0].ask(JOIN_GROUP, 9, **self.joining(self.member_ids[0]))
         self.sync(self.opened[:1], [alone])
         asked = [self.joining(member_id) for member_id in self.member_ids]
@@ -118,7 +116,7 @@ class ClassicGroup:
         self.sync(self.opened, joined)
 
     def rebalance(self) -> None:
-        """All join, each with something new to say, and sync."""
+        """Have all members join with changed metadata, and sync."""
         self.round += 1
         joined = at_once(
             self.opened, JOIN_GROUP, 9, [self.joining(member_id) for member_id in self.member_ids]
@@ -145,7 +143,7 @@ class ClassicGroup:
 
 
 def classic_ms(bootstrap: str, topic: str, members: int = MEMBERS, rounds: int = ROUNDS) -> float:
-    """Milliseconds until all members have joined and synced: the median."""
+    """Return the median of the milliseconds until all members have joined and synced."""
     with connections(bootstrap, members) as opened:
         group = ClassicGroup(opened, topic)
         group.introduce()
@@ -159,7 +157,7 @@ def classic_ms(bootstrap: str, topic: str, members: int = MEMBERS, rounds: int =
 
 
 class ConsumerGroup:
-    """Members that give up at once what they are told to."""
+    """A consumer group whose members revoke partitions at once."""
 
     def __init__(self, opened: Sequence[Connection], topic: str) -> None:
         self.opened, self.topic, self.id = opened, topic, unique("bench")
@@ -167,7 +165,7 @@ class ConsumerGroup:
         self.held: list[dict[UUID, tuple[int, ...]]] = [{} for _ in opened]
 
     def beat(self, numbers: Sequence[int]) -> None:
-        """A heartbeat of each of these members."""
+        """Send a heartbeat of each member."""
         asked = [
             {
                 "group_id": self.id,
@@ -196,7 +194,7 @@ class ConsumerGroup:
                 self.held[number] = {one.topic_id: tuple(one.partitions) for one in told}
 
     def settle(self, members: int) -> None:
-        """Heartbeats until all these members are at one epoch and have all partitions."""
+        """Send heartbeats until all members have the same epoch and all partitions are assigned."""
         begun = time.perf_counter()
         while len(set(self.epochs[:members])) > 1 or self.partitions(members) < PARTITIONS:
             assert time.perf_counter() - begun < PATIENCE_S
@@ -212,7 +210,9 @@ class ConsumerGroup:
 
 
 def consumer_ms(bootstrap: str, topic: str, members: int = MEMBERS, rounds: int = ROUNDS) -> float:
-    """Milliseconds from when the last member joins until all have their partitions: the median."""
+    """Return the median of the milliseconds from the join of the last member until all members have
+    their partitions.
+    """
     with connections(bootstrap, members) as opened:
         group = ConsumerGroup(opened, topic)
         resource = ConfigResource(ResourceType.GROUP, group.id)

@@ -1,5 +1,6 @@
-"""The results: a table for the terminal, and bench/RESULTS.md with the machine that they come
-from."""
+"""The output of results: a table for the terminal, and bench/RESULTS.md with a description of the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +31,25 @@ HEADERS = ("", "unit", "Apache Kafka", "headrace", "ratio", "wanted", "runs")
 
 @dataclass
 class Result:
-    """All values that were measured of one metric, by broker name, in the order of the runs."""
+    """All values of one metric, by broker name, in the order of the runs."""
 
     metric: Metric
     values: dict[str, list[float]] = field(default_factory=lambda: {"kafka": [], "headrace": []})
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Apache Kafka's and headrace's."""
+        """Return the medians of Apache Kafka and of headrace."""
         return median(self.values["kafka"]), median(self.values["headrace"])
 
     @property
     def ratio(self) -> float:
-        """How many times better headrace is: below 1 it is worse."""
+        """Return how many times better headrace is; below 1 it is worse."""
         kafka, headrace = self.medians
         better, worse = (kafka, headrace) if self.metric.less_is_better else (headrace, kafka)
         return better / worse if worse else math.inf
 
     def row(self) -> list[str]:
-        """The cells under HEADERS."""
+        """Return the cells under HEADERS."""
         kafka, headrace = self.medians
         wanted = "" if self.metric.wanted is None else f"≥ {self.metric.wanted:g}"
         runs = " / ".join(

@@ -1,10 +1,10 @@
-"""What a request costs a share-partition with 10,000 locks of which every second has ended.
+"""The cost of a request to a share-partition with 10,000 records in flight.
 
 Run it with ``python -m bench.share_partition``.
 
-10,000 records in flight; those with odd offsets are accepted, each of the others is a span of its
-own, held or (for the fetches) available again. The machine alone is timed, deciding and replaying:
-no socket, no log, no share coordinator.
+Records with odd offsets are accepted; each other record is a span of its own, acquired or (for the
+fetches) available again. Timed is the machine alone, deciding and replaying: no socket, no log, no
+share coordinator.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _SETTINGS = ShareSettings(delivery_count_limit=5, max_record_locks=RECORDS)
 
 
 def apply(partition: SharePartition, outcome: Outcome[StateUpdate, object]) -> None:
-    """Make a decision true, as the broker does once it is in the log."""
+    """Replay a decision, as the broker does once it is in the log."""
     assert not outcome.reply, outcome.reply
     for update in outcome.records:
         partition.replay(update)
 
 
 def acknowledge(partition: SharePartition, offsets: range, acknowledge_type: int) -> None:
-    """Acknowledge single records, each in a batch of its own: what clients send for records that
-    are not neighbours.
+    """Acknowledge single records, each in a batch of its own, as clients do for records that are
+    not adjacent.
     """
     batches = [AcknowledgementBatch(offset, offset, (acknowledge_type,)) for offset in offsets]
     apply(partition, partition.acknowledge("m", batches, 1, _SETTINGS))
 
 
 def acknowledge_types(partition: SharePartition, offsets: range) -> None:
-    """Accept and release in turns, one batch with a type for each offset."""
+    """Accept and release in turns, in one batch with a type for each offset."""
     types = (ACCEPT, RELEASE) * (len(offsets) // 2)
     apply(
         partition,
@@ -64,7 +64,7 @@ def acquire(partition: SharePartition, max_records: int) -> None:
 
 
 def whole() -> SharePartition:
-    """10,000 records held, acquired by 500."""
+    """Return a share-partition with 10,000 acquired records, 500 at a time."""
     partition = SharePartition(0)
     while partition.in_flight < RECORDS:
         partition.acquire(
@@ -74,14 +74,14 @@ def whole() -> SharePartition:
 
 
 def held() -> SharePartition:
-    """Every second of them accepted."""
+    """Return the same with every second record accepted."""
     partition = whole()
     acknowledge(partition, range(1, RECORDS, 2), ACCEPT)
     return partition
 
 
 def available() -> SharePartition:
-    """Every second of them accepted, the others given back."""
+    """Return the same with every second record accepted, the others released."""
     partition = held()
     apply(partition, partition.release("m", 1, _SETTINGS))
     return partition
@@ -105,7 +105,7 @@ REQUESTS: dict[str, tuple[Callable[[], SharePartition], Callable[[SharePartition
 def measure(
     prepare: Callable[[], SharePartition], request: Callable[[SharePartition], object]
 ) -> float:
-    """Median milliseconds of a request, each on a share-partition made for it."""
+    """Return the median of the milliseconds of a request, each on a new share-partition."""
     times = []
     for _ in range(ROUNDS):
         partition = prepare()
@@ -117,7 +117,7 @@ def measure(
 
 
 def main() -> None:
-    """Print a table."""
+    """Run the benchmark, and print a table."""
     print(f"{'request':42} {'median ms':>9}   (wanted: under {WANTED_MS:g})")
     for name, (prepare, request) in REQUESTS.items():
         print(f"{name:42} {measure(prepare, request):9.3f}")

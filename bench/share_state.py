@@ -1,10 +1,10 @@
-"""How long a restart takes after many writes of share state.
+"""The duration of a restart after many writes of share state.
 
-Run it with `python -m bench.share_state [UPDATES [SHARE_PARTITIONS]]`; without numbers 1,000,000
+Run it with `python -m bench.share_state [UPDATES [SHARE_PARTITIONS]]`; the defaults are 1,000,000
 and 1,000.
 
-A process writes the updates as the leaders of share-partitions do and ends without closing
-anything; another then starts on what it left.
+A process writes the updates as the leaders of share-partitions do, and exits without closing
+anything; another process then starts on the same directory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What the benchmarks on Spark have in common: an application of its own, and what its queries
-show.
-"""
+"""The Spark application of a benchmark, and the progress of its queries."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ MIB = 1 << 20
 
 
 def spark_application(module: str, *arguments: object) -> Any:
-    """Run ``python -m module arguments…`` in a process of its own: what its last line is as
-    JSON."""
+    """Run ``python -m module arguments…`` in a process of its own; return the JSON of its last
+    line.
+    """
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)], capture_output=True, text=True
     )
@@ -39,8 +38,8 @@ def print_measured(
     cores: str,
     bootstrap_servers: str = "",
 ) -> None:
-    """What a module does with its arguments: measure so many records, on a headrace of its own if
-    none is named.
+    """Run the measurement that a module's arguments describe, on a new headrace unless a broker is
+    named.
     """
     if bootstrap_servers:
         print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
@@ -53,10 +52,9 @@ def print_measured(
 
 
 def session(cores: int, configs: Mapping[str, str] | None = None) -> SparkSession:
-    """A Spark application that finds this checkout, and tells of every trigger.
+    """Return a Spark application that imports this checkout, and reports every trigger.
 
-    :param configs: what else Spark is told; it runs on ``local[cores]`` unless they have
-        ``spark.master``
+    :param configs: further Spark configs; without ``spark.master`` it runs on ``local[cores]``
     """
     defaults = {
         "spark.log.level": "ERROR",
@@ -69,14 +67,14 @@ def session(cores: int, configs: Mapping[str, str] | None = None) -> SparkSessio
 def start(
     spark: SparkSession, source: str, checkpoint: Path, options: Mapping[str, str], **trigger: Any
 ) -> StreamingQuery:
-    """A query into the sink ``noop``."""
+    """Start a query into the sink ``noop``."""
     frame = spark.readStream.format(source).options(**options).load()
     stream = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     return stream.trigger(**trigger).start()
 
 
 def drained(query: StreamingQuery, warm_up: int) -> float:
-    """Wait for a query that ends by itself: records/s after the first micro-batches."""
+    """Wait for the end of a query; return records/s after the first micro-batches."""
     query.awaitTermination()
     batches = [progress for progress in query.recentProgress if progress.numInputRows]
     batches = batches[min(warm_up, len(batches) - 1) :]
@@ -85,7 +83,7 @@ def drained(query: StreamingQuery, warm_up: int) -> float:
 
 
 def idle_trigger_ms(query: StreamingQuery, triggers: int) -> float:
-    """The median of what triggers take that find nothing; the query is stopped."""
+    """Return the median duration of triggers without records, and stop the query."""
 
     def idle() -> list[float]:
         return [

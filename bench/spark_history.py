@@ -1,7 +1,8 @@
-"""How fast the internal topics are decoded on Spark.
+"""The throughput of decoding the internal topics on Spark.
 
-    python -m bench.spark_history                 1,000,000 commits of 1,000 partitions in 50
-    groups, on local[2] python -m bench.spark_history 200000 1        200,000 of them, on local[1]
+    python -m bench.spark_history                 1,000,000 commits, 1,000 partitions, 50 groups,
+                                                  on local[2]
+    python -m bench.spark_history 200000 1        200,000 commits, on local[1]
 
 Each commit is a batch of its own, as coordinators write them. The rows of ``kafka-group-history``
 go to Spark's noop sink. The JVM has a heap of 512 MiB for driver and executors together. The last
@@ -40,7 +41,7 @@ _IN_A_ROW = 100
 
 
 def fill(data_dir: Path, first: int, end: int) -> None:
-    """Make the commits ``first`` to ``end - 1``, through the same door as clients do, and stop."""
+    """Write the commits ``first`` to ``end - 1`` through the coordinator, and stop."""
     asyncio.run(_commit(data_dir, first, end))
 
 
@@ -57,19 +58,20 @@ async def _commit(data_dir: Path, first: int, end: int) -> None:
 
 
 def cpu_s() -> float:
-    """User and system time of the application's processes: this one, the JVM, its Python
-    workers."""
+    """Return the user and system time of the application's processes: this one, the JVM, its Python
+    workers.
+    """
     this = psutil.Process()
     return sum(sum(process.cpu_times()[:2]) for process in (this, *this.children(recursive=True)))
 
 
 def decode(spark: SparkSession, broker: HeadraceProcess) -> None:
-    """Read the whole history, and keep nothing of it."""
+    """Read the whole history, and discard it."""
     history(spark, broker.bootstrap_servers).write.format("noop").mode("overwrite").save()
 
 
 def measure(commits: int, cores: int) -> dict[str, float]:
-    """Records per second, and per second of CPU."""
+    """Return records per second, and per second of CPU."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = _HEAP
     took: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:

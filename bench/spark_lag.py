@@ -1,13 +1,13 @@
-"""How long ``kafka-lag`` takes for many groups.
+"""The duration of ``kafka-lag`` for many groups.
 
     python -m bench.spark_lag GROUPS CORES
 
-Prints, as JSON, seconds with and without time lag: the least of some rounds.
+Prints, as JSON, seconds with and without time lag: the minimum of several rounds.
 
-The groups commit for 100 partitions each, of ten topics in turns. Each partition has 500 records of
-100 B, and each group stands somewhere among them, so that nearly every row lags and nearly every
-position is one of its own. Timed is a whole query from ``load()`` to the sums over its rows; the
-first one warms Spark up and is not counted. Broker and Spark share the machine.
+Each group commits for 100 partitions of ten topics. Each partition has 500 records of 100 B. The
+committed offsets differ, so that nearly every row has a lag and nearly every position is distinct.
+Timed is a whole query from ``load()`` to the sums over its rows; the first one warms Spark up and
+is not counted. Broker and Spark share the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUNDS = 3
 
 
 def fill(bootstrap: str, groups: int) -> None:
-    """Topics with records, and groups that stand somewhere in them."""
+    """Create topics with records, and groups with committed offsets."""
     topics = [f"t{number}" for number in range(TOPICS)]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in topics]).values():
@@ -58,7 +58,7 @@ def fill(bootstrap: str, groups: int) -> None:
 
 
 def snapshot(spark: SparkSession, bootstrap: str, *, time_lag: bool) -> tuple[float, int, int]:
-    """Take one: seconds, rows, rows that lag."""
+    """Take a snapshot; return seconds, rows, and rows with a lag."""
     began = time.perf_counter()
     options = {"kafka.bootstrap.servers": bootstrap, "timeLag": str(time_lag).lower()}
     frame = spark.read.format("kafka-lag").options(**options).load()
@@ -74,7 +74,7 @@ def snapshot(spark: SparkSession, bootstrap: str, *, time_lag: bool) -> tuple[fl
 
 
 def measure(groups: int, cores: int) -> dict[str, float]:
-    """Snapshots of so many groups, by a broker of its own."""
+    """Measure snapshots of the given number of groups, on a new broker."""
     with HeadraceProcess(None, {}) as broker:
         fill(broker.bootstrap_servers, groups)
         spark = session(cores)

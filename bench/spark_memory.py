@@ -1,16 +1,16 @@
-"""What the driver of a Spark application holds while queries work off a backlog, four times, and 16
-times as much.
+"""The memory of a Spark application's driver while queries process a backlog, and 4 and 16 times as
+much.
 
     python -m bench.spark_memory RECORDS
 
-RECORDS is the largest backlog of ``kafka-share`` (16 partitions, 1 KiB records); that of
-``kafka-ordered`` (two topics, 100 B records) is twice that, that of a history (of 1,000 partitions)
-three quarters of it. All run one after another in one application on ``local-cluster[1,2,1024]``:
-its executor is a process of its own, below the driver's JVM.
+RECORDS is the largest backlog of ``kafka-share`` (16 partitions, 1 KiB records); that of ``kafka-
+ordered`` (two topics, 100 B records) is twice that, that of a history (of 1,000 partitions) three
+quarters of it. All run one after another in one application on ``local-cluster[1,2,1024]``: its
+executor is a process of its own, below the driver's JVM.
 
-What is looked at, every second, :mod:`bench.driver_memory` says. Processes of their own write the
-backlogs. Prints, as JSON, the most MiB by source and part for each backlog, and how many records
-those are; a first query of each kind warms the JVM up and is not counted.
+:mod:`bench.driver_memory` takes a sample every second. Processes of their own write the backlogs.
+Prints, as JSON, the peak MiB by source and part for each backlog, and its number of records; a
+first query of each kind warms the JVM up and is not counted.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ _EXECUTOR_MIB = 1024
 _PERIOD_MS, _STEP_MS, _STALL_MS = 3_600_000, 60_000, 600_000
 _DRAIN_S = 600
 _GIVE_BACK = "-Xms32m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=20"
-"""What the heap does not need after a collection goes back to the system: resident memory shows
-need.
+"""JVM options that return unused heap after a collection, so that resident memory shows the need.
 """
 _CONFIGS = {
     "spark.master": f"local-cluster[1,2,{_EXECUTOR_MIB}]",
@@ -59,13 +58,13 @@ _CONFIGS = {
 
 
 def elsewhere(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a process of its own, which leaves nothing in this one."""
+    """Call a function in a process of its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 
 
 def spark_home(folder: Path) -> Path:
-    """The installed Spark under another path: a local cluster writes beside it."""
+    """Link the installed Spark into ``folder``, because a local cluster writes beside it."""
     home = folder / "spark"
     home.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
@@ -81,7 +80,7 @@ class Backlogs:
         self._driver = Driver(spark)
 
     def share(self, records: int) -> dict[str, list[float]]:
-        """``kafka-share``, up to so many records."""
+        """Run ``kafka-share`` up to the given number of records."""
         with HeadraceProcess(self._folder / "share", {}) as broker:
 
             def drain(topic: str, count: int) -> None:
@@ -93,7 +92,7 @@ class Backlogs:
             )
 
     def ordered(self, records: int) -> dict[str, list[float]]:
-        """``kafka-ordered``, in micro-batches of half the smallest backlog."""
+        """Run ``kafka-ordered`` in micro-batches of half the smallest backlog."""
         with HeadraceProcess(self._folder / "ordered", {}) as broker:
 
             def drain(topics: str, count: int) -> None:
@@ -106,7 +105,7 @@ class Backlogs:
             )
 
     def history(self, commits: int) -> dict[str, list[float]]:
-        """What ``headrace lag history`` runs."""
+        """Run the job of ``headrace lag history``."""
         folder, written = self._folder / "history", 0
         with HeadraceProcess(folder, spark_history.UNCOMPACTED) as broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -153,7 +152,7 @@ class Backlogs:
     def _each(
         self, records: int, fill: Callable[[int], str], work: Callable[[str, int], None]
     ) -> dict[str, list[float]]:
-        """By part, the most MiB with each backlog; and how large those were."""
+        """Return the peak MiB by part for each backlog, and the numbers of records."""
         found: dict[str, list[float]] = {part: [] for part in ("records", *PARTS)}
         for times in BACKLOGS:
             backlog = records // BACKLOGS[-1] * times
@@ -168,7 +167,7 @@ class Backlogs:
 
 
 def measure(records: int) -> dict[str, dict[str, list[float]]]:
-    """By source and part, the most MiB with each backlog; and how large those were."""
+    """Return the peak MiB by source and part for each backlog, and the numbers of records."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         folder = Path(name)
         os.environ["SPARK_HOME"] = str(spark_home(folder))

@@ -2,10 +2,10 @@
 
     python -m bench.spark_ordered RECORDS CORES [HOST:PORT]
 
-Two topics of four partitions each, records of 100 B whose timestamps interleave, read by the same
+Two topics of four partitions each, records of 100 B with interleaving timestamps, read by the same
 executor code into the sink ``noop``, in turns, in one Spark application on ``local[CORES]``. A
-query reads what is there in batches of about an eighth; the first of them, in which Python workers
-start, are not counted. Prints medians as JSON.
+query reads the topics in batches of about an eighth; the first ones, in which Python workers start,
+are not counted. Prints medians as JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIRST_MS = 1_700_000_000_000
 
 
 class UnorderedSource(OrderedDataSource):
-    """The same plan and the same reading, without the merge."""
+    """The same plan and reader, without the merge."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,15 +51,15 @@ class UnorderedSource(OrderedDataSource):
 
 
 class UnorderedReader(OrderedStreamReader):
-    """Yields records as they are fetched."""
+    """A reader that yields records as they are fetched."""
 
     def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
         return read_unordered(partition.value, self._options.kafka, self._options.reading)
 
 
 def fill(bootstrap_servers: str, records: int) -> str:
-    """Topics with that many records together, as ``subscribe`` names them. Two records a
-    millisecond, of one each.
+    """Create topics with the given number of records; return their names as ``subscribe`` takes
+    them. Each has one record every millisecond.
     """
     names = [unique("bench-ordered") for _ in range(TOPICS)]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -85,7 +85,7 @@ class Comparison:
         spark.dataSource.register(UnorderedSource)
 
     def read(self, source: str, topics: str, records: int) -> float:
-        """records/s"""
+        """Return records/s."""
         options = {
             **self._options(topics, "earliest"),
             "maxOffsetsPerTrigger": str(records // BATCHES),
@@ -96,7 +96,7 @@ class Comparison:
         return drained(query, WARM_UP_BATCHES)
 
     def idle_ms(self, topics: str) -> float:
-        """What a trigger takes that finds nothing."""
+        """Return the duration of a trigger without records."""
         options = self._options(topics, "latest")
         query = start(
             self._spark,
@@ -116,7 +116,7 @@ class Comparison:
 
 
 def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float]:
-    """Medians by name."""
+    """Return the medians by name."""
     few, many = fill(bootstrap_servers, records // 4), fill(bootstrap_servers, records)
     spark = session(cores)
     rounds: dict[str, list[float]] = {}

@@ -36,7 +36,7 @@ from tests.support import unique
 PARTITIONS = 16
 RECORD_BYTES = 1024
 PRODUCER_BATCH = 500
-"""Records; a divisor of the locks, because whole batches are acquired."""
+"""Number of records; a divisor of the locks, because whole batches are acquired."""
 LOCKS = 2000
 """Kafka's default of group.share.partition.max.record.locks, which bounds a micro-batch."""
 ROUNDS = 3
@@ -45,8 +45,7 @@ IDLE_TRIGGERS = 10
 
 
 class PlainSource(DataSource):
-    """What a source costs that only remembers offsets: the same options, columns and executor
-    code."""
+    """A source that only tracks offsets: the same options, columns and executor code."""
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +59,7 @@ class PlainSource(DataSource):
 
 
 class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{"0": n, "1": n, …}`` of the one topic."""
+    """A reader whose offsets are ``{"0": n, "1": n, …}`` of the one topic."""
 
     def __init__(self, options: ShareOptions) -> None:
         self._options = options
@@ -97,7 +96,7 @@ class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def fill(bootstrap_servers: str, records: int) -> str:
-    """A topic with that many records."""
+    """Create a topic with the given number of records."""
     name = unique("bench-spark")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
@@ -132,7 +131,7 @@ class Comparison:
         }
 
     def share(self, topic: str) -> float:
-        """records/s"""
+        """Return records/s."""
         options = self._options(topic, unique("bench"))
         query = start(
             self._spark, "kafka-share", self._folder / unique("share"), options, availableNow=True
@@ -140,7 +139,7 @@ class Comparison:
         return drained(query, WARM_UP_BATCHES)
 
     def plain(self, topic: str, locks: int, warm_up: int) -> float:
-        """records/s"""
+        """Return records/s."""
         options = {
             **self._options(topic, "unused"),
             "maxRecordsPerTrigger": str(locks * PARTITIONS),
@@ -151,7 +150,7 @@ class Comparison:
         return drained(query, warm_up)
 
     def idle_ms(self, topic: str) -> float:
-        """What a trigger takes that finds nothing."""
+        """Return the duration of a trigger without records."""
         options = {**self._options(topic, unique("bench")), "auto.offset.reset": "latest"}
         query = start(
             self._spark,
@@ -164,7 +163,7 @@ class Comparison:
 
 
 def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float]:
-    """Medians by name."""
+    """Return the medians by name."""
     few, many = fill(bootstrap_servers, records // 4), fill(bootstrap_servers, records)
     spark = session(cores)
     rounds: dict[str, list[float]] = {}

@@ -1,12 +1,13 @@
-"""How long a start takes after very many offset commits to few partitions, once
-``__consumer_offsets`` is compacted.
+"""The duration of a start after many offset commits to few partitions, once ``__consumer_offsets``
+is compacted.
 
     python -m bench.startup_after_commits                          1,000,000 commits to 1,000
-    partitions of one group python -m bench.startup_after_commits --commits 100000 --groups 50
+                                                                   partitions of one group
+    python -m bench.startup_after_commits --commits 100000 --groups 50
 
 Each commit is a batch of its own, as from a consumer that commits one partition at a time. They are
-made within the process, through the same door as those of clients; the start is one of ``headrace
-serve``, timed until it answers.
+written within the process, through the coordinator; the start is one of ``headrace serve``, timed
+until its first response.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from headrace.outcome import Outcome
 from tests.support import HeadraceProcess
 
 IN_A_ROW = 100
-"""After so many commits the event loop has its turn."""
+"""The number of commits between two turns of the event loop."""
 KEY_BYTES = 120
-"""What is left of the commits to one partition."""
+"""The bytes of a commit that remain after compaction."""
 
 
 async def commit(data_dir: Path, commits: int, keys: int, groups: int) -> None:
-    """Commit, wait until nothing is left to compact, and stop."""
+    """Write the commits, wait for compaction, and stop."""
     broker = Broker(Config({"log.cleaner.backoff.ms": "1000"}), data_dir)
     broker.start()
     names = [f"group-{n}" for n in range(groups)]
@@ -68,7 +69,7 @@ def _size(data_dir: Path) -> int:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark, and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
