@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.spark.option_parsing import KafkaOptions
-from headrace.spark.reader.log_reader import ARROW_SCHEMA, OffsetRange, read
+from headrace.spark.reader.log_reader import ARROW_SCHEMA, read
+from headrace.spark.reader.read_options import OffsetRange
 from tests.support import HeadraceProcess, unique
 
 PARTITIONS = 4

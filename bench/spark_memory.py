@@ -34,9 +34,9 @@ from pyspark.sql import SparkSession
 from bench import spark_history, spark_ordered, spark_share
 from bench.driver_memory import PARTS, Driver
 from bench.spark_application import session, start
-from headrace.spark.history import run as history_run
-from headrace.spark.history.advice import Bounds
-from headrace.spark.history.group_history import Period
+from headrace.spark.history.advice import Bounds, Target
+from headrace.spark.history.query import HistoryQuery, Period
+from headrace.spark.history.run import run
 from headrace.spark.option_parsing import KafkaOptions
 from tests.spark.application import SHORT_LIVED
 from tests.support import HeadraceProcess, unique
@@ -128,10 +128,8 @@ class Backlogs:
     def _history(self, kafka: KafkaOptions) -> int:
         now_ms = int(time.time() * 1000)
         period = Period(now_ms - _PERIOD_MS, now_ms, _STEP_MS, _STALL_MS)
-        target = history_run.Target(_DRAIN_S, Bounds())
-        return history_run.run(
-            self._spark, kafka, period, target, self._folder / unique("history")
-        ).records
+        query = HistoryQuery(period, Target(_DRAIN_S, Bounds()))
+        return run(self._spark, kafka, query, self._folder / unique("history")).records
 
     def _drain(
         self,

@@ -26,7 +26,8 @@ from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
 from headrace.spark.ordered.executor import OrderedPartition, read_unordered
-from headrace.spark.ordered.source import OrderedDataSource, OrderedStreamReader
+from headrace.spark.ordered.source import OrderedDataSource
+from headrace.spark.ordered.stream_reader import OrderedStreamReader
 from tests.support import unique
 
 TOPICS = 2

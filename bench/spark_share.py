@@ -55,7 +55,7 @@ class PlainSource(DataSource):
         return ShareDataSource(self.options).schema()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return PlainReader(ShareOptions.parse(self.options, source=True))
+        return PlainReader(ShareOptions.parse(self.options, is_source=True))
 
 
 class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,6 +1,4 @@
-"""Found by Spark, which looks for packages named ``pyspark_*`` and registers their
-``DefaultSource``.
-"""
+"""Entry point for Spark, which registers the ``DefaultSource`` of packages named ``pyspark_*``."""
 
 from __future__ import annotations
 

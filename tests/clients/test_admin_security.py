@@ -19,7 +19,8 @@ from headrace.client.settings import settings
 from headrace.spark.lag import source as lag_source
 from headrace.spark.lag.options import LagOptions
 from headrace.spark.option_parsing import KafkaOptions
-from headrace.spark.reader.log_reader import OffsetRange, read
+from headrace.spark.reader.log_reader import read
+from headrace.spark.reader.read_options import OffsetRange
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 from tests.secure_kafka import LOGIN, NAME, PASSWORD, SecureKafka
 from tests.support import wait_until

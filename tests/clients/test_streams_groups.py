@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import Cluster
+from headrace.spark.errors import SourceError
 from headrace.spark.history.group_records import (
     COMMIT,
     GROUP,
@@ -29,10 +30,9 @@ from headrace.spark.history.group_records import (
     UNREADABLE,
     events,
 )
-from headrace.spark.option_parsing import SourceError
 from headrace.spark.ordered.progress import check_group
 from headrace.spark.reader.columns import Records
-from headrace.spark.share.group_settings import settle
+from headrace.spark.share.group_settings import ensure_group_settings
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce
 from tests.clients.test_java_streams import App
 from tests.support import unique, wait_until
@@ -227,7 +227,7 @@ def test_spark_queries_leave_it_alone(count: Count, bootstrap_servers: str) -> N
             await cluster.close()
 
     with pytest.raises(SourceError, match="is a streams group, not a share group"):
-        asyncio.run(on_cluster(lambda cluster: settle(cluster, count.group_id, {})))
+        asyncio.run(on_cluster(lambda cluster: ensure_group_settings(cluster, count.group_id, {})))
     with pytest.raises(SourceError, match="has consumers that commit offsets themselves"):
         asyncio.run(on_cluster(lambda cluster: check_group(cluster, count.group_id, 30_000)))
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.spark.ordered.plan import Inputs, TopicPartition
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.ordered.inputs import Inputs
 from headrace.tasks import OrderedMerge, Readiness
 
 
@@ -49,8 +50,10 @@ class SimulatedLog:
             for p, at in timestamps_ms.items()
         }
 
-    def peaks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        self._count("peaks")
+    def largest_timestamps(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        self._count("largest_timestamps")
         found = {}
         for partition in partitions:
             if self.records[partition]:
@@ -58,14 +61,14 @@ class SimulatedLog:
                 found[partition] = (timestamp, offset)
         return found
 
-    def heads(
+    def first_visible(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        self._count("heads")
+        self._count("first_visible")
         return {p: seen[0] for p, bounds in ranges.items() if (seen := self.visible(p, *bounds))}
 
-    def walk(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
-        self._count("walk")
+    def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
+        self._count("scan")
         seen = self.visible(partition, start, end)
         for at in range(0, len(seen), self.chunk):
             piece = seen[at : at + self.chunk]

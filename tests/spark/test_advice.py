@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,9 @@ from headrace.spark.history.advice import (
     SILENT,
     Advice,
     Bounds,
+    Load,
     Stall,
+    Target,
     advise,
     busy,
     eta_s,
@@ -136,16 +139,8 @@ def test_advice_is_the_smallest_number_that_reaches_the_target_within_limits(
     share: bool,
 ) -> None:
     bounds = Bounds(least, None if room is None else least + room)
-    advice = advise(
-        lag=lag,
-        produced_per_s=produced,
-        busy_per_s=busy_per_s,
-        consumers=consumers,
-        partitions=partitions,
-        target_drain_s=target,
-        bounds=bounds,
-        share=share,
-    )
+    load = Load(lag, produced, busy_per_s, consumers, None if share else partitions)
+    advice = advise(load, Target(target, bounds))
     each = busy_per_s / max(1, consumers)
     assert advice.consumers is not None
     assert advice.wanted is not None
@@ -166,19 +161,11 @@ def test_advice_is_the_smallest_number_that_reaches_the_target_within_limits(
     assert advice.drain_s == eta_s(lag, advice.consumers * each, produced)
 
 
-def test_nothing_to_go_by_and_nothing_to_do() -> None:
-    ask = {
-        "consumers": 3,
-        "partitions": 4,
-        "target_drain_s": 60.0,
-        "bounds": Bounds(2),
-        "share": False,
-    }
-    assert advise(lag=10, produced_per_s=0, busy_per_s=0, **ask) == Advice(None)
-    assert advise(lag=0, produced_per_s=0, busy_per_s=0, **ask) == Advice(2, 0.0)
-    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **ask) == Advice(
-        4, 0.0, "partitions", 10
-    )
-    assert advise(lag=0, produced_per_s=100, busy_per_s=30, **(ask | {"share": True})) == Advice(
-        10, 0.0, None, 10
-    )
+def test_advice_without_rates_without_work_and_within_limits() -> None:
+    target = Target(60.0, Bounds(2))
+    idle = Load(lag=0, produced_per_s=0, busy_per_s=0, consumers=3, max_consumers=4)
+    busy_group = replace(idle, produced_per_s=100, busy_per_s=30)
+    assert advise(replace(idle, lag=10), target) == Advice(None)
+    assert advise(idle, target) == Advice(2, 0.0)
+    assert advise(busy_group, target) == Advice(4, 0.0, "partitions", 10)
+    assert advise(replace(busy_group, max_consumers=None), target) == Advice(10, 0.0, None, 10)

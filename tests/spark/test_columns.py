@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.protocol import record_batch
 from headrace.protocol.record_batch import Marker
-from headrace.spark.reader.batches import Batches, Wanted
+from headrace.spark.reader.batches import Batches, WantedOffsets
 from headrace.spark.reader.columns import decode
 
 HEADER = st.tuples(st.text(max_size=100), st.none() | st.binary(max_size=100))
@@ -59,7 +59,9 @@ def one_by_one(data: bytes) -> list[tuple[Any, ...]]:
     ]
 
 
-def as_columns(data: bytes, wanted: Wanted | None = None, **options: Any) -> list[tuple[Any, ...]]:
+def as_columns(
+    data: bytes, wanted: WantedOffsets | None = None, **options: Any
+) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for r in decode(Batches.find(data), wanted=wanted, headers=True, **options):
         columns = (
@@ -89,7 +91,7 @@ def test_only_wanted_offsets_are_decoded(batches: list[Any], bounds: set[int]) -
     expected = [
         row for row in one_by_one(data) if any(start <= row[0] < end for start, end in ranges)
     ]
-    assert as_columns(data, Wanted.of(ranges)) == expected
+    assert as_columns(data, WantedOffsets.of(ranges)) == expected
 
 
 @given(st.lists(BATCH, min_size=1, max_size=4), st.data())

@@ -47,7 +47,7 @@ from headrace.spark.history.group_records import (
 )
 from headrace.spark.history.source import split
 from headrace.spark.reader.columns import Records
-from headrace.spark.reader.log_reader import OffsetRange
+from headrace.spark.reader.read_options import OffsetRange
 
 Pair = tuple[bytes, bytes | None]
 TOPIC_ID = UUID(int=2**127 + 5)
@@ -326,6 +326,13 @@ def test_streams_groups_that_apache_kafka_coordinates() -> None:
         {**member, "event": MEMBER_LEFT},
         {**group, "event": GROUP_DELETED},
     ]
+
+
+def test_a_varint_that_is_too_long_makes_only_its_own_record_unreadable() -> None:
+    commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
+    broken = serial.i16(4) + serial.i64(1) + serial.i32(-1) + b"\xff" * 11
+    found = rows([commit, (commit[0], broken), commit], OFFSETS_TOPIC)
+    assert [row["event"] for row in found] == [COMMIT, UNREADABLE, COMMIT]
 
 
 def test_what_is_not_known_is_counted() -> None:

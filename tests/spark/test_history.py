@@ -21,11 +21,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from headrace.cli.main import main
-from headrace.spark.history import report as history_report
-from headrace.spark.history.advice import GONE, NO_PROGRESS, SILENT, Advice, Bounds
-from headrace.spark.history.group_history import Period
+from headrace.spark.history.advice import GONE, NO_PROGRESS, SILENT, Advice, Bounds, Target
 from headrace.spark.history.group_records import COMMIT, COMMIT_DELETED, GROUP_DELETED, SHARE_STATE
-from headrace.spark.history.run import Report, Target, run
+from headrace.spark.history.html_report import page
+from headrace.spark.history.query import HistoryQuery, Period
+from headrace.spark.history.results import Report
+from headrace.spark.history.run import run
 from headrace.spark.history.source import GroupHistoryReader
 from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import (
@@ -183,8 +184,8 @@ def written(
     spark: SparkSession, story: Story, period: Period, tmp_path_factory: pytest.TempPathFactory
 ) -> Written:
     folder = tmp_path_factory.mktemp("history") / "lag"
-    kafka, target = KafkaOptions(story.servers), Target(10.0, Bounds(1, 5))
-    return Written(run(spark, kafka, period, target, folder, groups=f"{story.prefix}-.*"), folder)
+    query = HistoryQuery(period, Target(10.0, Bounds(1, 5)), groups=f"{story.prefix}-.*")
+    return Written(run(spark, KafkaOptions(story.servers), query, folder), folder)
 
 
 def at_ms(when: datetime) -> int:
@@ -304,10 +305,10 @@ def test_the_report(written: Written, story: Story, period: Period) -> None:
 
 
 def test_the_page_stands_alone(written: Written) -> None:
-    page = history_report.page(written.report)
-    assert page.count("<svg") == 5
-    assert all(group.group_id in page for group in written.report.groups)
-    assert not re.search(r"<(script|link|img|iframe)|url\((?!#)|\bsrc=", page), (
+    text = page(written.report)
+    assert text.count("<svg") == 5
+    assert all(group.group_id in text for group in written.report.groups)
+    assert not re.search(r"<(script|link|img|iframe)|url\((?!#)|\bsrc=", text), (
         "nothing is loaded from elsewhere"
     )
 

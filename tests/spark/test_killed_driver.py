@@ -23,7 +23,7 @@ BATCH = 50
 DRIVER = """
 import sys, time
 from headrace.spark import ShareDataSource
-from headrace.spark.share_source import ShareStreamReader
+from headrace.spark.share.source import ShareStreamReader
 from tests.spark.application import SHORT_LIVED, application
 from tests.spark.test_killed_driver import merge
 
@@ -37,16 +37,16 @@ def here(name):
 
 class Reader(ShareStreamReader):
     def latestOffset(self, start, limit):
-        if self._number:  # the micro-batch has been written, and is about to be acknowledged
+        if self._batches:  # the micro-batch has been written, and is about to be acknowledged
             here("before acknowledge")
         end = super().latestOffset(start, limit)
-        if self._number:
+        if self._batches:
             here("acquired")
         return end
 
 class Source(ShareDataSource):
     def streamReader(self, schema):
-        return Reader(self._parse(source=True))
+        return Reader(self._parse(is_source=True))
 
 def slow(batches):
     for batch in batches:

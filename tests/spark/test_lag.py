@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from headrace.admin import AdminClient
 from headrace.client.group_listing import ListedGroup
 from headrace.client.lag.rows import LagRow
+from headrace.spark.errors import SourceError
 from headrace.spark.lag.options import DEFAULT_GROUPS_PER_TASK, LagOptions
 from headrace.spark.lag.source import LagDataSource, LagStreamReader, plan, record_batch
-from headrace.spark.option_parsing import SourceError
 from tests.clients.confluent import PATIENCE_S, create_topic
 from tests.spark.conftest import Batches, finish
 from tests.support import unique, wait_until
@@ -182,13 +182,13 @@ def test_an_unreachable_cluster_fails_the_load_with_one_line(spark: SparkSession
         ),
         (
             {"groupTypes": "share,queue"},
-            "option groupTypes has 'queue': say some of classic, consumer, share, streams",
+            "option groupTypes has 'queue': use some of classic, consumer, share, streams",
         ),
-        ({"timeLag": "yes"}, "option timeLag is 'yes': say true, false"),
-        ({"groupsPerTask": "0"}, "option groupsPerTask is '0': say a whole number from 1"),
+        ({"timeLag": "yes"}, "option timeLag is 'yes': use true, false"),
+        ({"groupsPerTask": "0"}, "option groupsPerTask is '0': use a whole number from 1"),
         (
             {"kafka.isolation.level": "none"},
-            "option kafka.isolation.level is 'none': say read_uncommitted, read_com",
+            "option kafka.isolation.level is 'none': use read_uncommitted or read_com",
         ),
     ],
 )
@@ -250,7 +250,7 @@ def test_groups_are_divided_into_tasks_by_coordinator(
         tasks = plan(options)
     assert [len(task.groups) for task in tasks] == [3, 3, 1]
     assert len({task.snapshot_time_ms for task in tasks}) == 1
-    assert len(caplog.messages) == 21 and caplog.messages[-1].endswith("and 10 more of that kind")
+    assert len(caplog.messages) == 21 and caplog.messages[-1].endswith("and 10 more warnings")
 
 
 def test_rows_become_columns() -> None:

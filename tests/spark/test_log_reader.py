@@ -13,16 +13,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.spark.option_parsing import KafkaOptions
-from headrace.spark.reader.fetching import Piece
 from headrace.spark.reader.log_reader import (
     ARROW_SCHEMA,
     ARROW_SCHEMA_WITH_HEADERS,
     LogReader,
-    OffsetRange,
-    ReadError,
-    ReadOptions,
     read,
 )
+from headrace.spark.reader.partition_fetch import Piece
+from headrace.spark.reader.read_options import OffsetRange, ReadError, ReadOptions
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
 from tests.support import HeadraceProcess
 
@@ -214,7 +212,7 @@ def test_deleted_records_fail_or_are_passed_over(bootstrap_servers: str, topic_n
     everything = [OffsetRange(topic_name, 0, 0, 10)]
     with pytest.raises(
         ReadError,
-        match=rf"offset 0 of {topic_name}-0 is not there \(any more\): its log begins at 4",
+        match=rf"offset 0 of {topic_name}-0 is not available: its log starts at 4",
     ):
         ours(bootstrap_servers, everything)
     assert [row[1] for row in ours(bootstrap_servers, everything, skip_lost=True)] == list(
@@ -241,7 +239,7 @@ def test_what_does_not_come_is_named(bootstrap_servers: str, topic_name: str) ->
     producer.begin_transaction()
     producer.produce(topic_name, b"two")
     assert producer.flush(PATIENCE_S) == 0
-    with pytest.raises(ReadError, match="a transaction that began before is still open"):
+    with pytest.raises(ReadError, match="a transaction that began before it is still open"):
         ours(
             bootstrap_servers,
             [OffsetRange(topic_name, 0, 0, 2)],

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from headrace.client.security import Sasl
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions, SourceError, Subscription
+from headrace.spark.errors import SourceError
+from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.subscription import Subscription
 
 SERVER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 KNOWN = ("subscribe", "subscribePattern", "maxSize", "endsEarly", "when")
 
 
 def given(**options: str) -> GivenOptions:
-    return GivenOptions(
-        "kafka-some", {**SERVER, **{k.replace("__", "."): v for k, v in options.items()}}, KNOWN
-    )
+    return GivenOptions({**SERVER, **{k.replace("__", "."): v for k, v in options.items()}}, KNOWN)
 
 
 def read_all(options: dict[str, str]) -> None:
     read = given(**{"subscribe": "" if "subscribePattern" in options else "a", **options})
     read.number("maxSize")
-    read.truth("endsEarly")
+    read.boolean("endsEarly")
     read.choice("when", ("now", "later"), "now")
     read.subscription()
     read.kafka({"acks": "nothing is produced"})
@@ -29,7 +29,7 @@ def read_all(options: dict[str, str]) -> None:
 def test_names_are_known_whatever_their_case() -> None:
     options = given(MAXSIZE=" 7 ", endsearly="TRUE", When="Later", checkpointLocation="x")
     assert options.number("maxSize") == 7
-    assert options.truth("endsEarly")
+    assert options.boolean("endsEarly")
     assert options.choice("when", ("now", "later"), "now") == "later"
     assert options.text("subscribe") is None
 
@@ -38,7 +38,7 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(SourceError, match=r"unknown option 'maxsizes': did you mean maxSize\?"):
         given(maxsizes="7")
     with pytest.raises(
-        SourceError, match="known are endsEarly, maxSize, subscribe, subscribePattern, when"
+        SourceError, match="known options are endsEarly, maxSize, subscribe, subscribePattern, when"
     ):
         given(xyz="7")
 
@@ -46,10 +46,10 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ({"maxSize": "many"}, "option maxSize is 'many': say a whole number from 1"),
+        ({"maxSize": "many"}, "option maxSize is 'many': use a whole number from 1"),
         ({"maxSize": "0"}, "option maxSize is '0'"),
-        ({"endsEarly": "1"}, "option endsEarly is '1': say true, false"),
-        ({"when": "soon"}, "option when is 'soon': say now, later"),
+        ({"endsEarly": "1"}, "option endsEarly is '1': use true, false"),
+        ({"when": "soon"}, "option when is 'soon': use now, later"),
         ({"subscribe": " , "}, "set the option subscribe"),
         ({"subscribe": "a", "subscribePattern": "b"}, "not both"),
         ({"subscribePattern": "(a"}, "not a regular expression"),
@@ -58,7 +58,7 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         ({"kafka__acks": "1"}, "remove the option kafka.acks: nothing is produced"),
         (
             {"kafka__ssl__truststore__location": "x.jks"},
-            "is for Java: give PEM files with kafka.ssl.ca.location",
+            "is for Java: use PEM files with kafka.ssl.ca.location",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import sys
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headrace.spark.option_parsing import SourceError
+from headrace.spark.errors import SourceError
 from tests.spark.ordered_query import Query, batch
 from tests.spark.ordered_topics import Topics
 from tests.spark.test_ordered_losses import GOES_ON, warnings
@@ -46,10 +46,10 @@ def commit(topics: Topics, group: str, topic: int, offset: int) -> None:
 def test_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for records that may never come: a mistake, or a topic that was made again."""
     first, second = topics.names
-    says = f"option startingOffsets says 7 for {second}-0, but its log ends at 2"
+    says = f"option startingOffsets has 7 for {second}-0, but its log ends at 2"
     start = {"startingOffsets": offsets(topics, 2, 7)}
     for reading in (Query, batch):
-        with pytest.raises(SourceError, match=f"{says}: say an offset up to that, or -1"):
+        with pytest.raises(SourceError, match=f"{says}: use an offset up to that, or -1"):
             reading(topics, **start)
     everything = [(second, 0, 0), (first, 0, 2), (second, 0, 1), (first, 0, 3)]
     assert (
@@ -59,13 +59,13 @@ def test_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> Non
     )
     end = {"endingOffsets": offsets(topics, -1, 9)}
     with pytest.raises(
-        SourceError, match=f"option endingOffsets says 9 for {second}-0, but its log ends at 2"
+        SourceError, match=f"option endingOffsets has 9 for {second}-0, but its log ends at 2"
     ):
         batch(topics, **end)
     assert batch(topics, **end, **GOES_ON) == everything
-    assert [line.rpartition(" has the query ")[2] for line in warnings(caplog)] == [
+    assert [line.rpartition(" makes the query ")[2] for line in warnings(caplog)] == [
         *["begin at its start"] * 2,
-        "end there",
+        "end at its end",
     ]
     assert Query(topics, startingOffsets=offsets(topics, 4, 2)).until_idle() == [], "the end itself"
 
@@ -90,7 +90,7 @@ def test_below_the_start(topics: Topics) -> None:
     first = topics.names[0]
     with pytest.raises(
         SourceError,
-        match=f"offset 1 of {first}-0 is not there .*: its log begins at 2; set failOnDataLoss",
+        match=f"offset 1 of {first}-0 is not available: its log starts at 2; set failOnDataLoss",
     ):
         Query(topics, startingOffsets=offsets(topics, 1, 0)).step()
     assert len(Query(topics, startingOffsets=offsets(topics, 1, 0), **GOES_ON).step()) == 4
@@ -99,7 +99,7 @@ def test_below_the_start(topics: Topics) -> None:
 @pytest.mark.parametrize("wrong", [-3, True, 0.5, None, "2"])
 def test_what_is_no_offset(topics: Topics, wrong: object) -> None:
     says = (
-        f"option startingOffsets says {json.dumps(wrong)} for {topics.names[1]}-0: say a number "
+        f"option startingOffsets has {json.dumps(wrong)} for {topics.names[1]}-0: use a number "
         f"from -2"
     )
     with pytest.raises(SourceError, match=says):
@@ -115,7 +115,7 @@ def test_partitions_that_are_left_out_or_do_not_exist(topics: Topics) -> None:
             read(topics, **{option: json.dumps({first: {"0": 2}})})
         for unknown in ({second: {"0": 0, "1": 0}}, {second: {"0": 0}, "other": {"1": 0}}):
             with pytest.raises(
-                SourceError, match=rf"option {option} names .*-1, which is not there"
+                SourceError, match=rf"option {option} names .*-1, which does not exist"
             ):
                 read(topics, **{option: json.dumps({first: {"0": 2}, **unknown})})
 
@@ -136,12 +136,10 @@ def test_a_restart_with_a_checkpoint_beyond_the_end(
     assert restarted.replay({first: {"0": 4}, second: {"0": 8}}) == [], (
         "the micro-batch that was under way"
     )
-    assert warnings(caplog) == [
-        f"offsets 5 to 7 of {second}-0 are passed over: its log ends before that"
-    ]
+    assert warnings(caplog) == [f"skipping offsets 5 to 7 of {second}-0: its log ends before it"]
     with pytest.raises(
         SourceError,
-        match=f"offset 5 of {second}-0 is not there .*: its log ends before that; set fail",
+        match=f"offset 5 of {second}-0 is not available: its log ends before it; set fail",
     ):
         Query(topics, checkpoint).replay({first: {"0": 4}, second: {"0": 8}})
     assert restarted.until_idle() == [(second, 0, 0), (second, 0, 1)]

@@ -8,12 +8,12 @@ import random
 
 import pytest
 
-from headrace.spark.ordered.executor import TaskWork, read
-from headrace.spark.ordered.log import BrokerLog
+from headrace.spark.ordered.broker_log import BrokerLog
+from headrace.spark.ordered.executor import TaskWork, offset_ranges, read
+from headrace.spark.ordered.inputs import Inputs, Offsets
 from headrace.spark.ordered.options import OrderedOptions
-from headrace.spark.ordered.plan import Inputs, Offsets, Pacing, plan
+from headrace.spark.ordered.plan import Pacing, plan
 from headrace.spark.ordered.positions import all_partitions, tasks_of
-from headrace.spark.reader.log_reader import OffsetRange
 from tests.spark.ordered_topics import Place, Topics
 
 
@@ -21,10 +21,8 @@ def read_all(planned: dict[int, Inputs], options: OrderedOptions) -> list[Place]
     """What the tasks yield, one after the other."""
     found: list[Place] = []
     for task, inputs in planned.items():
-        ranges = tuple(
-            OffsetRange(*p, inputs.starts[p], inputs.reached[p]) for p in inputs.partitions
-        )
-        for batch in read(TaskWork(task, 0, ranges), options.kafka, options.reading):
+        work = TaskWork(task, 0, offset_ranges(inputs))
+        for batch in read(work, options.kafka, options.reading):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
             found += zip(*columns, strict=True)
     return found
@@ -102,14 +100,14 @@ def test_what_a_broker_knows_of_records(bootstrap_servers: str) -> None:
     assert log.ends([first, empty]) == {first: 5, empty: 0}
     assert log.offsets_at({first: 15, empty: 15}) == {first: 1, empty: None}
     assert log.offsets_at({first: 2}) == {first: 0}
-    assert log.heads({first: (1, 5)}) == {first: (1, 30)}
-    assert log.heads({first: (3, 5)}) == {}  # an aborted record and its marker
-    walked = [
+    assert log.first_visible({first: (1, 5)}) == {first: (1, 30)}
+    assert log.first_visible({first: (3, 5)}) == {}  # an aborted record and its marker
+    scanned = [
         (o, t)
-        for offsets, times in log.walk(first, 1, 5)
+        for offsets, times in log.scan(first, 1, 5)
         for o, t in zip(offsets, times, strict=True)
     ]
-    assert walked == [(1, 30), (2, 20)]
-    peak_ms, offset = log.peaks([first, empty])[first]
+    assert scanned == [(1, 30), (2, 20)]
+    largest_ms, offset = log.largest_timestamps([first, empty])[first]
     assert offset == 4  # the marker, which has the time of its writing
-    assert peak_ms > 10**12
+    assert largest_ms > 10**12

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from headrace.spark.option_parsing import SourceError
+from headrace.spark.errors import SourceError
 from headrace.spark.ordered.source import OrderedDataSource
 from tests.spark.ordered_query import Query, batch
 from tests.spark.ordered_topics import Topics
 from tests.support import unique
 
 GOES_ON = {"failOnDataLoss": "false"}
-GONE = r"is not there \(any more\), or not subscribed"
+GONE = "no longer exists or is not subscribed"
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,8 @@ def test_a_deleted_topic_is_gone_on_without(
     topics.drop(second)
     topics.produce(0, [40])
     with pytest.raises(
-        SourceError, match=f"topic '{second}' {GONE}: set failOnDataLoss=false to go on without it"
+        SourceError,
+        match=f"topic '{second}' {GONE}: set failOnDataLoss=false to continue without it",
     ):
         strict.step()
     assert lenient.until_idle() == [(first, 0, 2)]
@@ -85,7 +86,7 @@ def test_a_topic_made_again_between_two_looks_is_read_from_its_beginning(
     topics.produce(0, [30])
     with pytest.raises(
         SourceError,
-        match=f"'{second}' was deleted and made again: set failOnDataLoss=false to read",
+        match=f"'{second}' was deleted and created again: set failOnDataLoss=false to read",
     ):
         strict.step()
     new, old = [(second, 0, 0), (second, 0, 1), (second, 0, 2)], (first, 0, 1)
@@ -140,11 +141,11 @@ def test_records_that_go_before_they_are_read(
     topics.produce(1, [15])
     strict, lenient = Query(topics), Query(topics, **GOES_ON)
     with pytest.raises(
-        SourceError, match=r"its log begins at 2; set failOnDataLoss=false to go on without it"
+        SourceError, match=r"its log starts at 2; set failOnDataLoss=false to continue without it"
     ):
         strict.step(meanwhile=lambda: topics.drop_records(0, 2))
     assert lenient.step() == [(second, 0, 0), (first, 0, 2)]
-    assert warnings(caplog) == [f"offsets 0 to 1 of {first}-0 are passed over: its log begins at 2"]
+    assert warnings(caplog) == [f"skipping offsets 0 to 1 of {first}-0: its log starts at 2"]
     assert lenient.until_idle() == []
     with pytest.raises(SourceError, match=r"set failOnDataLoss=false"):
         batch(topics, startingOffsets=f'{{"{first}": {{"0": 0}}, "{second}": {{"0": 0}}}}')
@@ -161,7 +162,7 @@ def test_records_that_went_before_a_micro_batch_is_planned(
     strict, lenient = Query(topics, **options), Query(topics, **options, **GOES_ON)
     topics.drop_records(0, 6)
     with pytest.raises(
-        SourceError, match=r"its log begins at 6; set failOnDataLoss=false to go on without it"
+        SourceError, match=r"its log starts at 6; set failOnDataLoss=false to continue without it"
     ):
         strict.until_idle()
     expected = [
@@ -173,7 +174,7 @@ def test_records_that_went_before_a_micro_batch_is_planned(
         (second, 0, 1),
     ]
     assert lenient.until_idle() == (expected[:-1] if "maxTaskIdleMs" in options else expected)
-    assert warnings(caplog) == [f"offsets 0 to 5 of {first}-0 are passed over: its log begins at 6"]
+    assert warnings(caplog) == [f"skipping offsets 0 to 5 of {first}-0: its log starts at 6"]
 
 
 def test_a_topic_that_goes_before_it_is_read(
@@ -185,7 +186,7 @@ def test_a_topic_that_goes_before_it_is_read(
     topics.produce(1, [15])
     strict, lenient = Query(topics), Query(topics, **GOES_ON)
     with pytest.raises(
-        SourceError, match=f"topic '{second}' does not exist; set failOnDataLoss=false to go on"
+        SourceError, match=f"topic '{second}' does not exist; set failOnDataLoss=false to continue"
     ):
         strict.step(meanwhile=lambda: topics.drop(second))
     offset = lenient.offset
@@ -196,5 +197,5 @@ def test_a_topic_that_goes_before_it_is_read(
     caplog.clear()
     assert Query(topics, offset, **GOES_ON).replay(planned) == [(first, 0, 0), (first, 0, 1)]
     assert warnings(caplog) == [
-        f"offsets 0 to 0 of {second}-0 are passed over: topic '{second}' does not exist"
+        f"skipping offsets 0 to 0 of {second}-0: topic '{second}' does not exist"
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.spark import SourceError
 from headrace.spark.ordered.options import Bound, OrderedOptions
-from headrace.spark.ordered.task_reports import Desk, Tally, Totals, report
+from headrace.spark.ordered.task_reports import ReportServer, TaskReport, Totals, send_report
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "weather, flights"}
 
@@ -52,13 +52,13 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_start_unless_told_otherwi
 @pytest.mark.parametrize(
     ("streaming", "wrong", "advice"),
     [
-        (True, {"maxTaskIdleMs": "-2"}, "say a whole number from -1"),
-        (True, {"startingOffsets": "first"}, "say earliest, latest, committed, or JSON such as"),
+        (True, {"maxTaskIdleMs": "-2"}, "use a whole number from -1"),
+        (True, {"startingOffsets": "first"}, "use earliest, latest, committed, or JSON such as"),
         (True, {"startingOffsets": "committed"}, "set the option kafka.group.id"),
-        (True, {"startingOffsets": "{broken"}, "option startingOffsets cannot be read: say JSON"),
-        (True, {"startingOffsets": '{"a": {"0": -3}}'}, "says -3 for a-0: say a number from -2"),
+        (True, {"startingOffsets": "{broken"}, "option startingOffsets cannot be parsed: use JSON"),
+        (True, {"startingOffsets": '{"a": {"0": -3}}'}, "has -3 for a-0: use a number from -2"),
         (True, {"startingOffsets": "latest", "startingTimestamp": "7"}, "not both"),
-        (True, {"kafka__isolation__level": "none"}, "say read_committed or read_uncommitted"),
+        (True, {"kafka__isolation__level": "none"}, "use read_uncommitted or read_committed"),
         (
             True,
             {"kafka__enable__auto__commit": "true"},
@@ -70,8 +70,8 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_start_unless_told_otherwi
             {"maxOffsetsPerTrigger": "5"},
             "remove the option maxOffsetsPerTrigger: it is for spark.readStream",
         ),
-        (False, {"endingOffsets": "earliest"}, "say latest, or JSON"),
-        (False, {"endingOffsets": '{"a": {"0": -2}}'}, "says -2 for a-0: say a number from -1"),
+        (False, {"endingOffsets": "earliest"}, "use latest, or JSON"),
+        (False, {"endingOffsets": '{"a": {"0": -2}}'}, "has -2 for a-0: use a number from -1"),
         (None, {"maxTaskIdle": "5"}, "did you mean maxTaskIdleMs?"),
     ],
 )
@@ -83,29 +83,29 @@ def test_wrong_options_say_what_to_change(
     assert advice in str(caught.value)
 
 
-def test_what_tasks_counted_is_added_up_once() -> None:
-    tally = Tally("127.0.0.1")
+def test_reports_of_tasks_are_added_up_once() -> None:
+    server = ReportServer("127.0.0.1")
     try:
-        first = tally.next_batch()
-        report(first, (0, 0, 10, 3, 1, 5000))
-        report(first, (1, 0, 5, 0, 0, 4000))
-        report(first, (1, 0, 5, 0, 0, 4000))  # the task ran again
-        report(Desk(first.host, first.port, "a guess", first.batch), (2, 0, 99, 99, 99, 9))
-        assert tally.totals() == Totals(15, 3, 1)
-        second = tally.next_batch()
-        report(first, (0, 0, 99, 99, 99, 9))  # too late
-        report(second, (0, 0, 1, 1, 1, 4500))
-        assert tally.totals() == Totals(16, 4, 2)
-        tally.next_batch()
-        assert tally.stream_times() == {0: 5000, 1: 4000}
+        first = server.next_batch()
+        send_report(first, TaskReport(0, 0, 10, 3, 1, 5000))
+        send_report(first, TaskReport(1, 0, 5, 0, 0, 4000))
+        send_report(first, TaskReport(1, 0, 5, 0, 0, 4000))  # the task ran again
+        send_report(first._replace(token="a guess"), TaskReport(2, 0, 99, 99, 99, 9))
+        assert server.totals() == Totals(15, 3, 1)
+        second = server.next_batch()
+        send_report(first, TaskReport(0, 0, 99, 99, 99, 9))  # too late
+        send_report(second, TaskReport(0, 0, 1, 1, 1, 4500))
+        assert server.totals() == Totals(16, 4, 2)
+        server.next_batch()
+        assert server.stream_times_ms() == {0: 5000, 1: 4000}
     finally:
-        tally.close()
+        server.close()
 
 
-def test_a_driver_that_cannot_be_reached_is_no_error() -> None:
-    tally = Tally("127.0.0.1")
-    desk = tally.next_batch()
-    tally.close()
+def test_a_report_that_cannot_be_delivered_is_dropped() -> None:
+    server = ReportServer("127.0.0.1")
+    address = server.next_batch()
+    server.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((desk.host, desk.port), 5)
-    report(desk, (0, 0, 1, 0, 0, 1))
+        socket.create_connection((address.host, address.port), 5)
+    send_report(address, TaskReport(0, 0, 1, 0, 0, 1))

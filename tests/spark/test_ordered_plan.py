@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.spark.ordered import plan as ordered_plan
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.ordered import cuts
+from headrace.spark.ordered.inputs import Inputs
+from headrace.spark.ordered.limits import slices
 from headrace.spark.ordered.merge import ChunkMerge
-from headrace.spark.ordered.plan import Inputs, Pacing, TopicPartition, plan, slices
+from headrace.spark.ordered.plan import Pacing, plan
 from headrace.tasks import OrderedMerge
 from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
@@ -58,7 +61,7 @@ def noticed(log: SimulatedLog, inputs: Inputs) -> dict[TopicPartition, int]:
     """
     ends = dict(inputs.ends)
     if len(inputs.filled) > 1:
-        for partition, (timestamp, offset) in log.peaks(inputs.filled).items():
+        for partition, (timestamp, offset) in log.largest_timestamps(inputs.filled).items():
             if log.visible(partition, offset, offset + 1) == [(offset, timestamp)]:
                 ends[partition] = max(ends[partition], offset + 1)
     return ends
@@ -131,7 +134,7 @@ def test_a_limited_batch_is_about_as_large_as_asked_and_nothing_is_read_for_it()
     log, inputs = even(5000)
     planned = plan(log, Pacing(0), {0: inputs}, 0, 1000)[0]
     assert 800 <= len(planned) <= 1000
-    assert "walk" not in log.asked
+    assert "scan" not in log.asked
     assert log.asked["offsets_at"] < 10
 
 
@@ -169,7 +172,7 @@ def test_a_caught_up_partition_holds_the_others_until_its_deadline() -> None:
 
 
 def test_a_long_range_is_not_looked_through_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_plan, "SCAN_RECORDS", 100)
+    monkeypatch.setattr(cuts, "SCAN_RECORDS", 100)
     log, inputs = even(1000)
     # The largest timestamps are those of markers, as with transactions about things of long ago.
     for partition in inputs.partitions:
@@ -200,7 +203,7 @@ def test_chunks_merge_like_single_records(
     done: list[tuple[int, int]] = []
     offsets = dict.fromkeys(left, 0)
     while left:
-        partition = random.choice(merge.hungry or list(left))
+        partition = random.choice(merge.blocking or list(left))
         size = random.randint(1, 5)
         piece, left[partition] = left[partition][:size], left[partition][size:]
         rows = pa.RecordBatch.from_pydict(

@@ -12,9 +12,9 @@ from headrace.client import ShareConsumer
 from headrace.client.offset_commits import committed_offsets
 from headrace.spark import SourceError
 from headrace.spark.option_parsing import KafkaOptions
-from headrace.spark.ordered import progress as ordered_progress
+from headrace.spark.ordered import progress
 from headrace.spark.ordered.progress import GroupProgress, check_group
-from headrace.spark.reader.log_reader import Link
+from headrace.spark.reader.cluster_thread import ClusterThread
 from tests.spark.ordered_topics import Topics
 from tests.support import wait_until
 
@@ -22,29 +22,29 @@ TIMEOUT_MS = 30_000
 
 
 @pytest.fixture
-def link(bootstrap_servers: str) -> Iterator[Link]:
-    made = Link(KafkaOptions(bootstrap_servers))
+def cluster_thread(bootstrap_servers: str) -> Iterator[ClusterThread]:
+    made = ClusterThread(KafkaOptions(bootstrap_servers))
     yield made
     made.close()
 
 
 def test_offsets_are_committed_while_the_group_has_no_members(
-    link: Link,
+    cluster_thread: ClusterThread,
     bootstrap_servers: str,
     group_id: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(ordered_progress, "_RETRY_S", 0)
+    monkeypatch.setattr(progress, "RETRY_S", 0)
     topics = Topics.create(bootstrap_servers, 2, partitions=2)
     places = [(name, partition) for name in topics.names for partition in topics.numbers]
 
     def committed() -> dict[tuple[str, int], int]:
-        return link.call(committed_offsets(link.cluster, group_id, places))
+        return cluster_thread.call(committed_offsets(cluster_thread.cluster, group_id, places))
 
-    progress = GroupProgress(link, group_id)
+    committer = GroupProgress(cluster_thread, group_id)
     assert committed() == {}
-    progress.commit({places[0]: 7, places[3]: 0})
+    committer.commit({places[0]: 7, places[3]: 0})
     assert committed() == {places[0]: 7, places[3]: 0}
 
     consumer = Consumer(
@@ -57,21 +57,21 @@ def test_offsets_are_committed_while_the_group_has_no_members(
             30,
             "a consumer of the group",
         )
-        progress.commit({places[0]: 8, places[1]: 3})
+        committer.commit({places[0]: 8, places[1]: 3})
         assert committed() == {places[0]: 7, places[3]: 0}
         assert f"group '{group_id}' has consumers of its own" in caplog.text
         with pytest.raises(SourceError, match="has consumers that commit offsets themselves"):
-            link.call(check_group(link.cluster, group_id, TIMEOUT_MS))
+            cluster_thread.call(check_group(cluster_thread.cluster, group_id, TIMEOUT_MS))
     finally:
         consumer.close()
 
-    progress.commit({places[0]: 8, places[1]: 3})
+    committer.commit({places[0]: 8, places[1]: 3})
     assert committed() == {places[0]: 8, places[1]: 3, places[3]: 0}
-    link.call(check_group(link.cluster, group_id, TIMEOUT_MS))
+    cluster_thread.call(check_group(cluster_thread.cluster, group_id, TIMEOUT_MS))
 
 
 def test_a_share_group_has_no_offsets_to_commit(
-    link: Link, bootstrap_servers: str, group_id: str
+    cluster_thread: ClusterThread, bootstrap_servers: str, group_id: str
 ) -> None:
     topics = Topics.create(bootstrap_servers, 1)
 
@@ -83,4 +83,4 @@ def test_a_share_group_has_no_offsets_to_commit(
     with pytest.raises(
         SourceError, match="is a share group, which has no offsets to commit: choose another"
     ):
-        link.call(check_group(link.cluster, group_id, TIMEOUT_MS))
+        cluster_thread.call(check_group(cluster_thread.cluster, group_id, TIMEOUT_MS))

@@ -339,7 +339,7 @@ def test_a_position_that_is_lost_is_an_error(start: Start, bootstrap_servers: st
     topics.produce(0, [5, 6])
     query = start(topics, batches, available=True)
     with pytest.raises(
-        StreamingQueryException, match="set failOnDataLoss=false to read it from its beginning"
+        StreamingQueryException, match="set failOnDataLoss=false to read it from its start"
     ):
         query.awaitTermination(QUERY_TIMEOUT_S)
     finish(start(topics, batches, available=True, failOnDataLoss="false"))

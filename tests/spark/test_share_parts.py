@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from headrace.client import AcknowledgeType, AcquiredRange
 from headrace.spark import SourceError
-from headrace.spark.share import report_server as rendezvous
+from headrace.spark.share import outcome_server
 from headrace.spark.share.executor import split
 from headrace.spark.share.options import ShareOptions
-from headrace.spark.share.outcomes import spans
+from headrace.spark.share.outcome_server import OutcomeServer, deliver
+from headrace.spark.share.outcome_spans import OutcomeSpan, acknowledgements, spans
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "kafka.group.id": "g", "subscribe": "a, b"}
 
@@ -75,6 +76,25 @@ def test_rows_become_runs_and_those_without_an_outcome_are_left_out() -> None:
     ]
 
 
+def test_an_offset_with_several_outcomes_gets_one() -> None:
+    outcomes = [
+        OutcomeSpan("t", 0, "accept", 0, 9),
+        OutcomeSpan("t", 0, "release", 4, 6),
+        OutcomeSpan("t", 0, "reject", 6, 7),
+        OutcomeSpan("t", 1, "accept", 0, 0),
+    ]
+    assert [
+        (found.partition, found.first_offset, found.last_offset, found.type.name)
+        for found in acknowledgements(outcomes)
+    ] == [
+        (0, 6, 7, "REJECT"),
+        (0, 4, 5, "RELEASE"),
+        (0, 0, 3, "ACCEPT"),
+        (0, 8, 9, "ACCEPT"),
+        (1, 0, 0, "ACCEPT"),
+    ]
+
+
 def test_options_are_read_whatever_their_case() -> None:
     given_options = {
         **REQUIRED,
@@ -83,7 +103,7 @@ def test_options_are_read_whatever_their_case() -> None:
         "outcome.default": "release",
         "kafka.fetch.min.bytes": "5",
     }
-    options = ShareOptions.parse(given_options, source=True)
+    options = ShareOptions.parse(given_options, is_source=True)
     assert options.subscription.topics == ("a", "b")
     assert options.include_headers
     assert options.records_per_task == 7
@@ -92,10 +112,12 @@ def test_options_are_read_whatever_their_case() -> None:
 
 
 def test_a_sink_takes_the_options_of_its_source() -> None:
-    assert ShareOptions.parse({**REQUIRED, "checkpointLocation": "x"}, source=False).group_id == "g"
+    assert (
+        ShareOptions.parse({**REQUIRED, "checkpointLocation": "x"}, is_source=False).group_id == "g"
+    )
     assert (
         ShareOptions.parse(
-            {k: v for k, v in REQUIRED.items() if k != "subscribe"}, source=False
+            {k: v for k, v in REQUIRED.items() if k != "subscribe"}, is_source=False
         ).group_id
         == "g"
     )
@@ -105,50 +127,50 @@ class Reader:
     """A reader that holds offsets 0 to 9 of t-0."""
 
     def __init__(self) -> None:
-        self.applied: list[rendezvous.OutcomeSpan] = []
-        self.server = rendezvous.OutcomeServer(self.apply, self.count_held)
+        self.applied: list[OutcomeSpan] = []
+        self.server = OutcomeServer(self.apply, self.count_held)
 
-    async def apply(self, outcomes: Sequence[rendezvous.OutcomeSpan]) -> dict[str, int]:
+    async def apply(self, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
         self.applied += (tuple(outcome) for outcome in outcomes)
         return {"accept": self.count_held(outcomes)}
 
-    def count_held(self, outcomes: Sequence[rendezvous.OutcomeSpan]) -> int:
+    def count_held(self, outcomes: Sequence[OutcomeSpan]) -> int:
         return sum(
             min(last, 9) - first + 1 for topic, _, _, first, last in outcomes if topic == "t"
         )
 
 
 @pytest.fixture
-def notes_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(rendezvous, "directory", lambda: tmp_path)
+def registrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(outcome_server, "registry", lambda: tmp_path)
     return tmp_path
 
 
-def test_outcomes_reach_the_reader_that_holds_the_records(notes_folder: Path) -> None:
+def test_outcomes_reach_the_reader_that_holds_the_records(registrations: Path) -> None:
     async def scenario() -> None:
         reader, idle = Reader(), Reader()
         idle.count_held = lambda outcomes: 0  # type: ignore[method-assign]
-        idle.server = rendezvous.OutcomeServer(idle.apply, idle.count_held)
+        idle.server = OutcomeServer(idle.apply, idle.count_held)
         await reader.server.start("b:1", "g")
         await idle.server.start("b:1", "another group")
-        applied = await asyncio.to_thread(rendezvous.deliver, [("t", 0, "accept", 0, 9)])
+        applied = await asyncio.to_thread(deliver, [OutcomeSpan("t", 0, "accept", 0, 9)])
         assert applied == {"accept": 10, "release": 0, "reject": 0}
-        assert reader.applied == [("t", 0, "accept", 0, 9)]
+        assert reader.applied == [OutcomeSpan("t", 0, "accept", 0, 9)]
         assert idle.applied == []
         reader.server.close()
         idle.server.close()
 
     asyncio.run(scenario())
-    assert list(notes_folder.iterdir()) == []
+    assert list(registrations.iterdir()) == []
 
 
-def test_a_stranger_without_the_token_is_not_answered(notes_folder: Path) -> None:
+def test_a_stranger_without_the_token_is_not_answered(registrations: Path) -> None:
     async def scenario() -> None:
         reader = Reader()
         await reader.server.start("b:1", "g")
 
         def intrude() -> bytes:
-            (path,) = notes_folder.glob("*.json")
+            (path,) = registrations.glob("*.json")
             assert path.stat().st_mode & 0o077 == 0
             note = json.loads(path.read_text())
             body = json.dumps(
@@ -165,12 +187,12 @@ def test_a_stranger_without_the_token_is_not_answered(notes_folder: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_the_note_of_a_killed_reader_is_cleared_away(notes_folder: Path) -> None:
+def test_the_note_of_a_killed_reader_is_cleared_away(registrations: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     left = {"bootstrap_servers": "b:1", "group_id": "g", "port": port, "token": "x"}
-    (notes_folder / "left.json").write_text(json.dumps(left))
+    (registrations / "left.json").write_text(json.dumps(left))
     with pytest.raises(SourceError, match="no kafka-share query"):
-        rendezvous.deliver([("t", 0, "accept", 0, 9)])
-    assert list(notes_folder.iterdir()) == []
+        deliver([OutcomeSpan("t", 0, "accept", 0, 9)])
+    assert list(registrations.iterdir()) == []

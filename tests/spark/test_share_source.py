@@ -221,8 +221,8 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
         ({"subscribe": ""}, "set the option subscribe"),
         ({"subscribe": "no-such-topic"}, "topic 'no-such-topic' does not exist: create it first"),
         ({"maxRecordPerTrigger": "5"}, "did you mean maxRecordsPerTrigger?"),
-        ({"recordsPerTask": "many"}, "say a whole number from 1"),
-        ({"outcome.default": "ignore"}, "say accept, release, reject"),
+        ({"recordsPerTask": "many"}, "use a whole number from 1"),
+        ({"outcome.default": "ignore"}, "use accept, release, reject"),
         ({"kafka.enable.auto.commit": "true"}, "remove the option kafka.enable.auto.commit"),
         ({"kafka.isolation.level": "read_committed"}, "set share.isolation.level"),
         ({"kafka.fetch.min.byte": "5"}, 'No such configuration property: "fetch.min.byte"'),
@@ -230,7 +230,7 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
             {"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN"},
             "sasl.username and sasl.pass",
         ),
-        ({"auto.offset.reset": "first"}, "say earliest, latest or by_duration:PT1H"),
+        ({"auto.offset.reset": "first"}, "use earliest, latest or by_duration:PT1H"),
         ({"subscribe": "", "subscribePattern": "no-such-topic.*"}, "no topic matches the pattern"),
     ],
 )
@@ -283,7 +283,7 @@ def test_an_unknown_outcome_is_refused(spark: SparkSession) -> None:
         [("t", 0, 1, "keep")], "topic string, partition int, offset bigint, outcome string"
     )
     with pytest.raises(
-        SourceError, match="outcome 'keep' of t-0 offset 1: say accept, release, reject"
+        SourceError, match="outcome 'keep' of t-0 offset 1: use accept, release, reject"
     ):
         acknowledge(rows)
 

@@ -1,18 +1,19 @@
 """PySpark data sources over Kafka's groups.
 
-``kafka-share`` drains topics as a queue, through a share group; ``kafka-ordered`` reads several
-topics as one, in the order of their records' timestamps; ``kafka-lag`` tells how far groups are,
-and ``kafka-group-history`` what happened in them.
+* ``kafka-share`` drains topics as a queue, through a share group.
+* ``kafka-ordered`` reads several topics as one, in the order of their records' timestamps.
+* ``kafka-lag`` is the progress of all groups as a table.
+* ``kafka-group-history`` is a table of the events in all groups.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .history.group_history import history
+from .errors import SourceError
 from .history.source import GroupHistorySource
+from .history.tables import history
 from .lag.source import LagDataSource
-from .option_parsing import SourceError
 from .ordered.source import OrderedDataSource
 from .share.outcomes import Acknowledged, acknowledge
 from .share.source import ShareDataSource
@@ -34,11 +35,10 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``kafka-share``, ``kafka-ordered``, ``kafka-lag`` and ``kafka-group-history`` known to
-    ``spark`` as formats.
+    """Register all sources as formats of a Spark session.
 
-    Needed only where Spark does not find it by itself: it looks for packages named ``pyspark_*``
-    where its driver's Python workers run.
+    Spark registers the first three itself if the Python workers of its driver find the packages
+    ``pyspark_headrace*``.
     """
     for source in (ShareDataSource, OrderedDataSource, LagDataSource, GroupHistorySource):
         spark.dataSource.register(source)

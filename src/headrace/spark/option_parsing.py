@@ -1,19 +1,16 @@
-"""What the options of all sources have in common: names, kinds of values, and how to reach the
-cluster.
+"""Parsing of options, common to all sources: names, types of values and cluster settings.
 
-``kafka.*`` options are librdkafka's settings with a prefix, as with Spark's own Kafka source. They
-serve both ends: the executors' librdkafka consumers get them all, our own connections in the driver
-what concerns addresses, TLS and SASL.
+``kafka.*`` options are librdkafka's settings with a prefix, as in Spark's own Kafka source. They
+serve two clients: librdkafka consumers get all of them; headrace's own connections use those about
+addresses, TLS and SASL.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
@@ -22,31 +19,23 @@ from headrace.client.cluster import parse_bootstrap
 from headrace.client.security import Security
 from headrace.client.settings import from_java, settings
 
-# What Spark itself hands to every source and sink.
-_SPARKS_OWN = {"path", "checkpointlocation", "queryname", "outputmode"}
+from .errors import SourceError
+from .subscription import Subscription
+
+# Options that Spark itself passes to every source and sink.
+_SPARK_OPTIONS = {"path", "checkpointlocation", "queryname", "outputmode"}
 _JAVA_STORES = (
     "ssl.truststore.location",
     "ssl.keystore.location",
     "ssl.truststore.password",
     "ssl.keystore.password",
 )
-
-
-class SourceError(Exception):
-    """A query cannot go on as it was asked for; the text is one line that says what to change."""
-
-
-def one_line(error: Exception) -> SourceError:
-    """The error to raise in a Spark worker process, so that the user sees its text without the
-    worker's stack.
-    """
-    sys.tracebacklimit = 0  # the process ends with this error: Spark reports traceback.format_exc()
-    return SourceError(str(error))
+_KAFKA_PREFIX = "kafka."
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """How to reach the cluster. Plain values: they travel to the executors.
+    """Settings of connections to the cluster. Plain values: Spark sends them to the executors.
 
     :param librdkafka: the other ``kafka.*`` options, without the prefix and without ``group.id``
     """
@@ -55,37 +44,48 @@ class KafkaOptions:
     librdkafka: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Let librdkafka and our own connections look at the settings; nothing is connected.
+        """Validate the settings without connecting.
 
-        :raises SourceError: one of them does not take a setting
+        :raises SourceError: librdkafka or headrace's own client does not accept a setting
         """
-        _ = self.security  # first, because it says more clearly what is wrong with files
+        _ = self.security  # first, because its errors about files are clearer than librdkafka's
+        config = {**self.librdkafka, "group.id": "check", "log_level": "0"}
         try:
-            Consumer(
-                {**self.librdkafka, "group.id": "check", "log_level": "0"}, logger=None
-            ).close()
+            Consumer(config, logger=None).close()
         except KafkaException as refusal:
             raise SourceError(
-                f"librdkafka does not take an option kafka.*: {refusal.args[0].str()}"
+                f"librdkafka does not accept an option kafka.*: {refusal.args[0].str()}"
             ) from None
 
     @property
     def security(self) -> Security:
-        """TLS and login of our own connections.
+        """TLS and SASL settings of headrace's own connections.
 
-        :raises SourceError: they cannot do what the settings ask for
+        :raises SourceError: the settings are invalid or not supported
         """
+        config = {**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}
         try:
-            return settings(
-                {**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}
-            ).security
+            return settings(config).security
         except ValueError as error:
             raise SourceError(f"option kafka.{error}") from None
 
-    def cluster(self, *, client_id: str = "headrace-spark", timeout_ms: int = 30_000) -> Cluster:
-        """The cluster, for our own connections; nothing is connected yet.
+    @property
+    def read_committed(self) -> bool:
+        """True if ``isolation.level`` is ``read_committed``.
 
-        :raises SourceError: the security settings cannot be used
+        :raises SourceError: it is no isolation level
+        """
+        level = self.librdkafka.get("isolation.level", "read_uncommitted").lower()
+        if level not in ("read_uncommitted", "read_committed"):
+            raise SourceError(
+                f"option kafka.isolation.level is '{level}': use read_uncommitted or read_committed"
+            )
+        return level == "read_committed"
+
+    def cluster(self, *, client_id: str = "headrace-spark", timeout_ms: int = 30_000) -> Cluster:
+        """Return a client of the cluster. It connects when it is first used.
+
+        :raises SourceError: the security settings are invalid or not supported
         """
         return Cluster(
             self.bootstrap_servers,
@@ -94,65 +94,37 @@ class KafkaOptions:
             security=self.security,
         )
 
-    def consumer_config(
-        self, defaults: Mapping[str, str], fixed: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """A librdkafka configuration: ``defaults``, over them what the user says, over that what is
-        ``fixed``.
-        """
-        return {**defaults, **self.librdkafka, "bootstrap.servers": self.bootstrap_servers, **fixed}
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """Topics by name (``subscribe``), or those whose whole name matches a pattern
-    (``subscribePattern``).
-    """
-
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-
-    def matching(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of all topics' ``names`` that the pattern means, in order; ``topics`` when there is
-        no pattern.
-        """
-        if self.pattern is None:
-            return self.topics
-        return tuple(sorted(name for name in names if re.fullmatch(self.pattern, name)))
-
 
 class GivenOptions:
-    """What a user gave to one source, whatever the case of the names.
+    """The options that a user gave to a source. Names are matched whatever their case.
 
-    :param source: the name of the source, for errors
-    :param known: the names that it takes, spelled as in the documentation; ``kafka.*`` is always
-        taken
+    :param known: names that the source accepts, spelled as in the documentation; ``kafka.*`` is
+        always accepted
     :raises SourceError: a name is unknown
     """
 
-    def __init__(self, source: str, options: Mapping[str, str], known: Iterable[str]) -> None:
-        self._source = source
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         self._given = {name.lower(): str(value) for name, value in options.items()}
-        spelled = {name.lower(): name for name in known}
+        spelling = {name.lower(): name for name in known}
         for name in self._given:
-            if name in spelled or name in _SPARKS_OWN or name.startswith("kafka."):
+            if name in spelling or name in _SPARK_OPTIONS or name.startswith(_KAFKA_PREFIX):
                 continue
-            near = get_close_matches(name, spelled, n=1)
-            hint = (
-                f"did you mean {spelled[near[0]]}?"
-                if near
-                else f"known are {', '.join(sorted(spelled.values()))}"
-            )
+            nearest = get_close_matches(name, spelling, n=1)
+            if nearest:
+                hint = f"did you mean {spelling[nearest[0]]}?"
+            else:
+                hint = f"known options are {', '.join(sorted(spelling.values()))}"
             raise SourceError(f"unknown option '{name}': {hint}")
 
     def text(self, name: str) -> str | None:
-        """The value; None where the user says nothing, or nothing but blanks."""
+        """Return the value without surrounding blanks; None if it is not given or blank."""
         return self._given.get(name.lower(), "").strip() or None
 
     def required(self, name: str, meaning: str) -> str:
-        """The value of what must be given.
+        """Return the value of a required option.
 
-        :param meaning: what it is, for the error
+        :param meaning: a description of the value, for the error
+        :raises SourceError: the option is not given
         """
         value = self.text(name)
         if value is None:
@@ -160,69 +132,99 @@ class GivenOptions:
         return value
 
     def number(self, name: str, *, lowest: int = 1) -> int | None:
-        """A whole number from ``lowest``."""
+        """Return a whole number that is at least ``lowest``; None if it is not given.
+
+        :raises SourceError: the value is not such a number
+        """
         value = self.text(name)
         if value is None:
             return None
         if not re.fullmatch(r"-?\d+", value) or int(value) < lowest:
-            raise SourceError(f"option {name} is '{value}': say a whole number from {lowest}")
+            raise SourceError(f"option {name} is '{value}': use a whole number from {lowest}")
         return int(value)
 
-    def truth(self, name: str, *, default: bool = False) -> bool:
-        """``true`` or ``false``."""
+    def boolean(self, name: str, *, default: bool = False) -> bool:
+        """Return the value of a ``true`` or ``false`` option.
+
+        :raises SourceError: the value is neither
+        """
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def choice(self, name: str, choices: Iterable[str], default: str) -> str:
-        """One of ``choices``, whatever its case; they are all in lower case."""
+        """Return the value in lower case.
+
+        :param choices: the accepted values, in lower case
+        :raises SourceError: the value is not one of ``choices``
+        """
         value = (self.text(name) or default).lower()
         if value not in choices:
-            raise SourceError(f"option {name} is '{self.text(name)}': say {', '.join(choices)}")
+            raise SourceError(f"option {name} is '{self.text(name)}': use {', '.join(choices)}")
         return value
 
     def listed(self, name: str) -> tuple[str, ...]:
-        """What stands between commas."""
-        return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
+        """Return the elements of a comma-separated list, without blank ones."""
+        elements = (element.strip() for element in (self.text(name) or "").split(","))
+        return tuple(element for element in elements if element)
 
-    def subscription(self, *, required: bool = True) -> Subscription:
-        """``subscribe`` or ``subscribePattern``, of which one must be given."""
-        topics, pattern = self.listed("subscribe"), self.text("subscribePattern")
-        if topics and pattern:
-            raise SourceError("set one of the options subscribe and subscribePattern, not both")
-        if required and not topics and not pattern:
+    def names_or_pattern(
+        self, names_option: str, pattern_option: str
+    ) -> tuple[tuple[str, ...], str | None]:
+        """Return the names of one option and the pattern of the other; both may be missing.
+
+        :raises SourceError: both options are given, or the pattern is no regular expression
+        """
+        names, pattern = self.listed(names_option), self.text(pattern_option)
+        if names and pattern:
             raise SourceError(
-                "set the option subscribe: topics, separated by commas; or subscribePattern"
+                f"set one of the options {names_option} and {pattern_option}, not both"
             )
         try:
             re.compile(pattern or "")
         except re.error as error:
             raise SourceError(
-                f"option subscribePattern is not a regular expression: {error}"
+                f"option {pattern_option} is not a regular expression: {error}"
             ) from None
-        return Subscription(tuple(dict.fromkeys(topics)), pattern)
+        return tuple(dict.fromkeys(names)), pattern
+
+    def subscription(self, *, required: bool = True) -> Subscription:
+        """Return the topics of ``subscribe`` or ``subscribePattern``.
+
+        :raises SourceError: both are given, or none though ``required``, or the pattern is invalid
+        """
+        topics, pattern = self.names_or_pattern("subscribe", "subscribePattern")
+        if required and not topics and not pattern:
+            raise SourceError(
+                "set the option subscribe: topics, separated by commas; or subscribePattern"
+            )
+        return Subscription(topics, pattern)
 
     def kafka(self, refused: Mapping[str, str] | None = None) -> KafkaOptions:
-        """``kafka.*``: ``kafka.bootstrap.servers`` must be given, ``kafka.group.id`` is left out.
+        """Return the ``kafka.*`` options, without ``kafka.group.id``.
 
-        :param refused: names without the prefix that the source cannot take, with the reason
+        :param refused: settings that the source cannot accept, without the prefix, and the reason
+        :raises SourceError: ``kafka.bootstrap.servers`` is missing or invalid, or an option is
+            refused
         """
         bootstrap_servers = self.required("kafka.bootstrap.servers", "HOST:PORT of the cluster")
         try:
             parse_bootstrap(bootstrap_servers)
         except ValueError as error:
             raise SourceError(f"option kafka.bootstrap.servers: {error}") from None
-        passed = {
-            k.removeprefix("kafka."): v for k, v in self._given.items() if k.startswith("kafka.")
-        }
-        for name in ("bootstrap.servers", "group.id"):
-            passed.pop(name, None)
-        passed = from_java(passed)
-        for name in passed:
+        librdkafka = from_java(
+            {
+                name.removeprefix(_KAFKA_PREFIX): value
+                for name, value in self._given.items()
+                if name.startswith(_KAFKA_PREFIX)
+                and name not in ("kafka.bootstrap.servers", "kafka.group.id")
+            }
+        )
+        for name in librdkafka:
             if refused and name in refused:
                 raise SourceError(f"remove the option kafka.{name}: {refused[name]}")
             if name in _JAVA_STORES:
                 raise SourceError(
-                    f"option kafka.{name} is for Java: give PEM files with kafka.ssl.ca.location, "
-                    "kafka.ssl.certificate.location and kafka.ssl.key.location; or set its "
-                    "type to PEM, if it is that"
+                    f"option kafka.{name} is for Java: use PEM files with kafka.ssl.ca.location, "
+                    "kafka.ssl.certificate.location and kafka.ssl.key.location; or set the "
+                    "store's type to PEM if it is in that format"
                 )
-        return KafkaOptions(bootstrap_servers, passed)
+        return KafkaOptions(bootstrap_servers, librdkafka)

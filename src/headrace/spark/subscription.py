@@ -1,22 +1,42 @@
-"""Which topics a subscription means, asked of the cluster."""
+"""Topics that a query subscribes to, by name or by pattern, and their lookup in the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from headrace.client import Cluster, TopicMetadata
 from headrace.client.errors import UnknownTopic
 
-from .option_parsing import SourceError, Subscription
+from .errors import SourceError
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics of a query: either names (``subscribe``) or a pattern (``subscribePattern``).
+
+    :param topics: names in the order in which the user gave them; empty with a pattern
+    :param pattern: a regular expression (Python's ``re``) that must match whole names
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def matching(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the ``names`` that match the pattern, sorted; without a pattern, ``topics``."""
+        if self.pattern is None:
+            return self.topics
+        return tuple(sorted(name for name in names if re.fullmatch(self.pattern, name)))
 
 
 async def subscribed_topics(
     cluster: Cluster, subscription: Subscription
 ) -> dict[str, TopicMetadata]:
-    """The topics that a subscription means now, by name. A pattern never means Kafka's internal
-    topics.
+    """Return the subscribed topics by name. A pattern never matches Kafka's internal topics.
 
-    :raises ClientError: a topic does not exist
+    :raises UnknownTopic: a named topic does not exist
+    :raises ClientError: the cluster does not answer
     :raises SourceError: no topic matches the pattern
     """
     found = await existing_topics(cluster, subscription)
@@ -25,7 +45,10 @@ async def subscribed_topics(
 
 
 async def existing_topics(cluster: Cluster, subscription: Subscription) -> dict[str, TopicMetadata]:
-    """The same without those that do not exist, and maybe none."""
+    """Return the subscribed topics that exist, by name; possibly none.
+
+    :raises ClientError: the cluster does not answer
+    """
     if subscription.pattern is None:
         return await cluster.existing_topics(subscription.topics)
     found = {
@@ -37,9 +60,9 @@ async def existing_topics(cluster: Cluster, subscription: Subscription) -> dict[
 
 
 def check_complete(found: Collection[str], subscription: Subscription) -> None:
-    """See that all topics of a subscription are among those found.
+    """Check that the topics found are all that the subscription names.
 
-    :raises UnknownTopic: a named one is not
+    :raises UnknownTopic: a named topic is missing
     :raises SourceError: no topic matches the pattern
     """
     missing = next((name for name in subscription.topics if name not in found), None)
@@ -47,6 +70,6 @@ def check_complete(found: Collection[str], subscription: Subscription) -> None:
         raise UnknownTopic(missing)
     if not found:
         raise SourceError(
-            f"no topic matches the pattern '{subscription.pattern}': create one first, or "
-            f"correct it"
+            f"no topic matches the pattern '{subscription.pattern}': "
+            "create one first, or correct the pattern"
         )

@@ -27,7 +27,7 @@ from headrace.cli.tables import Column, as_json, table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.history.run import GroupHistory, Report
+    from headrace.spark.history.results import GroupHistory, Report
 
 POINTS = 60
 """The number of points of a series without ``--step``."""
@@ -143,17 +143,18 @@ def run(options: Namespace) -> int:
 
 
 def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, int, int]) -> Report:
-    from headrace.spark.history import group_history
-    from headrace.spark.history import report as history_report
-    from headrace.spark.history import run as history_run
-    from headrace.spark.history.advice import Bounds
-    from headrace.spark.option_parsing import KafkaOptions, SourceError
+    from headrace.spark.errors import SourceError
+    from headrace.spark.history.advice import Bounds, Target
+    from headrace.spark.history.html_report import page
+    from headrace.spark.history.query import HistoryQuery, Period
+    from headrace.spark.history.run import run
+    from headrace.spark.option_parsing import KafkaOptions
 
     servers = config.pop("bootstrap.servers")
     kafka = KafkaOptions(servers, config)
-    target = history_run.Target(
-        options.target_drain.total_seconds(), Bounds(options.min_consumers, options.max_consumers)
-    )
+    bounds = Bounds(options.min_consumers, options.max_consumers)
+    target = Target(options.target_drain.total_seconds(), bounds)
+    query = HistoryQuery(Period(*period), target, options.groups)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     # Rename at the end, so that --out never has a part of a report.
     with tempfile.TemporaryDirectory(
@@ -166,22 +167,14 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
         ):
             try:
                 _ = kafka.security
-                report = history_run.run(
-                    spark,
-                    kafka,
-                    group_history.Period(*period),
-                    target,
-                    made,
-                    groups=options.groups,
-                    begin=begin,
-                )
+                report = run(spark, kafka, query, made, begin=begin)
             except SourceError as error:
                 raise Failure(str(error)) from None
             except Exception as error:
                 raise _failure(error) from error
             begin("drawing")
             made.mkdir(exist_ok=True)
-            (made / _REPORT).write_text(history_report.page(report), encoding="utf-8")
+            (made / _REPORT).write_text(page(report), encoding="utf-8")
         if options.out.exists():
             shutil.rmtree(options.out)
         made.rename(options.out)
@@ -300,7 +293,7 @@ def _table(groups: Any) -> str:
 
 
 def _row(group: GroupHistory) -> tuple[object, ...]:
-    from headrace.spark.history.report import eta, seconds, short, stall_summary
+    from headrace.spark.history.html_report import eta, seconds, short, stall_summary
 
     advice = group.advice
     limited = f" ({advice.limited_by}; {advice.wanted} wanted)" if advice.limited_by else ""

@@ -1,9 +1,8 @@
-"""``format("kafka-group-history")``: the internal topics of a cluster as rows of what happened in
-which group.
+"""``format("kafka-group-history")``: events in groups, from the internal topics of a cluster.
 
 A batch source. Each task reads a range of one partition of ``__consumer_offsets`` or
-``__share_group_state``, and decodes it as columns. Transactional commits count when their
-transaction is committed.
+``__share_group_state``, and decodes it as columns. Transactional commits appear when their
+transaction has been committed.
 """
 
 from __future__ import annotations
@@ -15,111 +14,92 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headrace.client import ClientError
 from headrace.client.cluster import TopicMetadata
 from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
-from headrace.protocol.record_batch import CorruptBatch
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions, SourceError, one_line
-from headrace.spark.reader.log_reader import LogReader, OffsetRange, ReadOptions
+from headrace.spark.errors import one_line_errors
+from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.reader.log_reader import LogReader
+from headrace.spark.reader.read_options import OffsetRange, ReadOptions
+from headrace.spark.task_split import split_evenly
 
 from .group_records import OFFSETS_TOPIC, SCHEMA, SHARE_STATE_TOPIC, events
 
 NAME = "kafka-group-history"
 DEFAULT_RECORDS_PER_TASK = 250_000
 _TIMEOUT_MS = 30_000
+# The internal topics may be compacted while they are read.
 _READING = ReadOptions(read_committed=True, skip_lost=True)
-"""Retention and pruning of the internal topics go on while they are read: what went is history no
-more.
-"""
 
 
 class GroupHistorySource(DataSource):
-    """What happened in the groups of a cluster; see ``docs/spark.md``. Making one opens nothing."""
+    """Events in the groups of a cluster; see ``docs/spark.md``. Making one opens nothing."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
-        """``kafka-group-history``."""
+        """Return ``kafka-group-history``."""
         return NAME
 
     def schema(self) -> str:
-        """The columns."""
+        """Return the columns."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of one query.
+        """Return the reader of one query.
 
-        :raises SourceError: an option is wrong
+        :raises SourceError: an option is invalid
         """
-        try:
-            given = GivenOptions(NAME, self.options, ("kafka.bootstrap.servers", "recordsPerTask"))
+        with one_line_errors():
+            given = GivenOptions(self.options, ("kafka.bootstrap.servers", "recordsPerTask"))
             kafka = given.kafka()
             _ = kafka.security
-            return GroupHistoryReader(
-                kafka, given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK
-            )
-        except SourceError as error:
-            raise one_line(error) from None
+            records_per_task = given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK
+        return GroupHistoryReader(kafka, records_per_task)
 
 
-class _Work(InputPartition):
-    """Ranges of internal topics: what one task reads."""
+class _HistoryPartition(InputPartition):
+    """The work of one task; ``value`` is a tuple of the fields of its offset ranges."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(tuple(map(tuple, ranges)))
 
 
 def split(ranges: Sequence[OffsetRange], records_per_task: int) -> list[list[OffsetRange]]:
-    """Ranges by task: about as many offsets each, at most ``records_per_task``; partitions are cut
-    and put together.
-    """
-    total = sum(max(0, part.end - part.start) for part in ranges)
-    size = -(-total // max(1, -(-total // records_per_task)))
-    work: list[list[OffsetRange]] = []
-    room = 0
-    for topic, partition, start, end in ranges:
-        while start < end:
-            if not room:
-                work.append([])
-                room = size
-            until = min(end, start + room)
-            work[-1].append(OffsetRange(topic, partition, start, until))
-            room -= until - start
-            start = until
-    return work
+    """Divide ranges into tasks of about equal size, at most ``records_per_task`` offsets each."""
+    sizes = [max(0, one.end - one.start) for one in ranges]
+    return [
+        [_part(ranges[item], start, end) for item, start, end in parts]
+        for parts in split_evenly(sizes, records_per_task)
+    ]
+
+
+def _part(whole: OffsetRange, start: int, end: int) -> OffsetRange:
+    return whole._replace(start=whole.start + start, end=whole.start + end)
 
 
 class GroupHistoryReader(DataSourceReader):
-    """Plans in a process of the driver, reads in the executors."""
+    """The reader of one query. It plans in a process on the driver's host."""
 
     def __init__(self, kafka: KafkaOptions, records_per_task: int) -> None:
         self._kafka = kafka
         self._records_per_task = records_per_task
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of all partitions of the internal topics that there are."""
-        try:
+        """Divide the internal topics into tasks."""
+        with one_line_errors():
             ranges = asyncio.run(_ranges(self._kafka))
-        except (ClientError, SourceError) as error:
-            raise one_line(error) from None
-        return [_Work(work) for work in split(ranges, self._records_per_task)]
+        return [_HistoryPartition(of_task) for of_task in split(ranges, self._records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One task: rows of its ranges."""
-        if not isinstance(
-            partition, _Work
-        ):  # Spark makes one up where nothing was written yet, and so no tasks are
-            return
-        try:
-            with LogReader(
-                self._kafka, [OffsetRange(*work) for work in partition.value], _READING
-            ) as reader:
-                for (topic, index), records in reader.records():
-                    yield events(records, topic, index)
-        except (SourceError, CorruptBatch) as error:
-            raise one_line(error) from None
+        """Yield the events of one task. Runs in an executor."""
+        if not isinstance(partition, _HistoryPartition):
+            return  # Spark makes up a partition where nothing has been written, so no tasks exist
+        ranges = [OffsetRange(*fields) for fields in partition.value]
+        with one_line_errors(), LogReader(self._kafka, ranges, _READING) as reader:
+            for (topic, number), records in reader.records():
+                yield events(records, topic, number)
 
 
 async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
@@ -127,12 +107,12 @@ async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
     try:
         topics = await cluster.metadata((OFFSETS_TOPIC, SHARE_STATE_TOPIC))
         partitions = [
-            (name, partition)
+            (name, number)
             for name, topic in topics.items()
-            if isinstance(topic, TopicMetadata)  # a cluster makes them when its first group comes
-            for partition in topic.leaders
+            if isinstance(topic, TopicMetadata)  # a cluster creates them for its first group
+            for number in topic.leaders
         ]
-        bounds = [
+        starts, ends = [
             await list_offsets(
                 cluster,
                 dict.fromkeys(partitions, which),
@@ -142,8 +122,8 @@ async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
             for which in (EARLIEST, LATEST)
         ]
         return [
-            OffsetRange(*key, *(bound[key].offset or 0 for bound in bounds))
-            for key in sorted(partitions)
+            OffsetRange(*partition, starts[partition].offset or 0, ends[partition].offset or 0)
+            for partition in sorted(partitions)
         ]
     finally:
         await cluster.close()

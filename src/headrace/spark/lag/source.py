@@ -1,8 +1,6 @@
-"""``format("kafka-lag")``: how far each group of a cluster is with each partition, as a table. See
-docs/spark.md.
+"""``format("kafka-lag")``: the data source and its readers. See ``docs/spark.md``.
 
-A batch read is one snapshot, a stream one per trigger. The driver lists the groups; each task asks
-for the progress of some of them over connections of its own, and yields it as Arrow.
+A batch read is one snapshot, a stream one snapshot per trigger.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, MutableMapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -25,24 +23,36 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headrace.client import ClientError
 from headrace.client.group_listing import ListedGroup
-from headrace.client.lag.rows import LagRow
+from headrace.client.lag.rows import LagPart, LagRow
 from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
-from headrace.spark.option_parsing import SourceError, one_line
+from headrace.spark.errors import one_line_errors
 
 from .options import LagOptions
 
-_SCHEMA = (
-    "cluster string, group_id string, group_type string, group_state string, topic string, "
-    "partition int, "
-    "member_id string, client_id string, host string, start_offset bigint, committed_offset "
-    "bigint, end_offset bigint, "
-    "last_stable_offset bigint, delivery_complete_count bigint, lag bigint, time_lag_ms "
-    "bigint, leader_epoch int, "
-    "metadata string, snapshot_time timestamp"
-)
-_ARROW = {
+_COLUMNS = {
+    "cluster": "string",
+    "group_id": "string",
+    "group_type": "string",
+    "group_state": "string",
+    "topic": "string",
+    "partition": "int",
+    "member_id": "string",
+    "client_id": "string",
+    "host": "string",
+    "start_offset": "bigint",
+    "committed_offset": "bigint",
+    "end_offset": "bigint",
+    "last_stable_offset": "bigint",
+    "delivery_complete_count": "bigint",
+    "lag": "bigint",
+    "time_lag_ms": "bigint",
+    "leader_epoch": "int",
+    "metadata": "string",
+    "snapshot_time": "timestamp",
+}
+"""Names and types of the columns, in the order of the fields of :class:`LagRow`."""
+_ARROW_TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
@@ -50,22 +60,23 @@ _ARROW = {
 }
 _CHECK_TIMEOUT_MS = 10_000
 _ROWS_PER_BATCH = 10_000
-_WARNINGS_SHOWN = 20
+_MOST_WARNINGS = 20
 
 _log = logging.getLogger("headrace.spark")
 
 
 @dataclass(frozen=True)
 class LagPartition(InputPartition):
-    """One task: the groups that it tells of."""
+    """One task: the groups whose progress it yields."""
 
     groups: tuple[ListedGroup, ...]
     snapshot_time_ms: int
 
 
 class LagDataSource(DataSource):
-    """The progress of groups as a table. Options and columns are described in ``docs/spark.md``.
-    Opens nothing.
+    """The progress of groups as a table.
+
+    ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -73,35 +84,31 @@ class LagDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """``kafka-lag``."""
+        """Return ``kafka-lag``."""
         return "kafka-lag"
 
     def schema(self) -> str:
-        """The columns, after a look at whether the cluster is there.
+        """Return the columns, after checking that the cluster answers.
 
-        :raises SourceError: an option is wrong, or no broker answers
+        :raises SourceError: an option is invalid, or no broker answers
         """
         options = self._parse()
-        try:
+        with one_line_errors():
             options.kafka.check()
             asyncio.run(_check(options))
-        except (ClientError, SourceError) as error:
-            raise one_line(error) from None
-        return _SCHEMA
+        return ", ".join(f"{name} {type_name}" for name, type_name in _COLUMNS.items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """One snapshot."""
+        """Return the reader of one snapshot."""
         return LagReader(self._parse())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A snapshot per trigger."""
+        """Return the reader of a snapshot per trigger."""
         return LagStreamReader(self._parse())
 
     def _parse(self) -> LagOptions:
-        try:
+        with one_line_errors():
             return LagOptions.parse(self.options)
-        except SourceError as error:
-            raise one_line(error) from None
 
 
 async def _check(options: LagOptions) -> None:
@@ -113,114 +120,113 @@ async def _check(options: LagOptions) -> None:
 
 
 class LagReader(DataSourceReader):
-    """A snapshot. What Spark plans once and runs again has the same groups and ``snapshot_time``,
-    and new offsets.
+    """The reader of one snapshot.
+
+    When Spark runs a plan again, groups and ``snapshot_time`` stay the same, and offsets are new.
     """
 
     def __init__(self, options: LagOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[LagPartition]:
-        """The tasks: which groups there are now."""
+        """Divide the groups that exist now into tasks."""
         return plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task. Runs in an executor."""
-        if not isinstance(
-            partition, LagPartition
-        ):  # Spark makes one up where there are no groups, and so no tasks
-            return iter(())
+        """Yield the rows of one task. Runs in an executor."""
+        if not isinstance(partition, LagPartition):
+            return iter(())  # Spark makes up a partition where there are no groups, so no tasks
         return read(self._options, partition)
 
 
 class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A snapshot per trigger. Offsets count them: ``{"snapshot": n}``.
+    """The reader of a snapshot per trigger. Offsets count snapshots: ``{"snapshot": n}``.
 
-    Nothing of a snapshot is kept. A micro-batch that is replayed after a crash is a new one, and
-    says so in its ``snapshot_time``.
+    Nothing of a snapshot is kept. When Spark replays a micro-batch after a crash, it takes a new
+    snapshot with a new ``snapshot_time``.
     """
 
     def __init__(self, options: LagOptions) -> None:
         self._options = options
+        self._takes_one = False
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first."""
+        """Return the offset before the first snapshot."""
         return {"snapshot": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The next; ``start`` when a query that takes one has had it."""
+        """Return the offset of the next snapshot; ``start`` after the last one."""
+        following: int = start["snapshot"] + 1
+        if not self._takes_one:
+            return {"snapshot": following}
         if self._last is None:
-            return {"snapshot": start["snapshot"] + 1}
-        if self._last < 0:
-            self._last = start["snapshot"] + 1
+            self._last = following
         return {"snapshot": max(self._last, start["snapshot"])}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take one snapshot, then end."""
-        self._last = -1
+        self._takes_one = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LagPartition]:
-        """The tasks of a snapshot."""
+        """Divide the groups that exist now into tasks."""
         return [] if start == end else plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task. Runs in an executor."""
+        """Yield the rows of one task. Runs in an executor."""
         assert isinstance(partition, LagPartition)
         return read(self._options, partition)
 
 
 def plan(options: LagOptions) -> list[LagPartition]:
-    """Divide the groups that there are now into tasks.
+    """Divide the groups that exist now into tasks.
 
-    :raises SourceError: the cluster cannot be reached
+    :raises SourceError: the cluster does not answer
     """
-
-    async def groups() -> list[ListedGroup]:
-        cluster = options.kafka.cluster()
-        try:
-            found, warnings = await wanted_groups(cluster, options.query)
-        finally:
-            await cluster.close()
-        _warn(warnings)
-        return found
-
     snapshot_time_ms = time.time_ns() // 1_000_000
-    try:
-        found = asyncio.run(groups())
-    except (ClientError, SourceError) as error:
-        raise one_line(error) from None
+    with one_line_errors():
+        groups = asyncio.run(_list_groups(options))
     step = options.groups_per_task
     return [
-        LagPartition(tuple(found[at : at + step]), snapshot_time_ms)
-        for at in range(0, len(found), step)
+        LagPartition(tuple(groups[start : start + step]), snapshot_time_ms)
+        for start in range(0, len(groups), step)
     ]
 
 
-def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of some groups.
+async def _list_groups(options: LagOptions) -> list[ListedGroup]:
+    cluster = options.kafka.cluster()
+    try:
+        groups, warnings = await wanted_groups(cluster, options.query)
+    finally:
+        await cluster.close()
+    _warn(warnings)
+    return groups
 
-    :raises SourceError: the cluster cannot be reached
+
+def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task's groups.
+
+    :raises SourceError: the cluster does not answer
     """
     with asyncio.Runner() as runner:
         parts = _parts(options, partition)
         try:
-            while (part := runner.run(anext(parts, None))) is not None:
-                _warn(part.warnings)
-                for at in range(0, len(part.rows), _ROWS_PER_BATCH):
-                    yield record_batch(part.rows[at : at + _ROWS_PER_BATCH])
-        except (ClientError, SourceError) as error:
-            raise one_line(error) from None
+            with one_line_errors():
+                while (part := runner.run(anext(parts, None))) is not None:
+                    _warn(part.warnings)
+                    for start in range(0, len(part.rows), _ROWS_PER_BATCH):
+                        yield record_batch(part.rows[start : start + _ROWS_PER_BATCH])
         finally:
             runner.run(parts.aclose())
 
 
-async def _parts(options: LagOptions, partition: LagPartition) -> Any:
+async def _parts(options: LagOptions, partition: LagPartition) -> AsyncGenerator[LagPart, None]:
     cluster = options.kafka.cluster()
+    snapshot: Any = lag_snapshot(
+        cluster, partition.groups, options.query, partition.snapshot_time_ms
+    )
     try:
-        async with aclosing(
-            lag_snapshot(cluster, partition.groups, options.query, partition.snapshot_time_ms)  # type: ignore[type-var]
-        ) as parts:
+        async with aclosing(snapshot) as parts:
             async for part in parts:
                 yield part
     finally:
@@ -228,19 +234,19 @@ async def _parts(options: LagOptions, partition: LagPartition) -> Any:
 
 
 def record_batch(rows: Sequence[LagRow]) -> pa.RecordBatch:
-    """Rows as Arrow, with the columns of the table."""
-    columns = list(zip(*rows, strict=True))
-    arrays = []
-    fields = [field.split() for field in _SCHEMA.split(", ")]
-    for (_, kind), column in zip(fields, columns, strict=True):
-        if kind == "timestamp":
-            column = tuple(1000 * ms for ms in column)
-        arrays.append(pa.array(column, type=_ARROW[kind]))
-    return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in fields])
+    """Return rows as an Arrow batch with the columns of the table."""
+    *columns, snapshot_times_ms = zip(*rows, strict=True)
+    snapshot_times_us = [1000 * time_ms for time_ms in snapshot_times_ms]
+    types = (_ARROW_TYPES[type_name] for type_name in _COLUMNS.values())
+    arrays = [
+        pa.array(values, arrow_type)
+        for values, arrow_type in zip([*columns, snapshot_times_us], types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
 
 
 def _warn(warnings: Sequence[str]) -> None:
-    for warning in warnings[:_WARNINGS_SHOWN]:
+    for warning in warnings[:_MOST_WARNINGS]:
         _log.warning("kafka-lag: %s", warning)
-    if len(warnings) > _WARNINGS_SHOWN:
-        _log.warning("kafka-lag: and %d more of that kind", len(warnings) - _WARNINGS_SHOWN)
+    if len(warnings) > _MOST_WARNINGS:
+        _log.warning("kafka-lag: and %d more warnings", len(warnings) - _MOST_WARNINGS)

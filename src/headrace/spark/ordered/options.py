@@ -1,19 +1,20 @@
-"""The options of ``format("kafka-ordered")``: those of Spark's own Kafka source, and
-``maxTaskIdleMs``.
-"""
+"""Options of ``format("kafka-ordered")``: those of Spark's Kafka source, and ``maxTaskIdleMs``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions, SourceError, Subscription
-from headrace.spark.reader.log_reader import ReadOptions
+from headrace.spark.errors import SourceError
+from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.reader.read_options import ReadOptions
+from headrace.spark.subscription import Subscription
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
-IN_JSON = {-1: LATEST, -2: EARLIEST}
-"""What negative offsets mean in the JSON of ``startingOffsets`` and ``endingOffsets``."""
+OFFSET_NAMES = {-1: LATEST, -2: EARLIEST}
+"""Meaning of negative offsets in the JSON of ``startingOffsets`` and ``endingOffsets``."""
 
 _COMMON = (
     "subscribe",
@@ -27,27 +28,28 @@ _COMMON = (
     "kafka.bootstrap.servers",
     "kafka.group.id",
 )
-_OF_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "minPartitions")
-_OF_STREAMS = ("maxOffsetsPerTrigger",)
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "minPartitions")
+_STREAM_ONLY = ("maxOffsetsPerTrigger",)
 _REFUSED = {
     **dict.fromkeys(
         ("enable.auto.commit", "enable.auto.offset.store"),
-        "offsets are committed when a micro-batch has finished, where kafka.group.id is set",
+        "offsets are committed when a micro-batch has finished, if kafka.group.id is set",
     ),
-    "auto.offset.reset": "say startingOffsets, and failOnDataLoss",
+    "auto.offset.reset": "use startingOffsets and failOnDataLoss",
 }
 _DEFAULT_METADATA_AGE_MS = 10_000
+_JSON_EXAMPLE = 'JSON such as {"flights": {"0": 23, "1": -1}}'
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins, or ends.
+    """Where reading starts or ends. At most one of the optional values is given.
 
-    :param at: ``earliest``, ``latest`` or ``committed``, for what the others leave open
-    :param offsets: an offset per topic and partition; -1 is the end, -2 the start
-    :param timestamps_ms: the first record from that timestamp on, per topic and partition
-    :param timestamp_ms: the same for all partitions
-    :param which: ``starting`` or ``ending``, as the options' names begin
+    :param at: ``earliest``, ``latest`` or ``committed``; applies where nothing else is given
+    :param offsets: topic → partition → offset; -1 is the end, -2 the start
+    :param timestamps_ms: topic → partition → timestamp of the first record
+    :param timestamp_ms: timestamp of the first record, for all partitions
+    :param which: ``starting`` or ``ending``, the prefix of the options' names
     """
 
     at: str
@@ -59,14 +61,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class OrderedOptions:
-    """Checked options of one source. Plain values: they travel to the executors.
+    """Validated options of a source. Plain values: Spark sends them to the executors.
 
     :param max_task_idle_ms: see :class:`headrace.tasks.Readiness`
-    :param max_offsets: per micro-batch, about; None for no limit
-    :param min_partitions: into so many tasks a batch is cut, about; None for one per partition
+    :param max_offsets: limit on a micro-batch, approximately; None for none
+    :param min_partitions: number of tasks of a batch, approximately; None for one per partition
         number
-    :param group_id: the group whose offsets tell how far the query is; None for none
-    :param metadata_age_ms: how often to look for new topics and partitions
+    :param group_id: the group to which finished offsets are committed; None for none
+    :param metadata_age_ms: interval of looking for new topics and partitions
     """
 
     kafka: KafkaOptions
@@ -84,98 +86,84 @@ class OrderedOptions:
 
     @property
     def reading(self) -> ReadOptions:
-        """How tasks read."""
+        """Parameters of the tasks' reads."""
         return ReadOptions(
             headers=self.include_headers,
             read_committed=self.read_committed,
             skip_lost=not self.fail_on_data_loss,
             warn_of_lost=True,
-            advice="; set failOnDataLoss=false to go on without it",
+            advice="; set failOnDataLoss=false to continue without it",
         )
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None) -> OrderedOptions:
-        """Read what the user gave.
+        """Parse the user's options.
 
-        :param streaming: None while it is not known what the source is used for
-        :raises SourceError: something is missing, unknown, or has a value that makes no sense
+        :param streaming: None while Spark has not told how the source is used
+        :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        given = GivenOptions("kafka-ordered", options, (*_COMMON, *_OF_BATCHES, *_OF_STREAMS))
-        for names, wrong, use in (
-            (_OF_BATCHES, True, "spark.read"),
-            (_OF_STREAMS, False, "spark.readStream"),
-        ):
-            for name in names:
-                if streaming is wrong and given.text(name) is not None:
-                    raise SourceError(f"remove the option {name}: it is for {use}")
+        given = GivenOptions(options, (*_COMMON, *_BATCH_ONLY, *_STREAM_ONLY))
+        if streaming is True:
+            _refuse(given, _BATCH_ONLY, "spark.read")
+        if streaming is False:
+            _refuse(given, _STREAM_ONLY, "spark.readStream")
         kafka = given.kafka(refused=_REFUSED)
         group_id = given.text("kafka.group.id")
-        start = _bound(
-            given,
-            "starting",
-            EARLIEST if streaming is False else LATEST,
-            (EARLIEST, LATEST, COMMITTED),
-        )
+        default_start = EARLIEST if streaming is False else LATEST
+        start = _bound(given, "starting", default_start, (EARLIEST, LATEST, COMMITTED))
         if start.at == COMMITTED and group_id is None:
             raise SourceError(
-                "set the option kafka.group.id: startingOffsets=committed begins where that "
-                "group is"
+                "set the option kafka.group.id: startingOffsets=committed starts at that group's "
+                "committed offsets"
             )
-        isolation = kafka.librdkafka.get("isolation.level", "read_uncommitted")
-        if isolation not in ("read_committed", "read_uncommitted"):
-            raise SourceError(
-                f"option kafka.isolation.level is '{isolation}': say read_committed or "
-                f"read_uncommitted"
-            )
-        age = kafka.librdkafka.get("metadata.max.age.ms", "")
+        metadata_age = kafka.librdkafka.get("metadata.max.age.ms", "")
         return cls(
             kafka=kafka,
             subscription=given.subscription(),
             start=start,
             end=_bound(given, "ending", LATEST, (LATEST,)),
             group_id=group_id,
-            max_task_idle_ms=_idle(given),
+            max_task_idle_ms=given.number("maxTaskIdleMs", lowest=-1) or 0,
             max_offsets=given.number("maxOffsetsPerTrigger"),
             min_partitions=given.number("minPartitions"),
-            fail_on_data_loss=given.truth("failOnDataLoss", default=True),
-            include_headers=given.truth("includeHeaders"),
-            read_committed=isolation == "read_committed",
-            metadata_age_ms=int(age) if age.isdigit() else _DEFAULT_METADATA_AGE_MS,
+            fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+            include_headers=given.boolean("includeHeaders"),
+            read_committed=kafka.read_committed,
+            metadata_age_ms=int(metadata_age)
+            if metadata_age.isdigit()
+            else _DEFAULT_METADATA_AGE_MS,
         )
 
 
-def _idle(given: GivenOptions) -> int:
-    value = given.number("maxTaskIdleMs", lowest=-1)
-    return 0 if value is None else value
+def _refuse(given: GivenOptions, names: tuple[str, ...], reader: str) -> None:
+    for name in names:
+        if given.text(name) is not None:
+            raise SourceError(f"remove the option {name}: it is for {reader}")
 
 
 def _bound(given: GivenOptions, which: str, default: str, words: tuple[str, ...]) -> Bound:
-    for name in (f"{which}Offsets", f"{which}OffsetsByTimestamp", f"{which}Timestamp"):
-        others = [
-            n
-            for n in (f"{which}Offsets", f"{which}OffsetsByTimestamp", f"{which}Timestamp")
-            if n != name
-        ]
-        both = next((other for other in others if given.text(name) and given.text(other)), None)
-        if both:
-            raise SourceError(f"set one of the options {name} and {both}, not both")
-    offsets = given.text(f"{which}Offsets")
+    offsets_option = f"{which}Offsets"
+    times_option = f"{which}OffsetsByTimestamp"
+    time_option = f"{which}Timestamp"
+    for one, other in combinations((offsets_option, times_option, time_option), 2):
+        if given.text(one) and given.text(other):
+            raise SourceError(f"set one of the options {one} and {other}, not both")
+    offsets = given.text(offsets_option)
     if offsets is not None and not offsets.startswith("{"):
         if offsets.lower() not in words:
             raise SourceError(
-                f"option {which}Offsets is '{offsets}': say {', '.join(words)}, or {_EXAMPLE}"
+                f"option {offsets_option} is '{offsets}': "
+                f"use {', '.join(words)}, or {_JSON_EXAMPLE}"
             )
         return Bound(offsets.lower(), which=which)
+    lowest_offset = -2 if which == "starting" else -1
     return Bound(
         default,
-        _by_partition(given, f"{which}Offsets", -2 if which == "starting" else -1),
-        _by_partition(given, f"{which}OffsetsByTimestamp", 0),
-        given.number(f"{which}Timestamp", lowest=0),
-        which,
+        offsets=_by_partition(given, offsets_option, lowest_offset),
+        timestamps_ms=_by_partition(given, times_option, 0),
+        timestamp_ms=given.number(time_option, lowest=0),
+        which=which,
     )
-
-
-_EXAMPLE = 'JSON such as {"flights": {"0": 23, "1": -1}}'
 
 
 def _by_partition(given: GivenOptions, name: str, lowest: int) -> dict[str, dict[int, int]] | None:
@@ -183,17 +171,17 @@ def _by_partition(given: GivenOptions, name: str, lowest: int) -> dict[str, dict
     if text is None:
         return None
     try:
-        found = {
-            t: {int(p): n for p, n in by_partition.items()}
-            for t, by_partition in json.loads(text).items()
+        numbers = {
+            topic: {int(partition): number for partition, number in by_partition.items()}
+            for topic, by_partition in json.loads(text).items()
         }
     except (ValueError, AttributeError):
-        raise SourceError(f"option {name} cannot be read: say {_EXAMPLE}") from None
-    for topic, by_partition in found.items():
+        raise SourceError(f"option {name} cannot be parsed: use {_JSON_EXAMPLE}") from None
+    for topic, by_partition in numbers.items():
         for partition, number in by_partition.items():
             if type(number) is not int or number < lowest:
-                said = json.dumps(number)
                 raise SourceError(
-                    f"option {name} says {said} for {topic}-{partition}: say a number from {lowest}"
+                    f"option {name} has {json.dumps(number)} for {topic}-{partition}: "
+                    f"use a number from {lowest}"
                 )
-    return found
+    return numbers

@@ -1,49 +1,60 @@
-"""Which partitions make up which task of ``kafka-ordered``, and at which offsets reading begins and
-ends.
-"""
+"""Tasks of ``kafka-ordered``, and the offsets at which their reading starts and ends."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.option_parsing import SourceError
+from headrace.spark.errors import SourceError
 
-from .log import BrokerLog
-from .options import COMMITTED, EARLIEST, IN_JSON, LATEST, Bound
-from .plan import Inputs, Offsets, cut
+from .broker_log import BrokerLog
+from .cuts import cut
+from .inputs import Inputs, Offsets
+from .options import COMMITTED, EARLIEST, LATEST, OFFSET_NAMES, Bound
 
 _log = logging.getLogger(__name__)
 
 
 def all_partitions(topics: Mapping[str, int]) -> list[TopicPartition]:
-    """Every partition of topics that have so many of them."""
-    return [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+    """Return every partition of topics with the given numbers of partitions."""
+    return [(topic, number) for topic, count in topics.items() for number in range(count)]
 
 
 def tasks_of(topics: Mapping[str, int]) -> dict[int, tuple[TopicPartition, ...]]:
-    """Task → the partition of its number of every topic that has one, in the order of the
-    topics."""
+    """Return task → the partition of that number of every topic, in the order of the topics."""
     tasks: dict[int, list[TopicPartition]] = {}
-    for topic, count in topics.items():
-        for partition in range(count):
-            tasks.setdefault(partition, []).append((topic, partition))
+    for topic, number in all_partitions(topics):
+        tasks.setdefault(number, []).append((topic, number))
     return {task: tuple(tasks[task]) for task in sorted(tasks)}
 
 
 def check_equal_counts(topics: Mapping[str, int]) -> None:
-    """See that records with the same key are in the same task, whatever their topic.
+    """Check that records of the same key are in the same task, whatever their topic.
 
-    :raises SourceError: the topics differ in their number of partitions
+    :raises SourceError: the topics have different numbers of partitions
     """
     if len(set(topics.values())) > 1:
         counts = ", ".join(f"{name} has {count}" for name, count in topics.items())
         raise SourceError(
-            f"the topics must have equally many partitions, as task i merges partition i of "
-            f"each, but {counts}: "
-            "add partitions, or read them apart"
+            "the topics must have equally many partitions, because task i merges partition i of "
+            f"each, but {counts}: add partitions, or read the topics separately"
         )
+
+
+def require_known(wanted: Sequence[TopicPartition], *known: Mapping[TopicPartition, int]) -> None:
+    """Check that the brokers have answered for all partitions.
+
+    :param known: answers
+    :raises SourceError: an answer lacks a partition
+    """
+    for topic, partition in wanted:
+        if any((topic, partition) not in answer for answer in known):
+            raise SourceError(
+                f"the leader of {topic}-{partition} does not answer: "
+                "check its broker, then start again"
+            )
 
 
 def resolve(
@@ -52,93 +63,96 @@ def resolve(
     partitions: Sequence[TopicPartition],
     group_id: str | None,
     *,
-    fail: bool,
+    fail_on_data_loss: bool,
 ) -> Offsets:
-    """The offsets that a bound means; without partitions whose leader does not answer.
+    """Return the offsets of a bound; without partitions whose leader does not answer.
 
-    :param group_id: whose committed offsets ``committed`` means
-    :param fail: refuse offsets beyond the end of a log; otherwise there is a warning for each, and
-        reading begins at the start of that log, or ends at its end
-    :raises SourceError: that, or the bound does not say something about each partition, or says
-        more
+    :param group_id: the group of ``committed``
+    :param fail_on_data_loss: refuse offsets beyond the end of a log. Otherwise log a warning for
+        each; reading then starts at the start of that log, or ends at its end.
+    :raises SourceError: an offset is refused, a partition is missing in the bound, or the bound
+        names an unknown one
     """
-    times = bound.timestamps_ms
     if bound.timestamp_ms is not None:
-        return _at(log, dict.fromkeys(partitions, bound.timestamp_ms))
-    if times is not None:
-        return _at(log, _one_each(f"{bound.which}OffsetsByTimestamp", times, partitions))
+        return _at_timestamps(log, dict.fromkeys(partitions, bound.timestamp_ms))
+    if bound.timestamps_ms is not None:
+        option = f"{bound.which}OffsetsByTimestamp"
+        return _at_timestamps(log, _for_each(option, bound.timestamps_ms, partitions))
     if bound.offsets is not None:
         option = f"{bound.which}Offsets"
-        wanted = _one_each(option, bound.offsets, partitions)
-        at_ends = [p for p, n in wanted.items() if IN_JSON.get(n) == LATEST]
-        at_starts = [p for p, n in wanted.items() if IN_JSON.get(n) == EARLIEST]
-        said = {p: n for p, n in wanted.items() if n not in IN_JSON}
-        reached = _within(
-            log,
-            said,
-            f"option {option} says",
-            "say an offset up to that, or -1 for the end",
-            bound,
-            fail,
-        )
-        return reached | log.ends(at_ends) | log.starts(at_starts)
+        wanted = _for_each(option, bound.offsets, partitions)
+        numbers = {p: offset for p, offset in wanted.items() if offset not in OFFSET_NAMES}
+        claim = _Claim(f"option {option} has", "use an offset up to that, or -1 for the end")
+        found = _within_logs(log, numbers, claim, bound, fail_on_data_loss)
+        found |= log.ends([p for p in wanted if OFFSET_NAMES.get(wanted[p]) == LATEST])
+        found |= log.starts([p for p in wanted if OFFSET_NAMES.get(wanted[p]) == EARLIEST])
+        return found
     if bound.at == COMMITTED:
         assert group_id is not None
         committed = log.committed(group_id, partitions)
-        by = f"group '{group_id}' has committed"
-        return log.starts(partitions) | _within(
-            log, committed, by, "reset the group's offsets", bound, fail
-        )
+        claim = _Claim(f"group '{group_id}' has committed", "reset the group's offsets")
+        found = _within_logs(log, committed, claim, bound, fail_on_data_loss)
+        return log.starts(partitions) | found
     return log.starts(partitions) if bound.at == EARLIEST else log.ends(partitions)
 
 
-def _at(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) -> Offsets:
+def _at_timestamps(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) -> Offsets:
     partitions = tuple(timestamps_ms)
     starts, ends = log.starts(partitions), log.ends(partitions)
     known = tuple(p for p in partitions if p in starts and p in ends)
     return cut(log, Inputs(known, starts, ends), {p: timestamps_ms[p] for p in known}).reached
 
 
-def _within(
-    log: BrokerLog, offsets: Offsets, who: str, remedy: str, bound: Bound, fail: bool
-) -> Offsets:
-    """Offsets that somebody has said, with those that lie beyond the ends of their logs put right,
-    or refused.
+class _Claim(NamedTuple):
+    """Where offsets come from, for errors.
+
+    :param source: the beginning of a sentence, as in ``option startingOffsets has``
+    :param advice: what the user can change
     """
-    ends = log.whole_ends(tuple(offsets))
+
+    source: str
+    advice: str
+
+
+def _within_logs(
+    log: BrokerLog, offsets: Offsets, claim: _Claim, bound: Bound, fail_on_data_loss: bool
+) -> Offsets:
+    """Correct or refuse offsets beyond the ends of their logs."""
+    ends = log.high_watermarks(tuple(offsets))
     beyond = [p for p, end in ends.items() if end < offsets[p]]
-    instead, where = (
-        (log.starts(beyond), "begin at its start")
-        if bound.which == "starting"
-        else (ends, "end there")
-    )
+    if bound.which == "starting":
+        instead, remedy = log.starts(beyond), "begin at its start"
+    else:
+        instead, remedy = ends, "end at its end"
     for partition in beyond:
         topic, number = partition
         problem = (
-            f"{who} {offsets[partition]} for {topic}-{number}, but its log ends at "
-            f"{ends[partition]}"
+            f"{claim.source} {offsets[partition]} for {topic}-{number}, "
+            f"but its log ends at {ends[partition]}"
         )
-        if fail:
-            raise SourceError(f"{problem}: {remedy}; or set failOnDataLoss=false to {where}")
-        _log.warning("%s: failOnDataLoss=false has the query %s", problem, where)
+        if fail_on_data_loss:
+            raise SourceError(f"{problem}: {claim.advice}; or set failOnDataLoss=false to {remedy}")
+        _log.warning("%s: failOnDataLoss=false makes the query %s", problem, remedy)
     return offsets | {p: instead[p] for p in beyond if p in instead}
 
 
-def _one_each(
+def _for_each(
     option: str, given: Mapping[str, Mapping[int, int]], partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    said = {
-        (topic, partition): n
-        for topic, numbers in given.items()
-        for partition, n in numbers.items()
+    numbers = {
+        (topic, partition): number
+        for topic, by_partition in given.items()
+        for partition, number in by_partition.items()
     }
-    missing = [p for p in partitions if p not in said]
-    unknown = [p for p in said if p not in partitions]
-    for found, problem in (
-        (missing, "lacks {}: name every partition of every topic"),
-        (unknown, "names {}, which is not there or not subscribed: leave it out, or correct it"),
-    ):
-        if found:
-            topic, partition = found[0]
-            raise SourceError(f"option {option} {problem.format(f'{topic}-{partition}')}")
-    return said
+    for topic, partition in partitions:
+        if (topic, partition) not in numbers:
+            raise SourceError(
+                f"option {option} lacks {topic}-{partition}: name every partition of every topic"
+            )
+    for topic, partition in numbers:
+        if (topic, partition) not in partitions:
+            raise SourceError(
+                f"option {option} names {topic}-{partition}, which does not exist or is not "
+                "subscribed: remove or correct it"
+            )
+    return numbers

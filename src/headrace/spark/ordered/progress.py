@@ -1,6 +1,4 @@
-"""The group that shows how far a ``kafka-ordered`` query is: offsets of finished micro-batches,
-committed to Kafka.
-"""
+"""Offsets of finished micro-batches, committed to a group so that other tools see the progress."""
 
 from __future__ import annotations
 
@@ -8,25 +6,21 @@ import logging
 import time
 from collections.abc import Mapping
 
-from headrace.client import ApiMissing, ClientError, Cluster, RequestRefused
-from headrace.client.group_requests import (
-    describe_classic_groups,
-    describe_consumer_groups,
-    describe_share_groups,
-    describe_streams_groups,
-)
+from headrace.client import ClientError, Cluster, RequestRefused
 from headrace.client.offset_commits import commit_offsets
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.option_parsing import SourceError
-from headrace.spark.reader.log_reader import Link
+from headrace.spark.errors import SourceError
+from headrace.spark.group_lookup import SHARE, find_group
+from headrace.spark.reader.cluster_thread import ClusterThread
 
-from .plan import Offsets
+from .inputs import Offsets
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 10.0
-"""A query is not held up more often than that by a coordinator that does not answer."""
+RETRY_S = 10.0
+"""Shortest interval between commits after a failure, so that a coordinator that does not answer
+does not delay the query."""
 
 _HAS_MEMBERS = {
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -34,75 +28,59 @@ _HAS_MEMBERS = {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.STALE_MEMBER_EPOCH,
 }
-_WITHOUT_MEMBERS = {"Dead", "Empty"}
+_EMPTY = "Empty"
+_CHOOSE_ANOTHER = "choose another kafka.group.id"
 
 
 class GroupProgress:
-    """Commits where a query is. Never fails it: what could not be committed is committed with the
-    next batch.
+    """Commits of a query's position to its group.
+
+    A failure never stops the query: the next micro-batch commits what is missing.
     """
 
-    def __init__(self, link: Link, group_id: str) -> None:
-        self._link = link
+    def __init__(self, thread: ClusterThread, group_id: str) -> None:
+        self._thread = thread
         self._group_id = group_id
         self._committed: Offsets = {}
         self._not_before_s = 0.0
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """All before these offsets has been processed. What has been committed already is not sent
-        again.
-        """
-        news = {p: offset for p, offset in offsets.items() if self._committed.get(p) != offset}
-        if not news or time.monotonic() < self._not_before_s:
+        """Commit the next offset of each partition, where it has changed."""
+        changed = {p: offset for p, offset in offsets.items() if self._committed.get(p) != offset}
+        if not changed or time.monotonic() < self._not_before_s:
             return
         try:
-            self._link.call(commit_offsets(self._link.cluster, self._group_id, news))
+            self._thread.call(commit_offsets(self._thread.cluster, self._group_id, changed))
         except ClientError as error:
-            _log.warning("%s", _advice(self._group_id, error))
-            self._not_before_s = time.monotonic() + _RETRY_S
+            _log.warning("%s", _describe(self._group_id, error))
+            self._not_before_s = time.monotonic() + RETRY_S
         else:
-            self._committed.update(news)
+            self._committed.update(changed)
 
 
 async def check_group(cluster: Cluster, group_id: str, timeout_ms: int) -> None:
-    """See that offsets can be committed for the group.
+    """Check that offsets can be committed to a group.
 
-    :raises SourceError: it has members, who commit for themselves, or is a share group
-    :raises ClientError: its coordinator does not tell
+    :raises SourceError: it is a share group, or has members, which commit offsets themselves
+    :raises ClientError: the coordinator does not answer
     """
-    of_types = (
-        describe_share_groups,
-        describe_consumer_groups,
-        describe_classic_groups,
-        describe_streams_groups,
-    )
-    for describe in of_types:
-        answer = (await cluster.coordinators.ask([group_id], describe, timeout_ms))[group_id]
-        if isinstance(answer, ApiMissing) or _is_unknown(answer):
-            continue
-        if isinstance(answer, ClientError):
-            raise answer
-        if describe is describe_share_groups:
-            raise SourceError(
-                f"'{group_id}' is a share group, which has no offsets to commit: {_CHOOSE}"
-            )
-        if str(answer.group_state) not in _WITHOUT_MEMBERS:
-            raise SourceError(
-                f"group '{group_id}' has consumers that commit offsets themselves: {_CHOOSE}"
-            )
+    found = await find_group(cluster, group_id, timeout_ms)
+    if found is None:
+        return
+    if found.group_type == SHARE:
+        raise SourceError(
+            f"'{group_id}' is a share group, which has no offsets to commit: {_CHOOSE_ANOTHER}"
+        )
+    if found.state != _EMPTY:
+        raise SourceError(
+            f"group '{group_id}' has consumers that commit offsets themselves: {_CHOOSE_ANOTHER}"
+        )
 
 
-_CHOOSE = "choose another kafka.group.id"
-
-
-def _is_unknown(answer: object) -> bool:
-    return isinstance(answer, RequestRefused) and answer.code == ErrorCode.GROUP_ID_NOT_FOUND
-
-
-def _advice(group_id: str, error: ClientError) -> str:
+def _describe(group_id: str, error: ClientError) -> str:
     if isinstance(error, RequestRefused) and error.code in _HAS_MEMBERS:
         return (
             f"group '{group_id}' has consumers of its own, so this query's offsets are not "
-            f"committed: {_CHOOSE}"
+            f"committed: {_CHOOSE_ANOTHER}"
         )
     return str(error)

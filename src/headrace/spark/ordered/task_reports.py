@@ -1,9 +1,9 @@
-"""How tasks tell the driver what their merge saw, for the query's progress.
+"""Reports of tasks to the driver about their merge, for the query's progress.
 
-Spark has no way for a Python source's tasks to report numbers. So the reader listens on the address
-from which it reaches the brokers, with a random token that travels with the tasks, and a task says
-what it counted in one line of JSON when it is done. Nothing but the progress depends on it: where
-the driver cannot be reached, the numbers are missing there.
+Spark offers the tasks of a Python source no way to report numbers. So the reader listens on the
+address from which it reaches the brokers, with a random token that travels with the tasks. A task
+that is done sends its counts in one line of JSON. Only the progress depends on it: if the driver
+cannot be reached, its numbers are missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hmac import compare_digest
 from typing import NamedTuple
 
@@ -25,12 +25,13 @@ _TIMEOUT_S = 2.0
 _LONGEST_LINE_BYTES = 4096
 _DISCARD_PORT = 9
 
-Counted = tuple[int, int, int, int, int, int]
-"""(task, piece, records, enforced, late, stream time in ms)"""
 
+class ReportAddress(NamedTuple):
+    """The address for reports about one micro-batch.
 
-class Desk(NamedTuple):
-    """Where to report what was counted in one micro-batch."""
+    :param token: a secret that reports must contain
+    :param batch: number of the micro-batch
+    """
 
     host: str
     port: int
@@ -38,13 +39,24 @@ class Desk(NamedTuple):
     batch: int
 
 
+class TaskReport(NamedTuple):
+    """The counts of one task's merge; see :class:`headrace.spark.ordered.merge.MergeCounts`."""
+
+    task: int
+    piece: int
+    records: int
+    enforced: int
+    late: int
+    stream_time_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Since the query was started, in the terms of Kafka Streams' metrics of a task.
+    """Counts since the query was started, in the terms of Kafka Streams' task metrics.
 
     :param enforced_processing: records taken after a partition had none left that might still have
         had an earlier one
-    :param late_records: records behind the stream time, which is the largest timestamp of the task
+    :param late_records: records before the stream time, which is the largest timestamp of the task
         until then
     """
 
@@ -52,18 +64,19 @@ class Totals:
     enforced_processing: int = 0
     late_records: int = 0
 
-    def plus(self, counted: Counted) -> Totals:
-        """With one task's numbers added."""
-        _, _, records, enforced, late, _ = counted
+    def plus(self, report: TaskReport) -> Totals:
+        """Return the totals with one task's counts added."""
         return Totals(
-            self.records + records, self.enforced_processing + enforced, self.late_records + late
+            self.records + report.records,
+            self.enforced_processing + report.enforced,
+            self.late_records + report.late,
         )
 
 
-class Tally:
-    """The reader's end. Listens from the start.
+class ReportServer:
+    """The reader's end: listens for reports, and adds them up. Listens when it is made.
 
-    :param towards: host of a broker: the address from which it is reached is listened on
+    :param towards: host of a broker; the server listens on the address from which it is reached
     """
 
     def __init__(self, towards: str) -> None:
@@ -72,44 +85,42 @@ class Tally:
         self._lock = threading.Lock()
         self._batch = 0
         self._before = Totals()
-        self._counted: dict[tuple[int, int], Counted] = {}
-        self._stream_times: dict[int, int] = {}
-        threading.Thread(target=self._serve, name="headrace-tally", daemon=True).start()
+        self._reports: dict[tuple[int, int], TaskReport] = {}
+        self._stream_times_ms: dict[int, int] = {}
+        threading.Thread(target=self._serve, name="headrace-reports", daemon=True).start()
 
-    def next_batch(self) -> Desk:
-        """The tasks of another micro-batch are about to run; reports about earlier ones are not
-        taken any more.
-        """
+    def next_batch(self) -> ReportAddress:
+        """Return the address for the next micro-batch; earlier ones are no longer accepted."""
         with self._lock:
             self._before = self._sum()
-            for task, _, _, _, _, stream_time_ms in self._counted.values():
-                self._stream_times[task] = max(stream_time_ms, self._stream_times.get(task, -1))
-            self._counted.clear()
+            for report in self._reports.values():
+                before_ms = self._stream_times_ms.get(report.task, -1)
+                self._stream_times_ms[report.task] = max(report.stream_time_ms, before_ms)
+            self._reports.clear()
             self._batch += 1
             host, port = self._socket.getsockname()[:2]
-            return Desk(host, port, self._token, self._batch)
+            return ReportAddress(host, port, self._token, self._batch)
 
     def totals(self) -> Totals:
-        """What has been counted until now. A task that ran twice counts once."""
+        """Return the totals so far. A task that ran twice counts once."""
         with self._lock:
-            return replace(self._sum())
+            return self._sum()
 
-    def stream_times(self) -> Mapping[int, int]:
-        """Task → the largest timestamp that it has yielded in earlier micro-batches."""
-        return self._stream_times
+    def stream_times_ms(self) -> Mapping[int, int]:
+        """Return task → the largest timestamp of its earlier micro-batches."""
+        return self._stream_times_ms
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(
-                socket.SHUT_RDWR
-            )  # which wakes who waits for a connection; closing does not
+            # This wakes the thread that waits for a connection; closing the socket does not.
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _sum(self) -> Totals:
         totals = self._before
-        for counted in self._counted.values():
-            totals = totals.plus(counted)
+        for report in self._reports.values():
+            totals = totals.plus(report)
         return totals
 
     def _serve(self) -> None:
@@ -121,44 +132,43 @@ class Tally:
             with connection:
                 try:
                     connection.settimeout(_TIMEOUT_S)
-                    self._take(connection)
+                    self._receive(connection)
                 except (OSError, ValueError, TypeError):
-                    continue  # whoever that was
+                    continue  # not a report
 
-    def _take(self, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket) -> None:
         line = b""
         while not line.endswith(b"\n"):
             received = connection.recv(_LONGEST_LINE_BYTES)
             line += received
             if not received or len(line) > _LONGEST_LINE_BYTES:
                 return
-        token, batch, counted = json.loads(line)
+        token, batch, numbers = json.loads(line)
         if not compare_digest(str(token), self._token):
             return
-        task, piece, records, enforced, late, stream_time_ms = map(int, counted)
+        report = TaskReport(*map(int, numbers))
         with self._lock:
             if batch == self._batch:
-                self._counted[task, piece] = (task, piece, records, enforced, late, stream_time_ms)
+                self._reports[report.task, report.piece] = report
         connection.sendall(b"\n")
 
 
-def report(desk: Desk, counted: Counted) -> None:
-    """The task's end. What cannot be delivered is dropped."""
-    line = json.dumps([desk.token, desk.batch, counted]).encode() + b"\n"
+def send_report(address: ReportAddress, report: TaskReport) -> None:
+    """Send a task's report. It is dropped if it cannot be delivered."""
+    line = json.dumps([address.token, address.batch, report]).encode() + b"\n"
     try:
-        with socket.create_connection((desk.host, desk.port), _TIMEOUT_S) as connection:
+        with socket.create_connection((address.host, address.port), _TIMEOUT_S) as connection:
             connection.sendall(line)
-            connection.recv(1)  # it has been counted
+            connection.recv(1)  # the server has added it
     except OSError as error:
-        _log.info("the driver does not listen for progress: %s", error)
+        _log.info("the driver does not accept reports: %s", error)
 
 
 def _own_address(towards: str) -> str:
-    """The address of this host that packets to another one come from."""
+    """Return the address of this host from which packets to another host are sent."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            towards, _DISCARD_PORT, type=socket.SOCK_DGRAM
-        )[0]
+        candidates = socket.getaddrinfo(towards, _DISCARD_PORT, type=socket.SOCK_DGRAM)
+        family, _, _, _, address = candidates[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)  # sends nothing
             return str(probe.getsockname()[0])

@@ -1,6 +1,4 @@
-"""Where the record batches in fetched bytes are, what their headers say, and which of them are to
-be read.
-"""
+"""Record batches in fetched bytes: positions, headers, and the choice of those to decode."""
 
 from __future__ import annotations
 
@@ -42,14 +40,15 @@ _HEAD = np.dtype(
     ]
 )
 _LENGTH = struct.Struct(">i")
+_LENGTH_PLACE = 8
 _MAGIC = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Whole record batches of one partition that lie behind one another in ``data``.
+    """Whole record batches of one partition, one behind the other in ``data``.
 
-    :param positions: where each begins
+    :param positions: the position of each batch in ``data``
     :param heads: their headers, a structured numpy array with the fields of
         :class:`~headrace.protocol.record_batch.BatchHeader`
     """
@@ -63,22 +62,11 @@ class Batches:
 
     @classmethod
     def find(cls, data: Bytes) -> Batches:
-        """The whole batches at the start of ``data``; what a fetch cut off at its end is left out.
+        """Find the whole batches in ``data``. A batch that a fetch cut off at its end is left out.
 
-        :raises CorruptBatch: the bytes are no batches of magic 2
+        :raises CorruptBatch: the bytes are no record batches of magic 2
         """
-        positions = []
-        position, last = 0, len(data) - HEADER_BYTES
-        length_at = _LENGTH.unpack_from
-        while position <= last:
-            length = length_at(data, position + 8)[0]
-            if length < HEADER_BYTES - LENGTH_OVERHEAD:
-                raise CorruptBatch(f"batch length {length} at position {position}")
-            following = position + length + LENGTH_OVERHEAD
-            if following > len(data):
-                break
-            positions.append(position)
-            position = following
+        positions = _positions(data)
         if not positions:
             return cls(data, positions, np.empty(0, _HEAD))
         windows = np.lib.stride_tricks.sliding_window_view(
@@ -86,21 +74,19 @@ class Batches:
         )
         heads = windows[positions].view(_HEAD)[:, 0]
         if (heads["magic"] != _MAGIC).any():
-            raise CorruptBatch(
-                f"batches of magic {sorted(set(heads['magic'].tolist()) - {_MAGIC})}: only "
-                f"2 is read"
-            )
+            others = sorted(set(heads["magic"].tolist()) - {_MAGIC})
+            raise CorruptBatch(f"batches of magic {others}: only 2 is supported")
         return cls(data, positions, heads)
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last batch. There must be one."""
+        """The offset after the last batch. There must be a batch."""
         return int(self.heads[-1]["base_offset"]) + int(self.heads[-1]["last_offset_delta"]) + 1
 
     def check_crc(self) -> None:
         """Compare the checksum of every batch.
 
-        :raises CorruptBatch: one is wrong
+        :raises CorruptBatch: a checksum is wrong
         """
         view = memoryview(self.data)
         for position in self.positions:
@@ -109,64 +95,78 @@ class Batches:
                 raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
 
     def batch(self, index: int) -> memoryview:
-        """The bytes of one batch."""
+        """Return the bytes of one batch."""
         start = self.positions[index]
-        return memoryview(self.data)[
-            start : start + int(self.heads[index]["batch_length"]) + LENGTH_OVERHEAD
-        ]
+        size_bytes = int(self.heads[index]["batch_length"]) + LENGTH_OVERHEAD
+        return memoryview(self.data)[start : start + size_bytes]
 
     def with_data(self, aborted: Sequence[tuple[int, int]] = ()) -> Any:
-        """Which batches hold user data to be seen: neither transaction markers nor aborted
-        transactions.
+        """Choose the batches with data for consumers, without markers and aborted transactions.
 
         :param aborted: ``(producer id, first offset)`` of the aborted transactions that overlap
-            these batches, as a read_committed fetch answers; nothing for read_uncommitted
-        :returns: a boolean per batch
+            these batches, as a read_committed fetch returns them; empty for read_uncommitted
+        :returns: a boolean for each batch
         """
         attributes = self.heads["attributes"]
-        seen = (attributes & CONTROL_BIT) == 0
+        is_visible = (attributes & CONTROL_BIT) == 0
         if not aborted:
-            return seen
-        begun = sorted(aborted, key=lambda transaction: transaction[1])
-        producers: set[int] = set()
+            return is_visible
+        waiting = sorted(aborted, key=lambda transaction: transaction[1])
+        aborting: set[int] = set()
         last_offsets = self.heads["base_offset"] + self.heads["last_offset_delta"]
         for index in np.flatnonzero(attributes & TRANSACTIONAL_BIT).tolist():
-            while begun and begun[0][1] <= last_offsets[index]:
-                producers.add(begun.pop(0)[0])
+            while waiting and waiting[0][1] <= last_offsets[index]:
+                aborting.add(waiting.pop(0)[0])
             producer_id = int(self.heads[index]["producer_id"])
-            if not seen[index]:
+            if not is_visible[index]:
                 marker = marker_in(self.batch(index))
                 if marker is not None and not marker.commit:
-                    producers.discard(producer_id)
-            elif producer_id in producers:
-                seen[index] = False
-        return seen
+                    aborting.discard(producer_id)
+            elif producer_id in aborting:
+                is_visible[index] = False
+        return is_visible
+
+
+def _positions(data: Bytes) -> list[int]:
+    positions = []
+    position = 0
+    last_position = len(data) - HEADER_BYTES
+    length_at = _LENGTH.unpack_from
+    while position <= last_position:
+        length = length_at(data, position + _LENGTH_PLACE)[0]
+        if length < HEADER_BYTES - LENGTH_OVERHEAD:
+            raise CorruptBatch(f"batch length {length} at position {position}")
+        following = position + length + LENGTH_OVERHEAD
+        if following > len(data):
+            break
+        positions.append(position)
+        position = following
+    return positions
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedOffsets:
     """Ascending, disjoint ranges of offsets: ``starts`` inclusive, ``ends`` exclusive."""
 
     starts: Numbers
     ends: Numbers
 
     @classmethod
-    def of(cls, ranges: Sequence[tuple[int, int]]) -> Wanted:
-        """From ``(start, end)`` pairs."""
+    def of(cls, ranges: Sequence[tuple[int, int]]) -> WantedOffsets:
+        """Build from ``(start, end)`` pairs."""
         bounds = np.array(ranges, np.int64).reshape(-1, 2)
         return cls(np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1]))
 
-    def not_before(self, offset: int) -> Wanted:
-        """The same without what lies before ``offset``."""
-        return Wanted(np.maximum(self.starts, offset), self.ends)
+    def not_before(self, offset: int) -> WantedOffsets:
+        """Return the ranges without the offsets before ``offset``."""
+        return WantedOffsets(np.maximum(self.starts, offset), self.ends)
 
     def overlap(self, first: Numbers, last: Numbers) -> Any:
-        """Whether any offset from ``first`` to ``last``, inclusive, may be wanted; surely, of
-        single ones.
+        """Test spans of offsets, ``first`` to ``last`` inclusive, for wanted offsets.
 
-        :returns: a boolean each
+        :returns: a boolean for each span. False is certain; True is certain for single offsets,
+            and may be wrong for longer spans.
         """
         index = np.searchsorted(self.ends, first, side="right")
-        return (index < len(self.starts)) & (
-            self.starts[np.minimum(index, len(self.starts) - 1)] <= last
-        )
+        start = self.starts[np.minimum(index, len(self.starts) - 1)]
+        return (index < len(self.starts)) & (start <= last)

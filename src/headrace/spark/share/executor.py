@@ -1,21 +1,25 @@
-"""The executor's side of ``kafka-share``: the records of acquired offsets, as Arrow batches."""
+"""The executor's side of ``kafka-share``: records of acquired offsets as Arrow batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headrace.client import AcquiredRange
-from headrace.spark.option_parsing import KafkaOptions, SourceError, one_line
-from headrace.spark.reader.log_reader import OffsetRange, ReadOptions
-from headrace.spark.reader.log_reader import read as read_ranges
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.errors import one_line_errors
+from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.reader import log_reader
+from headrace.spark.reader.read_options import OffsetRange, ReadOptions
+from headrace.spark.task_split import split_evenly
 
 
 class SharePartition(InputPartition):
-    """The work of one task: acquired ranges, of one or more topic partitions.
+    """The work of one task: acquired ranges of one or more topic partitions.
 
     ``value`` is a tuple of (topic, partition, first offset, last offset inclusive, delivery count).
     """
@@ -30,71 +34,58 @@ class SharePartition(InputPartition):
 
 
 def split(ranges: Sequence[AcquiredRange], records_per_task: int) -> list[SharePartition]:
-    """Cut acquired ranges into tasks of about equal size, none larger than ``records_per_task``.
+    """Divide acquired ranges into tasks of about equal size, at most ``records_per_task`` each.
 
-    A task may hold a piece of a topic partition or pieces of several.
+    A task may hold a part of a topic partition, or parts of several.
     """
-    total = sum(r.count for r in ranges)
-    if not total:
-        return []
-    tasks = -(-total // records_per_task)
-    room = size = -(-total // tasks)
-    work: list[list[AcquiredRange]] = [[]]
-    for acquired in sorted(ranges, key=lambda r: (r.topic, r.partition, r.first_offset)):
-        first = acquired.first_offset
-        while first <= acquired.last_offset:
-            if not room:
-                work.append([])
-                room = size
-            last = min(acquired.last_offset, first + room - 1)
-            work[-1].append(
-                AcquiredRange(
-                    acquired.topic, acquired.partition, first, last, acquired.delivery_count
-                )
-            )
-            room -= last - first + 1
-            first = last + 1
-    return [SharePartition(pieces) for pieces in work]
+    ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.first_offset))
+    tasks = split_evenly([r.count for r in ordered], records_per_task)
+    return [
+        SharePartition([_part(ordered[item], start, end) for item, start, end in parts])
+        for parts in tasks
+    ]
+
+
+def _part(acquired: AcquiredRange, start: int, end: int) -> AcquiredRange:
+    first_offset = acquired.first_offset
+    return replace(acquired, first_offset=first_offset + start, last_offset=first_offset + end - 1)
 
 
 def read(
     partition: SharePartition, kafka: KafkaOptions, *, headers: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The acquired records of one task, with their delivery counts.
+    """Yield the acquired records of one task, with their delivery counts.
 
-    Offsets that hold no record (gaps, transaction markers, what retention has deleted since) are
-    passed over. Records of aborted transactions are delivered: the group's isolation level was
-    applied when they were acquired.
+    Offsets without a record (gaps, transaction markers, records that retention has deleted since)
+    are skipped. Records of aborted transactions are yielded: the broker applied the group's
+    isolation level when the records were acquired.
 
-    :raises SourceError: a broker refuses, or did not deliver for a minute
+    :raises SourceError: a broker refuses, or has not delivered for a minute
     """
-    counts = _DeliveryCounts(partition)
+    delivery_counts = _DeliveryCounts(partition)
     ranges = [
-        OffsetRange(topic, index, first, last + 1)
-        for topic, index, first, last, _ in partition.value
+        OffsetRange(topic, number, first, last + 1)
+        for topic, number, first, last, _ in partition.value
     ]
-    try:
-        for batch in read_ranges(kafka, ranges, ReadOptions(headers=headers, skip_lost=True)):
-            yield counts.appended_to(batch)
-    except SourceError as error:
-        raise one_line(error) from None
+    options = ReadOptions(headers=headers, skip_lost=True)
+    with one_line_errors():
+        for batch in log_reader.read(kafka, ranges, options):
+            yield delivery_counts.append_to(batch)
 
 
 class _DeliveryCounts:
-    """How often the records of one task have been delivered, by runs of offsets of a topic
-    partition.
-    """
+    """Delivery counts of the records of one task, by runs of offsets of a topic partition."""
 
     def __init__(self, partition: SharePartition) -> None:
-        runs: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        for topic, index, first, _, delivery_count in sorted(partition.value):
-            runs.setdefault((topic, index), []).append((first, delivery_count))
-        self._runs = {key: np.array(of_partition, np.int64).T for key, of_partition in runs.items()}
+        runs: dict[TopicPartition, list[tuple[int, int]]] = {}
+        for topic, number, first_offset, _, delivery_count in sorted(partition.value):
+            runs.setdefault((topic, number), []).append((first_offset, delivery_count))
+        self._runs = {key: np.array(of_key, np.int64).T for key, of_key in runs.items()}
 
-    def appended_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of one topic partition's records, with one more column."""
-        firsts, counts = self._runs[
-            batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
-        ]
-        run = np.searchsorted(firsts, batch.column("offset").to_numpy(), side="right") - 1
+    def append_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of one topic partition with the column ``deliveryCount``."""
+        key = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
+        first_offsets, counts = self._runs[key]
+        offsets = batch.column("offset").to_numpy()
+        run = np.searchsorted(first_offsets, offsets, side="right") - 1
         return batch.append_column("deliveryCount", pa.array(counts[run].astype(np.int32)))

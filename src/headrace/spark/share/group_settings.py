@@ -1,19 +1,12 @@
-"""What a query finds out, and settles, about its share group before it joins it."""
+"""Checks of a share group, and its settings, before a query joins it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.client import ApiMissing, ClientError, Cluster, RequestRefused
-from headrace.client.group_requests import (
-    Describe,
-    describe_classic_groups,
-    describe_consumer_groups,
-    describe_share_groups,
-    describe_streams_groups,
-)
-from headrace.errors import ErrorCode
-from headrace.spark.option_parsing import SourceError
+from headrace.client import Cluster
+from headrace.spark.errors import SourceError
+from headrace.spark.group_lookup import SHARE, find_group
 
 GROUP_SETTINGS = (
     "share.auto.offset.reset",
@@ -26,65 +19,37 @@ GROUP_SETTINGS = (
     "share.heartbeat.interval.ms",
     "share.assignment.interval.ms",
 )
-"""The configs of a share group that are options too, by Kafka's own names."""
+"""Configs of a share group that are options too, by Kafka's names."""
 
 _TIMEOUT_MS = 30_000
-_OTHERS = (
-    ("consumer", describe_consumer_groups),
-    ("classic consumer", describe_classic_groups),
-    ("streams", describe_streams_groups),
-)
 
 
-async def settle(
-    cluster: Cluster, group_id: str, settings: Mapping[str, str], *, only_check: bool = False
+async def ensure_group_settings(
+    cluster: Cluster, group_id: str, settings: Mapping[str, str], *, validate_only: bool = False
 ) -> None:
-    """Give a group that does not exist yet its settings; see that one that does exist has them.
+    """Set the configs of a new group; check that an existing group has them.
 
-    :param settings: of :data:`GROUP_SETTINGS`, what the user asks for
-    :param only_check: change nothing
-    :raises SourceError: it is a group of another type, or it exists with other settings
-    :raises ClientError: the broker does not take a setting
+    :param settings: values that the user asks for, of :data:`GROUP_SETTINGS`
+    :param validate_only: change nothing
+    :raises SourceError: the group is of another type, or exists with other settings
+    :raises ClientError: the broker does not accept a setting
     """
-    if not await _exists(cluster, group_id):
+    found = await find_group(cluster, group_id, _TIMEOUT_MS)
+    if found is None:
         if settings:
-            await cluster.set_group_configs(group_id, settings, validate_only=only_check)
+            await cluster.set_group_configs(group_id, settings, validate_only=validate_only)
         return
+    if found.group_type != SHARE:
+        raise SourceError(
+            f"'{group_id}' is a {found.group_type} group, not a share group: "
+            "choose another kafka.group.id, or delete that group"
+        )
     current = await cluster.group_configs(group_id, list(settings)) if settings else {}
     for name, wanted in settings.items():
         if wanted.lower() != current.get(name, "").lower():
-            has = f"has {name}={current[name]}" if name in current else f"knows no {name}"
+            has = f"has {name}={current[name]}" if name in current else f"has no config {name}"
             raise SourceError(
-                f"share group '{group_id}' exists and {has}, which the option "
-                f"{name}={wanted} does not change: "
-                "remove the option, alter the group's config, or choose another kafka.group.id"
+                f"share group '{group_id}' exists and {has}, which the option {name}={wanted} "
+                "does not change: remove the option, alter the group's config, "
+                "or choose another kafka.group.id"
             )
-
-
-async def _exists(cluster: Cluster, group_id: str) -> bool:
-    """Whether there is such a share group.
-
-    :raises SourceError: it is a group of another type
-    """
-    if await _describe(cluster, group_id, describe_share_groups) is not None:
-        return True
-    for kind, describe in _OTHERS:
-        if await _describe(cluster, group_id, describe) is not None:
-            raise SourceError(
-                f"'{group_id}' is a {kind} group, not a share group: choose another "
-                f"kafka.group.id, or delete that "
-                "group"
-            )
-    return False
-
-
-async def _describe(cluster: Cluster, group_id: str, describe: Describe) -> object | None:
-    """What the coordinator tells of the group; None when it knows no such group of that type."""
-    answer = (await cluster.coordinators.ask([group_id], describe, _TIMEOUT_MS))[group_id]
-    if isinstance(answer, ApiMissing):
-        return None
-    if isinstance(answer, RequestRefused) and answer.code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
-    if isinstance(answer, ClientError):
-        raise answer
-    return None if str(answer.group_state) == "Dead" else answer

@@ -1,5 +1,4 @@
-"""The options of ``format("kafka-share")``: what a user may say, checked before anything is
-opened."""
+"""Options of ``format("kafka-share")``, validated before anything is opened."""
 
 from __future__ import annotations
 
@@ -7,18 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.client import AcknowledgeType
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions, SourceError, Subscription
+from headrace.spark.errors import SourceError
+from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.subscription import Subscription
 
 from .group_settings import GROUP_SETTINGS
-
-OUTCOMES = {
-    "accept": AcknowledgeType.ACCEPT,
-    "release": AcknowledgeType.RELEASE,
-    "reject": AcknowledgeType.REJECT,
-}
-"""What may become of a record, by the word that stands for it in options and in the column
-``outcome``.
-"""
+from .outcome_spans import OUTCOMES
 
 DEFAULT_RECORDS_PER_TASK = 10_000
 
@@ -33,24 +26,25 @@ _OPTIONS = (
     _SHORT_RESET,
     *GROUP_SETTINGS,
 )
-# librdkafka settings that would break the reading of exactly the acquired offsets.
+# Settings of consumers that contradict a share group.
 _REFUSED = {
     **dict.fromkeys(
         ("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"),
         "a share group keeps track of what was delivered",
     ),
-    "auto.offset.reset": "set auto.offset.reset, which is the group's",
-    "isolation.level": "set share.isolation.level, which is the group's",
+    "auto.offset.reset": "set auto.offset.reset, the group's setting",
+    "isolation.level": "set share.isolation.level, the group's setting",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ShareOptions:
-    """Checked options of one source or sink. Plain values: they travel to the executors.
+    """Validated options of a source or sink. Plain values: Spark sends them to the executors.
 
+    :param default_outcome: the outcome of records without one when a micro-batch has ended
     :param max_records_per_trigger: None leaves the size of a micro-batch to the broker's limits on
         locks
-    :param group_settings: configs that the group is to have, by Kafka's names
+    :param group_settings: configs that the group must have, by Kafka's names
     """
 
     kafka: KafkaOptions
@@ -63,37 +57,33 @@ class ShareOptions:
     group_settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, source: bool) -> ShareOptions:
-        """Read what the user gave. A sink takes a source's options too, so that one dict serves
-        both.
+    def parse(cls, options: Mapping[str, str], *, is_source: bool) -> ShareOptions:
+        """Parse the user's options. A sink accepts the options of its source.
 
-        :raises SourceError: something is missing, unknown, or has a value that makes no sense
+        :param is_source: require a subscription
+        :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        given = GivenOptions("kafka-share", options, _OPTIONS)
+        given = GivenOptions(options, _OPTIONS)
         return cls(
             kafka=given.kafka(_REFUSED),
-            group_id=given.required("kafka.group.id", "the share group to work in"),
-            subscription=given.subscription(required=source),
+            group_id=given.required("kafka.group.id", "the share group to join"),
+            subscription=given.subscription(required=is_source),
             default_outcome=OUTCOMES[given.choice("outcome.default", tuple(OUTCOMES), "accept")],
             max_records_per_trigger=given.number("maxRecordsPerTrigger"),
             records_per_task=given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
-            include_headers=given.truth("includeHeaders"),
+            include_headers=given.boolean("includeHeaders"),
             group_settings=_group_settings(given),
         )
 
 
 def _group_settings(given: GivenOptions) -> dict[str, str]:
     settings = {name: value for name in GROUP_SETTINGS if (value := given.text(name)) is not None}
-    reset = given.text(_SHORT_RESET)
-    if reset is not None and settings.setdefault(_RESET, reset) != reset:
+    short = given.text(_SHORT_RESET)
+    if short is not None and settings.setdefault(_RESET, short) != short:
         raise SourceError(f"set one of the options {_SHORT_RESET} and {_RESET}, not both")
-    reset = settings.get(_RESET)
-    if (
-        reset is not None
-        and reset not in ("earliest", "latest")
-        and not reset.startswith("by_duration:")
-    ):
+    reset = settings.get(_RESET, "earliest")
+    if reset not in ("earliest", "latest") and not reset.startswith("by_duration:"):
         raise SourceError(
-            f"option {_SHORT_RESET} is '{reset}': say earliest, latest or by_duration:PT1H"
+            f"option {_SHORT_RESET} is '{reset}': use earliest, latest or by_duration:PT1H"
         )
     return settings

@@ -1,9 +1,4 @@
-"""``format("kafka-share")``: drain topics as a queue, through a share group (KIP-932).
-
-The driver holds the locks, the executors read the bytes: one member in the driver-side reader
-acquires offsets and keeps their locks renewed while the micro-batch runs; tasks read the values of
-the acquired offsets. See docs/spark.md.
-"""
+"""``format("kafka-share")``: the data source and its driver-side reader. See ``docs/spark.md``."""
 
 from __future__ import annotations
 
@@ -20,27 +15,27 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Data
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headrace.client import AcquiredRange, ClientError
-from headrace.spark.option_parsing import SourceError, one_line
+from headrace.client import AcquiredRange
+from headrace.spark.errors import one_line_errors
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import subscribed_topics
 
 from .executor import SharePartition, read, split
-from .group_settings import settle
+from .group_settings import ensure_group_settings
+from .member import ShareMember
 from .options import ShareOptions
 from .outcomes import OutcomeWriter
-from .session import ShareSession
 
 _CHECK_TIMEOUT_MS = 10_000
 _LAG_INTERVAL_S = 1.0
-# Asking for the lag of many partitions takes no more than this part of the time.
-_LAG_PAUSES = 20
+_LAG_TIME_FRACTION = 1 / 20
+"""Largest part of the time that is spent on asking for the lag of many partitions."""
 
 
 class ShareDataSource(DataSource):
-    """A share group as a streaming source, and as a sink for what became of its records.
+    """A share group as a streaming source, and as a sink for outcomes of its records.
 
-    Options and columns are described in ``docs/spark.md``. Making one opens nothing.
+    ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -48,158 +43,141 @@ class ShareDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """``kafka-share``."""
+        """Return ``kafka-share``."""
         return "kafka-share"
 
     def schema(self) -> str:
-        """The columns, after a look at whether the broker, the topics and the group are as the
-        options say.
+        """Return the columns, after checking the broker, the topics and the group.
 
-        :raises SourceError: an option is wrong, the broker does not answer, a topic does not exist,
-            or the group is of another type or has other settings
+        :raises SourceError: an option is invalid, the broker does not answer, a topic does not
+            exist, or the group is of another type or has other settings
         """
-        options = self._parse(source=True)
-        try:
+        options = self._parse(is_source=True)
+        with one_line_errors():
             options.kafka.check()
             asyncio.run(_check(options))
-        except (ClientError, SourceError) as error:
-            raise one_line(error) from None
-        return ", ".join(
-            [
-                SPARK_SCHEMA,
-                *([SPARK_HEADERS] if options.include_headers else []),
-                "deliveryCount int",
-            ]
-        )
+        headers = [SPARK_HEADERS] if options.include_headers else []
+        return ", ".join([SPARK_SCHEMA, *headers, "deliveryCount int"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The source."""
-        return ShareStreamReader(self._parse(source=True))
+        """Return the source's reader."""
+        return ShareStreamReader(self._parse(is_source=True))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """The sink for outcomes."""
-        options = self._parse(source=False)
-        try:
+        """Return the sink for outcomes."""
+        options = self._parse(is_source=False)
+        with one_line_errors():
             return OutcomeWriter(options, schema)
-        except SourceError as error:
-            raise one_line(error) from None
 
-    def _parse(self, *, source: bool) -> ShareOptions:
-        try:
-            return ShareOptions.parse(self.options, source=source)
-        except SourceError as error:
-            raise one_line(error) from None
+    def _parse(self, *, is_source: bool) -> ShareOptions:
+        with one_line_errors():
+            return ShareOptions.parse(self.options, is_source=is_source)
 
 
 async def _check(options: ShareOptions) -> None:
     cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
     try:
         await subscribed_topics(cluster, options.subscription)
-        await settle(cluster, options.group_id, options.group_settings, only_check=True)
+        await ensure_group_settings(
+            cluster, options.group_id, options.group_settings, validate_only=True
+        )
     finally:
         await cluster.close()
 
 
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of one query, in a driver-side process of its own; its :meth:`read` runs in the
-    executors.
+    """The reader of one query, in a process of its own on the driver's host.
 
-    Spark's offsets only number the micro-batches of one reader (``{"session": …, "batch": …}``):
-    which records are whose is the broker's to know. A batch of an earlier reader, replayed after a
-    crash, is empty: the broker delivers its records again.
+    Its :meth:`read` runs in the executors. Spark's offsets only number the micro-batches of one
+    reader (``{"session": …, "batch": …}``): the broker keeps track of the records. A micro-batch of
+    an earlier reader that Spark replays after a crash is empty, and the broker delivers its records
+    again.
     """
 
     def __init__(self, options: ShareOptions) -> None:
         self._options = options
-        self._session: ShareSession | None = None
+        self._member: ShareMember | None = None
         self._ranges: Sequence[AcquiredRange] = ()
         self._offset: dict[str, Any] | None = None
-        self._number = 0
+        self._batches = 0
         self._lag: dict[str, Any] = {}
         self._next_lag_s = 0.0
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins."""
+        """Return the offset of a new query."""
         self._open()
         return {"session": "", "batch": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Acknowledge the batch that has just ended, and acquire the next; ``start`` when there is
-        nothing.
+        """Acknowledge the micro-batch that has just ended, and acquire the next one.
+
+        :returns: the offset of the next micro-batch; ``start`` if there is none
         """
-        session = self._open()
+        member = self._open()
         if self._offset is not None and start != self._offset:
-            return self._offset  # acquired, but not run yet
-        self._finish()
-        try:
-            ranges = session.acquire()
-        except (ClientError, SourceError) as error:
-            raise one_line(error) from None
+            return self._offset  # acquired, and not run yet
+        self._acknowledge_batch()
+        with one_line_errors():
+            ranges = member.acquire()
         if not ranges:
             return start
-        self._number += 1
+        self._batches += 1
         self._ranges = ranges
-        self._offset = {"session": session.id, "batch": self._number}
+        self._offset = {"session": member.id, "batch": self._batches}
         return self._offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SharePartition]:
-        """The tasks of the batch that ends at ``end``."""
+        """Return the tasks of the micro-batch that ends at ``end``."""
         self._open()
         if start == end or end != self._offset:
             return []
         return split(self._ranges, self._options.records_per_task)
 
     def read(self, partition: SharePartition) -> Iterator[pa.RecordBatch]:
-        """One task: the values of its offsets. Runs in an executor."""
+        """Yield the records of one task. Runs in an executor."""
         return read(partition, self._options.kafka, headers=self._options.include_headers)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark says that the batch is done; by then :meth:`latestOffset` has mostly acknowledged
-        it.
+        """Acknowledge a micro-batch that is done.
+
+        Spark calls this late; mostly :meth:`latestOffset` has acknowledged it by then.
         """
-        if self._session is not None and end == self._offset:
-            self._finish()
+        if self._member is not None and end == self._offset:
+            self._acknowledge_batch()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Drain what is there now, then end."""
-        try:
-            self._open().stop_at_end()
-        except (ClientError, SourceError) as error:
-            raise one_line(error) from None
+        """Read what the topics hold now, then end."""
+        member = self._open()
+        with one_line_errors():
+            member.stop_at_current_end()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For ``StreamingQuery.lastProgress``: the group's lag per topic and partition, and what
-        this query did.
-        """
-        if self._session is None:
+        """Return the group's lag and this query's counts, for ``StreamingQuery.lastProgress``."""
+        if self._member is None:
             return None
         began_s = time.monotonic()
         if began_s >= self._next_lag_s:
-            self._lag = self._session.lag()
+            self._lag = self._member.lag()
             took_s = time.monotonic() - began_s
-            self._next_lag_s = began_s + max(_LAG_INTERVAL_S, _LAG_PAUSES * took_s)
-        return {"lag": self._lag, **asdict(self._session.counts)}
+            self._next_lag_s = began_s + max(_LAG_INTERVAL_S, took_s / _LAG_TIME_FRACTION)
+        return {"lag": self._lag, **asdict(self._member.counts)}
 
     def stop(self) -> None:
         """Leave the group and release what is held."""
-        session, self._session = self._session, None
-        if session is not None:
-            signal.signal(
-                signal.SIGTERM, signal.SIG_IGN
-            )  # which may come while the goodbye is being said
-            session.close()
+        member, self._member = self._member, None
+        if member is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come while the member leaves
+            member.close()
 
-    def _open(self) -> ShareSession:
-        if self._session is None:
-            try:
-                self._session = ShareSession(self._options)
-            except SourceError as error:
-                raise one_line(error) from None
-            # Spark ends this process with SIGTERM: leave by the door, which calls stop().
+    def _open(self) -> ShareMember:
+        if self._member is None:
+            with one_line_errors():
+                self._member = ShareMember(self._options)
+            # Spark ends this process with SIGTERM. Exit normally, so that stop() is called.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        return self._session
+        return self._member
 
-    def _finish(self) -> None:
-        if self._offset is not None and self._session is not None:
-            self._session.acknowledge_rest(self._ranges)
+    def _acknowledge_batch(self) -> None:
+        if self._offset is not None and self._member is not None:
+            self._member.acknowledge_rest(self._ranges)
         self._offset, self._ranges = None, ()

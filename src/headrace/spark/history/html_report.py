@@ -1,25 +1,23 @@
-"""The report of a history: one HTML file, to be looked at rather than read. Plots are SVG inside of
-it.
-"""
+"""The report of a history as one HTML file, with plots as SVG inside."""
 
 from __future__ import annotations
 
 import html
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .advice import GONE, NO_PROGRESS, SILENT
-from .group_history import Period
-from .run import GroupHistory, Plots, Report
+from .query import Period
+from .results import GroupHistory, Plots, Report
 
 _LAG, _CONSUMED, _PRODUCED, _TIME_LAG = "#2563c9", "#1f8a4c", "#8a8f98", "#8b4fc3"
 _STALLED = {SILENT: "#d9372c", NO_PROGRESS: "#e39a1d", GONE: "#6b7280"}
@@ -55,20 +53,18 @@ border-radius: .15rem; margin: 0 .35rem 0 1rem; vertical-align: -.1rem }
 
 
 def page(report: Report) -> str:
-    """The whole file."""
+    """Return the file's text."""
     period = report.period
     charted = [group for group in report.groups if group.plots is not None]
     title = f"Lag on {report.bootstrap_servers}"
-    span = (
-        f"{_when(period.times_ms[0])} to {_when(period.until_ms)}, a point every "
-        f"{seconds(period.step_ms / 1000)}"
-    )
+    interval = seconds(period.step_ms / 1000)
+    span = f"{_when(period.times_ms[0])} to {_when(period.until_ms)}, a point every {interval}"
+    drain = seconds(report.target.drain_s)
+    uncharted = sum(1 for group in report.groups if group.partitions) - len(charted)
     return "\n".join(
         (
-            (
-                "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
-                "content='width=device-width'>"
-            ),
+            "<!doctype html><html lang=en><meta charset=utf-8>",
+            "<meta name=viewport content='width=device-width'>",
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>",
             f"<h1>{html.escape(title)}</h1><div class=soft>{span}</div>",
             _tiles(report),
@@ -77,12 +73,9 @@ def page(report: Report) -> str:
             "<div class=plots>",
             *(_figure(group, period) for group in charted),
             "</div>",
-            _left_out(sum(1 for group in report.groups if group.partitions) - len(charted)),
+            _left_out(uncharted),
             "<h2>What to do</h2>",
-            (
-                f"<div class=soft>Consumers that clear the lag within "
-                f"{seconds(report.target.drain_s)}.</div>"
-            ),
+            f"<div class=soft>Consumers that clear the lag within {drain}.</div>",
             _advice_table(report.groups),
             _left_out(len(report.groups) - _MOST_ROWS),
             "</html>\n",
@@ -92,24 +85,23 @@ def page(report: Report) -> str:
 
 def _tiles(report: Report) -> str:
     groups = report.groups
+    lag = sum(group.lag or 0 for group in groups)
+    time_lag_s = max((group.time_lag_s or 0 for group in groups), default=0)
     stalled = sum(bool(group.stalls) for group in groups)
+    consumed_per_s = sum(group.consumed_per_s for group in groups)
     tiles = [
         (f"{len(groups):,}", "groups", False),
-        (short(sum(group.lag or 0 for group in groups)), "records of lag", False),
-        (
-            seconds(max((group.time_lag_s or 0 for group in groups), default=0)),
-            "furthest behind",
-            False,
-        ),
+        (short(lag), "records of lag", False),
+        (seconds(time_lag_s), "furthest behind", False),
         (f"{stalled:,}", "groups that stalled", stalled > 0),
-        (short(sum(group.consumed_per_s for group in groups)), "records/s consumed", False),
+        (short(consumed_per_s), "records/s consumed", False),
         (short(report.records), "coordinator records read", False),
     ]
     if report.unreadable:
         tiles.append((short(report.unreadable), "of unknown kinds", False))
     cells = (
-        f"<div class=tile><b{' class=bad' if bad else ''}>{n}</b>{name}</div>"
-        for n, name, bad in tiles
+        f"<div class=tile><b{' class=bad' if is_bad else ''}>{number}</b>{name}</div>"
+        for number, name, is_bad in tiles
     )
     return f"<div class=tiles>{''.join(cells)}</div>"
 
@@ -173,15 +165,15 @@ def _legend() -> str:
     ]
     return (
         "<p class='key soft'>"
-        + "".join(f"<i style='background:{c}'></i>{html.escape(k)}" for c, k in keys)
+        + "".join(f"<i style='background:{color}'></i>{html.escape(name)}" for color, name in keys)
         + "</p>"
     )
 
 
 def _left_out(groups: int) -> str:
-    return (
-        f"<p class=soft>{groups:,} more groups have less lag than these.</p>" if groups > 0 else ""
-    )
+    if groups <= 0:
+        return ""
+    return f"<p class=soft>{groups:,} more groups have less lag than these.</p>"
 
 
 def _figure(group: GroupHistory, period: Period) -> str:
@@ -194,7 +186,7 @@ def _figure(group: GroupHistory, period: Period) -> str:
 
 
 def plot_svg(group: GroupHistory, plots: Plots, period: Period) -> str:
-    """Lag, rates and time lag of one group over time, stalls marked, as an ``<svg>`` element."""
+    """Return an ``<svg>`` element: lag, rates and time lag of a group over time, with stalls."""
     times = [datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in period.times_ms]
     settings = {
         "svg.fonttype": "none",
@@ -202,7 +194,7 @@ def plot_svg(group: GroupHistory, plots: Plots, period: Period) -> str:
         "font.size": 8,
         "axes.linewidth": 0.6,
     }
-    with mpl.rc_context(settings):
+    with rc_context(settings):
         figure = Figure(figsize=_PLOT_INCHES, layout="constrained")
         lag, rate, time_lag = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1.4))
         lag.fill_between(times, plots.lag, color=_LAG, alpha=0.22, linewidth=0)
@@ -210,12 +202,12 @@ def plot_svg(group: GroupHistory, plots: Plots, period: Period) -> str:
         rate.plot(times, plots.produced_per_s, color=_PRODUCED, linewidth=1.2)
         rate.plot(times, plots.consumed_per_s, color=_CONSUMED, linewidth=1.4)
         time_lag.plot(times, plots.time_lag_s, color=_TIME_LAG, linewidth=1.2)
-        for axes, label, form in (
+        for axes, label, as_text in (
             (lag, "lag", short),
             (rate, "records/s", short),
             (time_lag, "behind", seconds),
         ):
-            _dress(axes, label, form)
+            _format_axes(axes, label, as_text)
             for stall in group.stalls:
                 axes.axvspan(
                     stall.first, stall.last, color=_STALLED[stall.kind], alpha=0.16, linewidth=0
@@ -224,23 +216,24 @@ def plot_svg(group: GroupHistory, plots: Plots, period: Period) -> str:
         time_lag.xaxis.set_major_locator(locator)
         time_lag.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
         time_lag.set_xlim(times[0], times[-1])
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()[out.getvalue().index("<svg") :]
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]
 
 
-def _dress(axes: Any, label: str, form: Any) -> None:
+def _format_axes(axes: Any, label: str, as_text: Callable[[float], str]) -> None:
     axes.set_ylim(bottom=0, top=None if np.any(axes.dataLim.height > 0) else 1)
     axes.set_ylabel(label)
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: as_text(value)))
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
 def short(number: float) -> str:
-    """``"950"``, ``"12.3k"``, ``"4.1M"``."""
+    """Return a number as text, as in ``"950"``, ``"12.3k"`` or ``"4.1M"``."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(number) >= limit:
             return f"{number / (1e3 if unit == 'k' else limit):.3g}{unit}"
@@ -248,7 +241,7 @@ def short(number: float) -> str:
 
 
 def seconds(number: float) -> str:
-    """``"40 s"``, ``"12 min"``, ``"3.5 h"``, ``"2 d"``."""
+    """Return a duration as text, as in ``"40 s"``, ``"12 min"``, ``"3.5 h"`` or ``"2 d"``."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if number >= 2 * size:
             return f"{number / size:.3g} {unit}"
@@ -256,26 +249,23 @@ def seconds(number: float) -> str:
 
 
 def eta(group: GroupHistory) -> str:
-    """When the lag of a group will be zero, for people."""
+    """Return as text when the lag of a group will be zero; a dash if its lag is unknown."""
     if group.lag is None:
         return "–"
-    return (
-        "never"
-        if group.eta_s is None
-        else "now"
-        if group.eta_s <= 0
-        else seconds(math.ceil(group.eta_s))
-    )
+    if group.eta_s is None:
+        return "never"
+    return "now" if group.eta_s <= 0 else seconds(math.ceil(group.eta_s))
 
 
 def stall_summary(group: GroupHistory) -> str:
-    """Each kind of stall of a group, with the longest time that it took."""
+    """Return as text the kinds of stalls of a group, each with its longest duration."""
     longest: dict[str, float] = {}
     for stall in group.stalls:
-        took_s = (stall.last - stall.first).total_seconds()
-        longest[stall.kind] = max(longest.get(stall.kind, 0.0), took_s)
+        duration_s = (stall.last - stall.first).total_seconds()
+        longest[stall.kind] = max(longest.get(stall.kind, 0.0), duration_s)
     return ", ".join(
-        f"{kind} for {seconds(took_s)}" if took_s else kind for kind, took_s in longest.items()
+        f"{kind} for {seconds(duration_s)}" if duration_s else kind
+        for kind, duration_s in longest.items()
     )
 
 

@@ -1,0 +1,29 @@
+"""Errors that a Spark user sees: one line each, without a Python stack."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.client import ClientError
+
+
+class SourceError(Exception):
+    """An error that stops a query. Its text is one line that tells the user what to change."""
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn errors of the block into a :class:`SourceError` that Spark shows without a stack.
+
+    Spark reports an error of a Python worker with ``traceback.format_exc()``. A traceback limit of
+    0 leaves only its last line. The limit is set for the whole process, which ends with the error.
+
+    :raises SourceError: the block raised a ``ClientError`` or a ``SourceError``
+    """
+    try:
+        yield
+    except (ClientError, SourceError) as error:
+        sys.tracebacklimit = 0
+        raise SourceError(str(error)) from None

@@ -1,0 +1,239 @@
+"""Questions of the driver of ``kafka-ordered`` to the brokers.
+
+There are few requests: a Metadata once in a while, and one ListOffsets per broker and question.
+Records are fetched only where :mod:`headrace.spark.ordered.cuts` has to check a hint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from headrace.client import ConnectionFailed
+from headrace.client.list_offsets import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    READ_UNCOMMITTED,
+    ListedOffset,
+    ask_leader,
+)
+from headrace.client.offset_commits import committed_offsets
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.reader.cluster_thread import shared_cluster_thread
+from headrace.spark.reader.log_reader import LogReader
+from headrace.spark.reader.read_options import OffsetRange
+from headrace.spark.subscription import check_complete, existing_topics
+
+from .inputs import Offsets
+from .options import OrderedOptions
+
+_log = logging.getLogger(__name__)
+
+_PARTITIONS_PER_REQUEST = 10_000
+"""Limit on the partitions of a ListOffsets, so that a broker is not busy with it for long."""
+_FIRST_LOOK = 200
+"""Number of offsets in which the first visible record is looked for, before all are."""
+_LOOK_BUFFER_BYTES = 4 * 1024 * 1024
+_TIMEOUT_MS = 10_000
+
+
+class BrokerLog:
+    """The logs of a query's subscribed topics; a :class:`headrace.spark.ordered.inputs.Log`.
+
+    Connects when it is first asked. A partition whose leader does not answer is missing in results.
+
+    :ivar thread: the connections to the cluster
+    """
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self._options = options
+        self.thread = shared_cluster_thread(options.kafka)
+        self._leaders: dict[TopicPartition, int] = {}
+        self._topics: dict[str, int] = {}
+        self._ids: dict[str, UUID] = {}
+        self._replaced: set[str] = set()
+        self._metadata_at_s: float | None = None
+
+    def topics(self) -> Mapping[str, int]:
+        """Return the number of partitions of each subscribed topic that exists.
+
+        Topics are in the order of the subscription. The metadata are at most ``metadata_age_ms``
+        old.
+
+        :raises ClientError: the cluster does not answer, or a topic may not be read
+        """
+        now_s = time.monotonic()
+        age_s = self._options.metadata_age_ms / 1000
+        if self._metadata_at_s is None or now_s - self._metadata_at_s >= age_s:
+            self._refresh_metadata()
+            self._metadata_at_s = now_s
+        return self._topics
+
+    def _refresh_metadata(self) -> None:
+        subscription = self._options.subscription
+        found = self.thread.call(existing_topics(self.thread.cluster, subscription))
+        names = subscription.topics or sorted(found)
+        self._topics = {name: len(found[name].leaders) for name in names if name in found}
+        self._leaders = {
+            (name, number): leader
+            for name, topic in found.items()
+            for number, leader in topic.leaders.items()
+        }
+        ids = {name: topic.topic_id for name, topic in found.items()}
+        self._replaced |= {
+            name for name, topic_id in self._ids.items() if ids.get(name) != topic_id
+        }
+        self._ids = ids
+
+    def complete_topics(self) -> Mapping[str, int]:
+        """Return the same as :meth:`topics`, if all subscribed topics exist.
+
+        :raises ClientError: a topic does not exist, or the cluster does not answer
+        :raises SourceError: no topic matches the pattern
+        """
+        topics = self.topics()
+        check_complete(topics, self._options.subscription)
+        return topics
+
+    def expire_metadata(self) -> None:
+        """Ask for metadata again when they are next needed."""
+        self._metadata_at_s = None
+
+    @property
+    def replaced(self) -> Collection[str]:
+        """Topics that were deleted, or got another id, since :meth:`accept_replaced`."""
+        return self._replaced
+
+    def accept_replaced(self) -> None:
+        """Forget replaced topics, after positions in them have been given up."""
+        self._replaced.clear()
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        """Return the first offset of each log."""
+        return _offsets(self._list_offsets(dict.fromkeys(partitions, EARLIEST)))
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        """Return the high watermark, or the last stable offset with read_committed."""
+        return _offsets(self._list_offsets(dict.fromkeys(partitions, LATEST)))
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        """Return the offset after the last record, whatever transactions are open."""
+        return _offsets(self._list_offsets(dict.fromkeys(partitions, LATEST), READ_UNCOMMITTED))
+
+    def offsets_at(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """See :meth:`headrace.spark.ordered.inputs.Log.offsets_at`."""
+        return {p: found.offset for p, found in self._list_offsets(timestamps_ms).items()}
+
+    def largest_timestamps(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """See :meth:`headrace.spark.ordered.inputs.Log.largest_timestamps`."""
+        listed = self._list_offsets(dict.fromkeys(partitions, MAX_TIMESTAMP))
+        return {
+            p: (found.timestamp_ms, found.offset)
+            for p, found in listed.items()
+            if found.offset is not None and found.timestamp_ms is not None
+        }
+
+    def first_visible(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """See :meth:`headrace.spark.ordered.inputs.Log.first_visible`."""
+        near = {p: (start, min(end, start + _FIRST_LOOK)) for p, (start, end) in ranges.items()}
+        found = self._first_records(near)
+        rest = {
+            p: (near[p][1], end)
+            for p, (_, end) in ranges.items()
+            if p not in found and near[p][1] < end
+        }
+        return found | (self._first_records(rest) if rest else {})
+
+    def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
+        """See :meth:`headrace.spark.ordered.inputs.Log.scan`."""
+        with self._reader([OffsetRange(*partition, start, end)]) as reader:
+            while (batch := reader.next(*partition)) is not None:
+                yield batch.column("offset").to_numpy(), timestamps_ms(batch)
+
+    def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> Offsets:
+        """Return the group's committed offsets, of the partitions that have one."""
+        return self.thread.call(committed_offsets(self.thread.cluster, group_id, partitions))
+
+    def _first_records(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        found = {}
+        wanted = [OffsetRange(*p, start, end) for p, (start, end) in ranges.items()]
+        with self._reader(wanted) as reader:
+            for partition in ranges:
+                batch = reader.next(*partition)
+                if batch is not None:
+                    first = batch.slice(0, 1)
+                    offset = first.column("offset")[0].as_py()
+                    found[partition] = (offset, int(timestamps_ms(first)[0]))
+        return found
+
+    def _reader(self, ranges: Sequence[OffsetRange]) -> LogReader:
+        options = replace(
+            self._options.reading,
+            headers=False,
+            warn_of_lost=False,  # the task that reads the same range warns
+            buffer_bytes=_LOOK_BUFFER_BYTES,
+        )
+        return LogReader(self._options.kafka, ranges, options)
+
+    def _list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation_level: int | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
+        if isolation_level is None:
+            isolation_level = self._options.reading.isolation_level
+        return self.thread.call(self._ask_leaders(wanted, isolation_level))
+
+    async def _ask_leaders(
+        self, wanted: Mapping[TopicPartition, int], isolation_level: int
+    ) -> dict[TopicPartition, ListedOffset]:
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in wanted:
+            by_leader.setdefault(self._leaders.get(partition, -1), []).append(partition)
+        by_leader.pop(-1, None)
+        cluster, step = self.thread.cluster, _PARTITIONS_PER_REQUEST
+        requests = [
+            ask_leader(
+                cluster,
+                node_id,
+                {p: wanted[p] for p in partitions[start : start + step]},
+                isolation_level,
+                _TIMEOUT_MS,
+            )
+            for node_id, partitions in by_leader.items()
+            for start in range(0, len(partitions), step)
+        ]
+        found: dict[TopicPartition, ListedOffset] = {}
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(answer, ConnectionFailed):
+                _log.warning("%s", answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found.update(answer)
+        if len(found) < len(wanted):
+            self.expire_metadata()  # leaders have moved, or do not answer
+        return found
+
+
+def _offsets(listed: Mapping[TopicPartition, ListedOffset]) -> Offsets:
+    return {p: found.offset for p, found in listed.items() if found.offset is not None}
+
+
+def timestamps_ms(batch: Any) -> Any:
+    """Return the column ``timestamp`` in milliseconds, as a numpy array."""
+    return batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000

@@ -1,0 +1,265 @@
+"""The reader of a stream of ``kafka-ordered``: micro-batches, commits and progress."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.client import ConnectionFailed
+from headrace.client.cluster import parse_bootstrap
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.errors import one_line_errors
+
+from .broker_log import BrokerLog
+from .executor import OrderedPartition, TaskWork, offset_ranges, read
+from .inputs import Inputs, Offsets
+from .losses import Readable, detect_losses
+from .options import OrderedOptions
+from .plan import Pacing, plan
+from .positions import all_partitions, check_equal_counts, require_known, resolve, tasks_of
+from .progress import GroupProgress
+from .task_reports import ReportServer
+
+_log = logging.getLogger(__name__)
+
+_IDLE_INTERVAL_S = 0.05
+"""Shortest interval between questions to idle brokers. Spark asks for new data every 10 ms."""
+
+JsonOffsets = dict[str, dict[str, int]]
+"""Topic → partition → the next offset to read, as Spark's own Kafka source writes it. The order of
+the topics breaks ties between equal timestamps."""
+
+
+class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of one query, in a process of its own on the driver's host.
+
+    Its :meth:`read` runs in the executors. Spark's offsets are the position of each partition, so
+    the records of a micro-batch and their order follow from its offsets alone. Idle deadlines and
+    metrics live in this process and start anew with it.
+    """
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self._options = options
+        self._log: BrokerLog | None = None
+        self._pacing = Pacing(options.max_task_idle_ms)
+        self._group: GroupProgress | None = None
+        self._reports: ReportServer | None = None
+        self._initial: JsonOffsets | None = None
+        self._run_ends: Offsets | None = None
+        """Ends of a run with ``Trigger.AvailableNow``."""
+        self._log_ends: Offsets = {}
+        """Ends of the logs, for the progress."""
+        self._readable_ends: Offsets = {}
+        """Ends up to which the last micro-batch might have read."""
+        self._position: Offsets = {}
+        self._planned_at_s = 0.0
+
+    def initialOffset(self) -> JsonOffsets:
+        """Return the offsets at which a new query starts."""
+        options = self._options
+        with one_line_errors():
+            log = self._open()
+            topics = log.complete_topics()
+            check_equal_counts(topics)
+            wanted = all_partitions(topics)
+            starts = resolve(
+                log,
+                options.start,
+                wanted,
+                options.group_id,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+            require_known(wanted, starts)
+        self._initial = _to_json(starts, topics)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of ``maxOffsetsPerTrigger``."""
+        limit = self._options.max_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+        """Commit what lies before ``start``, and fix the end of the next micro-batch."""
+        with one_line_errors():
+            try:
+                self._commit(start)
+                end = self._next_end(start, limit)
+            except ConnectionFailed as failure:
+                if self._run_ends is not None:
+                    raise
+                _log.warning("no new micro-batch for now: %s", failure)
+                end = start
+        if end == start:
+            time.sleep(max(0.0, self._planned_at_s + _IDLE_INTERVAL_S - time.monotonic()))
+        self._planned_at_s = time.monotonic()
+        return end
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[OrderedPartition]:
+        """Return the tasks of the micro-batch between two offsets."""
+        starts, ends = _from_json(start), _from_json(end)
+        reports = self._report_server()
+        address = reports.next_batch()
+        stream_times_ms = reports.stream_times_ms()
+        # With max.task.idle.ms=-1 no partition is waited for, so nothing counts as enforced.
+        counts_enforced = self._pacing.max_task_idle_ms >= 0
+        counts = {
+            topic: max(map(int, by_partition), default=-1) + 1
+            for topic, by_partition in end.items()
+        }
+        tasks = []
+        for task, owned in tasks_of(counts).items():
+            partitions = tuple(p for p in owned if p in ends)
+            inputs = Inputs(partitions, {p: starts.get(p, ends[p]) for p in partitions}, ends)
+            if not len(inputs):
+                continue
+            caught_up = tuple(
+                counts_enforced and p in self._readable_ends and ends[p] >= self._readable_ends[p]
+                for p in partitions
+            )
+            work = TaskWork(
+                task,
+                0,
+                offset_ranges(inputs),
+                caught_up=caught_up,
+                stream_time_ms=stream_times_ms.get(task, -1),
+                reports=address,
+            )
+            tasks.append(OrderedPartition(work))
+        return tasks
+
+    def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task. Runs in an executor."""
+        return read(partition.value, self._options.kafka, self._options.reading)
+
+    def commit(self, end: JsonOffsets) -> None:
+        """Commit a micro-batch that is done.
+
+        Spark calls this late; mostly :meth:`latestOffset` has committed it by then.
+        """
+        self._commit(end)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read what the topics hold now, then end. Producers are not waited for."""
+        with one_line_errors():
+            log = self._open()
+            wanted = all_partitions(log.topics())
+            self._run_ends = log.ends(wanted)
+            if self._options.max_task_idle_ms >= 0:
+                require_known(wanted, self._run_ends)
+                self._pacing = Pacing(0)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return ends, lags, waiting tasks and counts, for ``StreamingQuery.lastProgress``."""
+        if not self._log_ends:
+            return None
+        lags = {p: max(0, end - self._position.get(p, 0)) for p, end in self._log_ends.items()}
+        waiting = {
+            str(task): str(decision)
+            for task, decision in self._pacing.decisions.items()
+            if not decision.ready
+        }
+        totals = self._report_server().totals()
+        return {
+            "end": _to_json(self._log_ends),
+            "lag": _to_json(lags),
+            "waiting": waiting,
+            "records": totals.records,
+            "enforcedProcessing": totals.enforced_processing,
+            "lateRecords": totals.late_records,
+        }
+
+    def stop(self) -> None:
+        """Stop listening for reports of tasks."""
+        reports, self._reports = self._reports, None
+        if reports is not None:
+            reports.close()
+
+    def _open(self) -> BrokerLog:
+        if self._log is None:
+            self._log = BrokerLog(self._options)
+            if self._options.group_id is not None:
+                self._group = GroupProgress(self._log.thread, self._options.group_id)
+        return self._log
+
+    def _report_server(self) -> ReportServer:
+        if self._reports is None:
+            addresses = parse_bootstrap(self._options.kafka.bootstrap_servers)
+            host, _ = addresses[0]
+            self._reports = ReportServer(towards=host)
+        return self._reports
+
+    def _commit(self, offsets: JsonOffsets) -> None:
+        self._open()
+        if self._group is not None and offsets != self._initial:
+            self._group.commit(_from_json(offsets))
+
+    def _next_end(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+        log = self._open()
+        readable = detect_losses(
+            log, _from_json(start), fail_on_data_loss=self._options.fail_on_data_loss
+        )
+        order = self._topic_order(start, readable)
+        topics = {topic: readable.topics[topic] for topic in order if topic in readable.topics}
+        position, ends = readable.position, readable.ends
+        self._log_ends = dict(ends)
+        # A new partition starts with the micro-batch after this one, and its task waits for that:
+        # its first offset must be in Spark's log before anything is read.
+        new = log.starts([p for p in all_partitions(topics) if p not in position])
+        if self._run_ends is not None:
+            ends = {p: min(end, self._run_ends.get(p, position[p])) for p, end in ends.items()}
+        tasks = {
+            task: Inputs(
+                owned, {p: position[p] for p in owned}, {p: ends[p] for p in owned if p in ends}
+            )
+            for task, owned in tasks_of(topics).items()
+            if all(p in position for p in owned)
+        }
+        max_offsets = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        now_ms = int(time.monotonic() * 1000)
+        for inputs in plan(log, self._pacing, tasks, now_ms, max_offsets).values():
+            position |= inputs.reached
+        self._position = position | new
+        self._readable_ends = ends
+        for partition, offset in self._position.items():
+            # The plan may have learned of later ends.
+            self._log_ends[partition] = max(offset, self._log_ends.get(partition, offset))
+        log.accept_replaced()
+        return _to_json(self._position, order)
+
+    def _topic_order(self, start: JsonOffsets, readable: Readable) -> list[str]:
+        """Return the order that breaks ties; it never changes while the query lives.
+
+        A topic that was subscribed by name keeps its place while it does not exist.
+        """
+        named = self._options.subscription.topics
+        order = [topic for topic in start if topic in readable.topics or topic in named]
+        order += [topic for topic in readable.topics if topic not in start]
+        return order
+
+
+def _to_json(
+    offsets: Mapping[TopicPartition, int], order: Sequence[str] | Mapping[str, int] = ()
+) -> JsonOffsets:
+    found: JsonOffsets = {topic: {} for topic in order}
+    for (topic, partition), offset in sorted(offsets.items(), key=lambda item: item[0][1]):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def _from_json(offsets: JsonOffsets) -> Offsets:
+    return {
+        (topic, int(partition)): offset
+        for topic, by_partition in offsets.items()
+        for partition, offset in by_partition.items()
+    }

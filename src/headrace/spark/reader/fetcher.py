@@ -1,0 +1,325 @@
+"""Fetching of ranges of offsets from their leaders, ahead of the code that decodes them.
+
+A :class:`Fetcher` lives in an event loop. It sends each leader one Fetch at a time (KIP-74) for all
+partitions that have no piece waiting, and looks up the leader again when it has moved. It does not
+open record batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from headrace.client import ClientError, Cluster, ConnectionFailed, RequestRefused
+from headrace.client.errors import UnknownTopic
+from headrace.client.list_offsets import EARLIEST, LEADER_MOVED, list_offsets
+from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import CorruptBatch
+from headrace.spark.errors import SourceError
+
+from .batches import Batches
+from .partition_fetch import PartitionFetch, Piece
+from .read_options import ReadError, ReadOptions
+
+_log = logging.getLogger(__name__)
+
+_MAX_WAIT_MS = 500
+_RETRY_S = 0.1
+_ABSENT_S = 2.0
+"""Time for which brokers must say that a partition or an offset does not exist. A new leader, or a
+broker that has not heard of a topic yet, may know less than the others for a moment."""
+
+
+class Fetcher:
+    """Fetches ranges of several topic partitions; at most one piece of each waits to be taken.
+
+    Starts at once, in the running event loop.
+
+    :param ranges: ascending, disjoint ``(start, end)`` pairs of each topic partition
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ReadOptions,
+        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._partitions = {key: PartitionFetch(key, of_key) for key, of_key in ranges.items()}
+        self._ready: deque[TopicPartition] = deque()
+        self._requests: dict[int, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._arrived = asyncio.Condition()
+        self._failure: ClientError | SourceError | None = None
+        self._running = asyncio.create_task(self._run())
+
+    async def take(self, key: TopicPartition | None) -> Piece | None:
+        """Return the next piece of a topic partition, or of any; None when all have been taken.
+
+        :raises ReadError: records are lost, or did not arrive in time
+        :raises ClientError: a broker refuses
+        """
+        async with self._arrived:
+            while True:
+                if all(partition.is_exhausted for partition in self._asked_for(key)):
+                    return None
+                found = next((ready for ready in self._ready if key in (None, ready)), None)
+                if found is not None:
+                    break
+                if self._failure is not None:
+                    raise self._failure
+                await self._arrived.wait()
+        self._ready.remove(found)
+        partition = self._partitions[found]
+        piece, partition.piece = partition.piece, None
+        self._changed.set()
+        return piece
+
+    def _asked_for(self, key: TopicPartition | None) -> Iterable[PartitionFetch]:
+        if key is None:
+            return self._partitions.values()
+        return (self._partitions[key],) if key in self._partitions else ()
+
+    async def close(self) -> None:
+        """Cancel the requests in flight and drop the pieces that nobody took."""
+        tasks = [self._running, *self._requests.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A cancelled task and its frames refer to each other, so this object lives on until the
+        # garbage collector runs. The fetched bytes must not.
+        self._partitions.clear()
+        self._ready.clear()
+
+    async def _run(self) -> None:
+        try:
+            while not all(partition.is_done for partition in self._partitions.values()):
+                self._changed.clear()
+                await self._send_requests()
+                await self._changed.wait()
+        except (ClientError, SourceError) as failure:
+            await self._fail(failure)
+        except Exception as bug:
+            await self._fail(ReadError(f"reading failed: {bug!r}"))
+            raise
+
+    async def _fail(self, failure: ClientError | SourceError) -> None:
+        async with self._arrived:
+            self._failure = failure
+            self._arrived.notify_all()
+
+    async def _send_requests(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        idle = [
+            partition
+            for partition in self._partitions.values()
+            if not (partition.is_done or partition.piece or partition.is_asked)
+        ]
+        leaderless = [partition for partition in idle if partition.leader is None]
+        if leaderless:
+            await self._find_leaders(leaderless)
+        by_leader: dict[int, list[PartitionFetch]] = {}
+        for partition in idle:
+            if partition.leader is not None and partition.leader not in self._requests:
+                by_leader.setdefault(partition.leader, []).append(partition)
+        for node_id, partitions in by_leader.items():
+            for partition in partitions:
+                partition.is_asked = True
+            # Only the first partition of a request is sure to get a batch that is larger than asked
+            # for: begin with the one that has waited longest.
+            partitions.sort(key=lambda p: (p.no_data_since_s is None, p.no_data_since_s))
+            self._requests[node_id] = asyncio.create_task(self._ask(node_id, partitions))
+
+    async def _find_leaders(self, partitions: Sequence[PartitionFetch]) -> None:
+        names = sorted({partition.key[0] for partition in partitions})
+        try:
+            topics = await self._cluster.existing_topics(names)
+        except ConnectionFailed as failure:
+            for partition in partitions:
+                self._note_no_data(partition, str(failure))
+            self._retry_later()
+            return
+        for partition in partitions:
+            name, number = partition.key
+            if name not in topics:
+                self._note_absent(partition, f"topic '{name}' does not exist", is_fatal=True)
+                self._retry_later()
+            elif number not in topics[name].leaders:
+                problem = f"topic '{name}' has no partition {number}"
+                self._note_absent(partition, problem, is_fatal=True)
+                self._retry_later()
+            elif topics[name].leaders[number] < 0:
+                self._note_no_data(partition, "it has no leader")
+                self._retry_later()
+            else:
+                partition.leader = topics[name].leaders[number]
+        async with self._arrived:
+            self._arrived.notify_all()
+
+    def _retry_later(self) -> None:
+        asyncio.get_running_loop().call_later(_RETRY_S, self._changed.set)
+
+    def _note_no_data(self, partition: PartitionFetch, problem: str) -> None:
+        """Record that a request brought nothing.
+
+        :raises ReadError: nothing has come for longer than the timeout
+        """
+        now_s = asyncio.get_running_loop().time()
+        partition.problem = problem
+        if partition.no_data_since_s is None:
+            partition.no_data_since_s = now_s
+        elif (now_s - partition.no_data_since_s) * 1000 >= self._options.timeout_ms:
+            raise ReadError(
+                f"no record of {partition.name} from offset {partition.offset} on within "
+                f"{self._options.timeout_ms} ms: {problem}"
+            )
+
+    def _note_absent(self, partition: PartitionFetch, problem: str, *, is_fatal: bool) -> None:
+        """Record that a broker says that a partition, or the offset to fetch, does not exist.
+
+        :param is_fatal: fail as soon as brokers have said so for long enough, instead of asking
+            until the timeout
+        :raises ReadError: the partition has been absent, or without data, for too long
+        """
+        now_s = asyncio.get_running_loop().time()
+        if partition.absent_since_s is None:
+            partition.absent_since_s = now_s
+        if now_s - partition.absent_since_s >= _ABSENT_S:
+            if self._options.skip_lost:
+                self._skip_to(partition, partition.end, problem)
+                return
+            if is_fatal:
+                raise ReadError(problem + self._options.advice)
+        self._note_no_data(partition, problem + self._options.advice)
+
+    def _skip_to(self, partition: PartitionFetch, offset: int, problem: str) -> None:
+        if self._options.warn_of_lost:
+            _log.warning(
+                "skipping offsets %d to %d of %s: %s",
+                partition.offset,
+                offset - 1,
+                partition.name,
+                problem,
+            )
+        partition.advance_to(offset)
+
+    async def _ask(self, node_id: int, partitions: Sequence[PartitionFetch]) -> None:
+        try:
+            await self._fetch(node_id, partitions)
+        except ConnectionFailed as failure:
+            for partition in partitions:
+                partition.leader = None
+            try:
+                for partition in partitions:
+                    self._note_no_data(partition, str(failure))
+            except ReadError as timeout:
+                await self._fail(timeout)
+            await asyncio.sleep(_RETRY_S)
+        except (ClientError, SourceError) as failure:
+            await self._fail(failure)
+        except CorruptBatch as error:
+            await self._fail(ReadError(f"a broker sent record batches that are corrupt: {error}"))
+        finally:
+            for partition in partitions:
+                partition.is_asked = False
+            del self._requests[node_id]
+            self._changed.set()
+
+    async def _fetch(self, node_id: int, partitions: Sequence[PartitionFetch]) -> None:
+        connection = await self._cluster.connection(node_id, "fetch")
+        request = self._request(connection.messages("fetch"), partitions)
+        response = await connection.request(request, timeout_ms=self._options.timeout_ms)
+        if response.error_code:
+            raise RequestRefused(f"fetching from {connection.address}", int(response.error_code))
+        leader_moved = False
+        for topic in response.responses:
+            for answer in topic.partitions:
+                partition = self._partitions[str(topic.topic), int(answer.partition_index)]
+                if answer.error_code in LEADER_MOVED:
+                    leader_moved = True
+                    partition.leader = None
+                    error = ErrorCode(answer.error_code).name
+                    self._note_no_data(partition, f"its leader answers {error}")
+                elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    await self._handle_out_of_range(partition)
+                elif answer.error_code:
+                    raise RequestRefused(
+                        f"reading {partition.name} from offset {partition.offset}",
+                        int(answer.error_code),
+                    )
+                else:
+                    self._add_records(partition, answer)
+        async with self._arrived:
+            self._arrived.notify_all()
+        if leader_moved:
+            await asyncio.sleep(_RETRY_S)
+
+    def _request(self, messages: Any, partitions: Sequence[PartitionFetch]) -> Any:
+        share_bytes = self._options.buffer_bytes // (2 * len(self._partitions))
+        topics: dict[str, list[Any]] = {}
+        for partition in partitions:
+            name, number = partition.key
+            topics.setdefault(name, []).append(
+                messages.FetchPartition(
+                    partition=number,
+                    fetch_offset=partition.offset,
+                    partition_max_bytes=partition.request_bytes(share_bytes),
+                )
+            )
+        return messages.FetchRequest(
+            max_wait=timedelta(milliseconds=_MAX_WAIT_MS),
+            min_bytes=1,
+            max_bytes=self._options.buffer_bytes // 2,
+            isolation_level=self._options.isolation_level,
+            topics=tuple(
+                messages.FetchTopic(topic=name, partitions=tuple(of_topic))
+                for name, of_topic in topics.items()
+            ),
+            forgotten_topics_data=(),
+        )
+
+    def _add_records(self, partition: PartitionFetch, answer: Any) -> None:
+        data = answer.records or b""
+        batches = Batches.find(data)
+        if len(batches):
+            aborted = [
+                (int(transaction.producer_id), int(transaction.first_offset))
+                for transaction in answer.aborted_transactions or ()
+            ]
+            piece = Piece(partition.key, partition.offset, batches, aborted)
+            partition.add_fetched(piece, len(data))
+            self._ready.append(partition.key)
+        elif answer.high_watermark <= partition.offset:
+            problem = f"its log ends at {answer.high_watermark}"
+            self._note_absent(partition, problem, is_fatal=False)
+        elif self._options.read_committed and answer.last_stable_offset <= partition.offset:
+            self._note_no_data(partition, "a transaction that began before it is still open")
+        else:
+            self._note_no_data(partition, "the broker answers without records")
+
+    async def _handle_out_of_range(self, partition: PartitionFetch) -> None:
+        try:
+            listed = await list_offsets(
+                self._cluster, {partition.key: EARLIEST}, timeout_ms=self._options.timeout_ms
+            )
+        except UnknownTopic:
+            partition.leader = None  # the topic was deleted meanwhile: the next lookup reports it
+            return
+        log_start = listed[partition.key].offset or 0
+        if partition.offset < log_start:
+            problem = f"its log starts at {log_start}"
+            next_offset = min(log_start, partition.end)
+        else:
+            problem = "its log ends before it"
+            next_offset = partition.end
+        if not self._options.skip_lost:
+            lost = f"offset {partition.offset} of {partition.name} is not available: {problem}"
+            raise ReadError(lost + self._options.advice)
+        self._skip_to(partition, next_offset, problem)

@@ -1,0 +1,62 @@
+"""Parameters of a read: ranges of offsets, and the treatment of what cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from headrace.spark.errors import SourceError
+
+DEFAULT_TIMEOUT_MS = 60_000
+DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
+
+
+class ReadError(SourceError):
+    """Records that could not be read. The text is one line that names the topic partition."""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one topic partition. Some of them may hold no record.
+
+    :param start: first offset, inclusive
+    :param end: exclusive
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Parameters of a read. Plain values: Spark sends them to the executors.
+
+    :param headers: yield the column ``headers``
+    :param read_committed: leave out records of open and of aborted transactions (KIP-98)
+    :param skip_lost: skip offsets that the log no longer has, and topics that no longer exist,
+        instead of failing
+    :param warn_of_lost: log a warning for what is skipped
+    :param advice: text that is appended to an error about lost records
+    :param check_crc: compare the checksums of record batches
+    :param timeout_ms: fail when a partition has yielded nothing for this long
+    :param buffer_bytes: fetched bytes to hold, approximately
+    """
+
+    headers: bool = False
+    read_committed: bool = False
+    skip_lost: bool = False
+    warn_of_lost: bool = False
+    advice: str = ""
+    check_crc: bool = False
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+
+    @property
+    def isolation_level(self) -> int:
+        """Kafka's number of the isolation level."""
+        return READ_COMMITTED if self.read_committed else READ_UNCOMMITTED
+
+
+DEFAULTS = ReadOptions()

@@ -1,0 +1,190 @@
+"""The member of the share group that holds a query's acquisition locks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from headrace.client import (
+    AcquiredRange,
+    ClientError,
+    PartitionLag,
+    RequestRefused,
+    ShareConsumer,
+)
+from headrace.errors import ErrorCode
+from headrace.spark.errors import SourceError
+from headrace.spark.event_loop_thread import EventLoopThread
+from headrace.spark.subscription import subscribed_topics
+
+from .acquisitions import Acquisitions, Counts
+from .group_settings import ensure_group_settings
+from .options import ShareOptions
+from .outcome_server import OutcomeServer
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+CLIENT_ID = "headrace-spark"
+
+_RENEW_INTERVAL_S = 0.25
+_MATCH_INTERVAL_S = 3.0
+"""Interval of looking for new topics that match the pattern."""
+_LAGS_IN_PROGRESS = 1000
+"""Number of partitions up to which the progress has the lag of each."""
+_CLOSE_TIMEOUT_S = 4.0
+
+
+class ShareMember:
+    """A member of a share group in the driver-side reader's process.
+
+    It joins when it is made, and holds what it acquires until it is acknowledged. All methods are
+    called from the reader's main thread. An event loop on a thread of its own does the work, so
+    that heartbeats and lock renewals continue while Spark runs the micro-batch.
+
+    :ivar id: distinguishes the micro-batches of this member from those of an earlier one
+    :raises SourceError: the member cannot join
+    """
+
+    def __init__(self, options: ShareOptions) -> None:
+        self.id = secrets.token_hex(8)
+        self._options = options
+        self._consumer = ShareConsumer(
+            options.kafka.bootstrap_servers,
+            options.group_id,
+            (),
+            client_id=CLIENT_ID,
+            security=options.kafka.security,
+        )
+        self._acquisitions = Acquisitions(self._consumer, options)
+        self._server = OutcomeServer(self._acquisitions.apply, self._acquisitions.count_held)
+        self._background: list[asyncio.Task[None]] = []
+        self._thread = EventLoopThread("headrace-share")
+        try:
+            self._run(self._open())
+        except (ClientError, SourceError) as error:
+            self.close()
+            raise SourceError(_with_advice(error)) from None
+
+    @property
+    def counts(self) -> Counts:
+        """Numbers of records since the query began."""
+        return self._acquisitions.counts
+
+    def acquire(self) -> list[AcquiredRange]:
+        """Acquire the records of the next micro-batch; empty if there are none now.
+
+        :raises ClientError: a broker refuses
+        """
+        return self._run(self._acquisitions.acquire())
+
+    def stop_at_current_end(self) -> None:
+        """Acquire only what the topics hold now (``Trigger.AvailableNow``).
+
+        :raises SourceError: the member was assigned no partitions
+        :raises ClientError: the cluster does not answer
+        """
+        self._run(self._acquisitions.stop_at_current_end())
+
+    def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
+        """Apply ``outcome.default`` to what is still held of a micro-batch that has ended."""
+        self._run(self._acquisitions.acknowledge(ranges, self._options.default_outcome))
+
+    def lag(self) -> dict[str, dict[str, int]]:
+        """Return topic → partition → unfinished records, of the partitions whose lag is known.
+
+        With very many partitions, topic → ``"sum"``.
+        """
+        cluster, topics = self._consumer.cluster, self._acquisitions.topics
+        try:
+            lags = self._run(cluster.share_lag(self._options.group_id, topics))
+        except ClientError:
+            return {}
+        return _by_topic(lags)
+
+    def close(self) -> None:
+        """Leave the group; the broker releases at once what is held. May be called twice."""
+        if not self._thread.is_running:
+            return
+        try:
+            self._run(self._close(), _CLOSE_TIMEOUT_S)
+        except Exception as error:
+            _log.warning("leaving share group %s: %r", self._options.group_id, error)
+        self._thread.stop(_CLOSE_TIMEOUT_S)
+
+    def _run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        return self._thread.submit(work).result(timeout_s)
+
+    # The methods below run on the event loop's thread.
+
+    async def _open(self) -> None:
+        options, cluster = self._options, self._consumer.cluster
+        try:
+            self._acquisitions.subscribe(await subscribed_topics(cluster, options.subscription))
+            await ensure_group_settings(cluster, options.group_id, options.group_settings)
+            await self._consumer.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        await self._server.start(options.kafka.bootstrap_servers, options.group_id)
+        self._background.append(asyncio.create_task(self._renew_locks()))
+        if options.subscription.pattern is not None:
+            self._background.append(asyncio.create_task(self._follow_pattern()))
+
+    async def _close(self) -> None:
+        self._server.close()
+        if self._background:
+            for task in self._background:
+                task.cancel()
+            await self._consumer.close()
+
+    async def _renew_locks(self) -> None:
+        has_warned = False
+        while True:
+            # The broker tells the duration of locks when records are first acquired.
+            lock_timeout_ms = self._consumer.lock_timeout_ms
+            await asyncio.sleep(min(lock_timeout_ms / 6000, _RENEW_INTERVAL_S))
+            try:
+                await self._consumer.renew(older_than_ms=self._consumer.lock_timeout_ms // 3)
+            except ClientError as error:
+                _log.warning("renewing locks of share group %s: %s", self._options.group_id, error)
+            if not self._consumer.can_renew and not has_warned:
+                has_warned = True
+                _log.warning(
+                    "the broker cannot renew acquisition locks (Kafka 4.2 or later can): "
+                    "records of micro-batches longer than %d ms are delivered again",
+                    self._consumer.lock_timeout_ms,
+                )
+
+    async def _follow_pattern(self) -> None:
+        subscription, group_id = self._options.subscription, self._options.group_id
+        while True:
+            await asyncio.sleep(_MATCH_INTERVAL_S)
+            try:
+                topics = tuple(await subscribed_topics(self._consumer.cluster, subscription))
+            except (ClientError, SourceError) as error:
+                _log.warning("looking for topics of share group %s: %s", group_id, error)
+                continue
+            if topics != self._acquisitions.topics:
+                _log.warning("share group %s: subscribed to %s", group_id, ", ".join(topics))
+                self._acquisitions.subscribe(topics)
+
+
+def _by_topic(lags: Sequence[PartitionLag]) -> dict[str, dict[str, int]]:
+    known = [(lag.topic, str(lag.partition), lag.lag) for lag in lags if lag.lag is not None]
+    by_topic: dict[str, dict[str, int]] = {}
+    for topic, partition, records in known:
+        of_topic = by_topic.setdefault(topic, {})
+        name = partition if len(known) <= _LAGS_IN_PROGRESS else "sum"
+        of_topic[name] = of_topic.get(name, 0) + records
+    return by_topic
+
+
+def _with_advice(error: Exception) -> str:
+    if isinstance(error, RequestRefused) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return f"{error}: choose another kafka.group.id, or delete that group"
+    return str(error)
