@@ -36,7 +36,7 @@ from bench.driver_memory import PARTS, Driver
 from bench.spark_application import session, start
 from headrace.spark.history.advice import Bounds, Target
 from headrace.spark.history.query import HistoryQuery, Period
-from headrace.spark.history.run import run
+from headrace.spark.history.run import write_history
 from headrace.spark.option_parsing import KafkaOptions
 from tests.spark.application import SHORT_LIVED
 from tests.support import HeadraceProcess, unique
@@ -129,7 +129,7 @@ class Backlogs:
         now_ms = int(time.time() * 1000)
         period = Period(now_ms - _PERIOD_MS, now_ms, _STEP_MS, _STALL_MS)
         query = HistoryQuery(period, Target(_DRAIN_S, Bounds()))
-        return run(self._spark, kafka, query, self._folder / unique("history")).records
+        return write_history(self._spark, kafka, query, self._folder / unique("history")).records
 
     def _drain(
         self,

@@ -20,13 +20,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import Cluster
+from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.spark.errors import SourceError
 from headrace.spark.history.group_records import (
     COMMIT,
     GROUP,
     MEMBER,
     MEMBER_LEFT,
-    OFFSETS_TOPIC,
     UNREADABLE,
     events,
 )
@@ -267,15 +267,17 @@ def history(bootstrap_servers: str) -> list[dict[str, Any]]:
     """What `__consumer_offsets` says, decoded as columns; none of it unreadable."""
     found: list[dict[str, Any]] = []
     with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
-        partitions = reader.list_topics(OFFSETS_TOPIC, PATIENCE_S).topics[OFFSETS_TOPIC].partitions
+        partitions = (
+            reader.list_topics(CONSUMER_OFFSETS, PATIENCE_S).topics[CONSUMER_OFFSETS].partitions
+        )
         for number in partitions:
-            reader.assign([TopicPartition(OFFSETS_TOPIC, number, 0)])
+            reader.assign([TopicPartition(CONSUMER_OFFSETS, number, 0)])
             messages = list(iter(partial(_next, reader), None))
             numbers = np.arange(len(messages), dtype=np.int64)
             keys = pa.array([one.key() for one in messages], pa.binary())
             values = pa.array([one.value() for one in messages], pa.binary())
             found += events(
-                Records(numbers, numbers, numbers, keys, values), OFFSETS_TOPIC, number
+                Records(numbers, numbers, numbers, keys, values), CONSUMER_OFFSETS, number
             ).to_pylist()
     assert UNREADABLE not in {row["event"] for row in found}
     return found

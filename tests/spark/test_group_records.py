@@ -29,6 +29,7 @@ from headrace.groups.records import (
     ShareGroupMetadata,
     ShareMember,
 )
+from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.protocol import primitives
 from headrace.share import records as share_records
 from headrace.spark.history.group_records import (
@@ -38,10 +39,8 @@ from headrace.spark.history.group_records import (
     GROUP_DELETED,
     MEMBER,
     MEMBER_LEFT,
-    OFFSETS_TOPIC,
     SHARE_STATE,
     SHARE_STATE_DELETED,
-    SHARE_STATE_TOPIC,
     UNREADABLE,
     events,
 )
@@ -206,7 +205,7 @@ def in_ms(said: dict[str, Any]) -> dict[str, Any]:
 def test_what_happened_in_groups(records: list[Any]) -> None:
     found = [
         in_ms(known(row))
-        for row in rows([record_schemas.encode(record) for record in records], OFFSETS_TOPIC)
+        for row in rows([record_schemas.encode(record) for record in records], CONSUMER_OFFSETS)
     ]
     assert found == [said for record in records if (said := expected(record)) is not None]
 
@@ -216,7 +215,7 @@ def test_what_happened_in_groups(records: list[Any]) -> None:
 def test_what_happened_in_share_partitions(records: list[Any]) -> None:
     found = [
         known(row)
-        for row in rows([share_records.encode(record) for record in records], SHARE_STATE_TOPIC)
+        for row in rows([share_records.encode(record) for record in records], SHARE_GROUP_STATE)
     ]
     for record, row in zip(records, found, strict=True):
         said = {
@@ -251,12 +250,12 @@ def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
         + primitives.i64(99)
         + primitives.NO_TAGS,
     ]
-    found = rows([(key, value) for value in values], OFFSETS_TOPIC)
+    found = rows([(key, value) for value in values], CONSUMER_OFFSETS)
     assert [
         (row["event"], row["version"], row["offset"], row["leader_epoch"]) for row in found
     ] == [(COMMIT, version, 42, 5 if version >= 3 else None) for version in range(5)]
     old_type = b"\0\0" + key[2:]
-    assert rows([(old_type, values[0])], OFFSETS_TOPIC)[0]["offset"] == 42
+    assert rows([(old_type, values[0])], CONSUMER_OFFSETS)[0]["offset"] == 42
 
 
 def test_the_members_of_old_generations_are_counted() -> None:
@@ -278,7 +277,7 @@ def test_the_members_of_old_generations_are_counted() -> None:
         + primitives.i64(9)
         + b"\6",
     ]
-    found = rows([(key, value) for value in values], OFFSETS_TOPIC)
+    found = rows([(key, value) for value in values], CONSUMER_OFFSETS)
     assert [(row["event"], row["members"], row["epoch"]) for row in found] == [
         (GROUP, n, 7) for n in (2, 3, 4, 5)
     ]
@@ -316,7 +315,7 @@ def test_streams_groups_that_apache_kafka_coordinates() -> None:
             (bytes.fromhex(key), None if value is None else bytes.fromhex(value))
             for key, value in STREAMS_RECORDS
         ],
-        OFFSETS_TOPIC,
+        CONSUMER_OFFSETS,
     )
     group = {"group_id": "streams-406-7064216134-2", "group_type": "streams"}
     member = {**group, "member_id": "yfEl9SRRrCZciL7xRm2iyg"}
@@ -330,8 +329,8 @@ def test_streams_groups_that_apache_kafka_coordinates() -> None:
 
 def test_a_varint_that_is_too_long_makes_only_its_own_record_unreadable() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
-    broken = serial.i16(4) + serial.i64(1) + serial.i32(-1) + b"\xff" * 11
-    found = rows([commit, (commit[0], broken), commit], OFFSETS_TOPIC)
+    head = primitives.i16(4) + primitives.i64(1) + primitives.i32(-1)
+    found = rows([commit, (commit[0], head + b"\xff" * 11), commit], CONSUMER_OFFSETS)
     assert [row["event"] for row in found] == [COMMIT, UNREADABLE, COMMIT]
 
 
@@ -339,7 +338,7 @@ def test_what_is_not_known_is_counted() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
     newer = (commit[0], primitives.i16(9) + commit[1][2:])
     other_type = (primitives.i16(77) + commit[0][2:], commit[1])
-    found = rows([commit, newer, other_type, (b"", b""), commit], OFFSETS_TOPIC)
+    found = rows([commit, newer, other_type, (b"", b""), commit], CONSUMER_OFFSETS)
     assert [row["event"] for row in found] == [COMMIT, UNREADABLE, UNREADABLE, UNREADABLE, COMMIT]
     assert found[1]["version"] == 9
     assert found[4]["offset"] == 1
@@ -365,9 +364,9 @@ def test_damaged_records_do_not_harm_their_neighbours(pairs: list[Pair], data: A
         )
         for key, value in pairs
     ]
-    for topic in (OFFSETS_TOPIC, SHARE_STATE_TOPIC):
+    for topic in (CONSUMER_OFFSETS, SHARE_GROUP_STATE):
         found = rows([good, *cut, good], topic)
-        if topic == OFFSETS_TOPIC:
+        if topic == CONSUMER_OFFSETS:
             for row in (found[0], found[-1]):
                 assert (row["event"], row["group_id"], row["topic"], row["offset"]) == (
                     COMMIT,
@@ -383,7 +382,7 @@ def test_damaged_records_do_not_harm_their_neighbours(pairs: list[Pair], data: A
 )
 def test_tasks_have_all_ranges_between_them(bounds: list[tuple[int, int, int]], size: int) -> None:
     ranges = [
-        OffsetRange(OFFSETS_TOPIC, index, start, start + count) for index, start, count in bounds
+        OffsetRange(CONSUMER_OFFSETS, index, start, start + count) for index, start, count in bounds
     ]
     work = split(ranges, size)
     counts = [sum(part.end - part.start for part in parts) for parts in work]

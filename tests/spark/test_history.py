@@ -26,7 +26,7 @@ from headrace.spark.history.group_records import COMMIT, COMMIT_DELETED, GROUP_D
 from headrace.spark.history.html_report import page
 from headrace.spark.history.query import HistoryQuery, Period
 from headrace.spark.history.results import Report
-from headrace.spark.history.run import run
+from headrace.spark.history.run import write_history
 from headrace.spark.history.source import GroupHistoryReader
 from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import (
@@ -185,7 +185,7 @@ def written(
 ) -> Written:
     folder = tmp_path_factory.mktemp("history") / "lag"
     query = HistoryQuery(period, Target(10.0, Bounds(1, 5)), groups=f"{story.prefix}-.*")
-    return Written(run(spark, KafkaOptions(story.servers), query, folder), folder)
+    return Written(write_history(spark, KafkaOptions(story.servers), query, folder), folder)
 
 
 def at_ms(when: datetime) -> int:

@@ -147,7 +147,7 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
     from headrace.spark.history.advice import Bounds, Target
     from headrace.spark.history.html_report import page
     from headrace.spark.history.query import HistoryQuery, Period
-    from headrace.spark.history.run import run
+    from headrace.spark.history.run import write_history
     from headrace.spark.option_parsing import KafkaOptions
 
     servers = config.pop("bootstrap.servers")
@@ -167,7 +167,7 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
         ):
             try:
                 _ = kafka.security
-                report = run(spark, kafka, query, made, begin=begin)
+                report = write_history(spark, kafka, query, made, begin=begin)
             except SourceError as error:
                 raise Failure(str(error)) from None
             except Exception as error:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.spark.reader.byte_fields import Column, Fields, Numbers, text
 from headrace.spark.reader.columns import Records
 
@@ -119,7 +120,7 @@ class _Table:
 def events(records: Records, topic: str, partition: int) -> Any:
     """Decode records of one partition of an internal topic.
 
-    :param topic: :data:`OFFSETS_TOPIC` or :data:`SHARE_STATE_TOPIC`
+    :param topic: ``__consumer_offsets`` or ``__share_group_state``
     :returns: a ``pa.RecordBatch`` of :data:`SCHEMA`
     """
     key = records.key
@@ -127,7 +128,7 @@ def events(records: Records, topic: str, partition: int) -> Any:
         key = key.fill_null(b"")
     has_value = ~np.asarray(records.value.is_null())
     table = _Table(len(records))
-    decode = _decode_offsets_topic if topic == OFFSETS_TOPIC else _decode_share_state
+    decode = _decode_offsets_topic if topic == CONSUMER_OFFSETS else _decode_share_state
     decode(table, key, records.value, has_value)
     batch = _to_batch(table, records, topic, partition)
     is_kept = table.event != _SKIPPED

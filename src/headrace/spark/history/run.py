@@ -30,7 +30,7 @@ _NUMBERS = ("lag", "time_lag_s", "consumed_per_s", "produced_per_s", "busy_per_s
 _SUMMARY = "group_id string, active boolean, " + ", ".join(f"{name} double" for name in _NUMBERS)
 
 
-def run(
+def write_history(
     spark: SparkSession,
     kafka: KafkaOptions,
     query: HistoryQuery,

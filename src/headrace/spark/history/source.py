@@ -16,13 +16,14 @@ from pyspark.sql.types import StructType
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.read_options import OffsetRange, ReadOptions
 from headrace.spark.task_split import split_evenly
 
-from .group_records import OFFSETS_TOPIC, SCHEMA, SHARE_STATE_TOPIC, events
+from .group_records import SCHEMA, events
 
 NAME = "kafka-group-history"
 DEFAULT_RECORDS_PER_TASK = 250_000
@@ -105,7 +106,7 @@ class GroupHistoryReader(DataSourceReader):
 async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
     cluster = kafka.cluster()
     try:
-        topics = await cluster.metadata((OFFSETS_TOPIC, SHARE_STATE_TOPIC))
+        topics = await cluster.metadata((CONSUMER_OFFSETS, SHARE_GROUP_STATE))
         partitions = [
             (name, number)
             for name, topic in topics.items()
