@@ -1,67 +1,129 @@
-"""Long polls wake exactly those who wait for what has happened."""
+"""Long polls: a change wakes the requests that it concerns, and no others."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from headrace.broker.long_polls import LongPolls
+import pytest
+
+from headrace.broker.long_polls import LongPoll, LongPolls
 
 
-def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(coroutine)
+class Request:
+    """A request that waits for keys. It is answered with the number of its looks, once ``enough``
+    looks were made or its time is over.
+    """
+
+    def __init__(
+        self, long_polls: LongPolls, keys: list[str], enough: int = 1, wait_ms: float = 10_000
+    ) -> None:
+        self.looks: list[bool] = []
+        self._enough = enough
+        self.poll = LongPoll(long_polls, lambda: keys, self._look, wait_ms)
+        self.answer = self.poll.future()
+
+    def _look(self, is_over: bool) -> int | None:
+        self.looks.append(is_over)
+        return len(self.looks) if is_over or len(self.looks) >= self._enough else None
 
 
-def test_only_waiters_of_the_key_wake() -> None:
-    async def story() -> None:
-        waits = LongPolls()
-        a, b, both = (
-            waits.wait(["a"], 10_000),
-            waits.wait(["b"], 10_000),
-            waits.wait(["a", "b"], 10_000),
-        )
-        waits.notify("a")
-        await asyncio.sleep(0)
-        assert (a.done(), b.done(), both.done()) == (True, False, True)
-        assert a.result() is True
-        waits.notify("b")
-        assert await b is True
-        await asyncio.sleep(0)
-        assert len(waits) == 0
-
-    run(story())
+def run(story: Callable[[LongPolls], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(story(LongPolls()))
 
 
-def test_timeout_says_so_and_leaves_nothing_behind() -> None:
-    async def story() -> None:
-        waits = LongPolls()
-        assert await waits.wait(["a", "b"], 1) is False
-        await asyncio.sleep(0)
-        assert len(waits) == 0
+async def turn() -> None:
+    """Let callbacks run that are due."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
-    run(story())
+
+def test_a_notification_wakes_the_waiters_of_its_key() -> None:
+    async def story(long_polls: LongPolls) -> None:
+        a, b, both = (Request(long_polls, keys) for keys in (["a"], ["b"], ["a", "b"]))
+        long_polls.notify("a")
+        await turn()
+        assert (a.looks, b.looks, both.looks) == ([False], [], [False])
+        assert await a.answer == 1
+        long_polls.notify("b")
+        assert await b.answer == 1
+        assert both.looks == [False]
+        assert len(long_polls) == 0
+
+    run(story)
+
+
+def test_two_notifications_of_one_turn_are_one_look() -> None:
+    async def story(long_polls: LongPolls) -> None:
+        request = Request(long_polls, ["a", "b"], enough=2)
+        long_polls.notify("a")
+        long_polls.notify("b")
+        await turn()
+        assert request.looks == [False]
+        long_polls.notify("b")
+        assert await request.answer == 2
+
+    run(story)
+
+
+def test_waiters_look_in_the_order_in_which_they_came() -> None:
+    async def story(long_polls: LongPolls) -> None:
+        order: list[str] = []
+        for name in ("first", "second"):
+            LongPoll(long_polls, lambda: ["a"], lambda _, name=name: order.append(name), 10_000)
+        long_polls.notify("a")
+        await turn()
+        assert order == ["first", "second"]
+
+    run(story)
+
+
+def test_a_waiter_looks_a_last_time_when_its_time_is_over() -> None:
+    async def story(long_polls: LongPolls) -> None:
+        request = Request(long_polls, ["a", "b"], enough=5, wait_ms=1)
+        assert await request.answer == 1
+        assert request.looks == [True]
+        assert len(long_polls) == 0
+
+    run(story)
+
+
+def test_a_look_that_fails_is_the_answer() -> None:
+    async def story(long_polls: LongPolls) -> None:
+        def look(is_over: bool) -> None:
+            raise OSError("no disk")
+
+        poll = LongPoll(long_polls, lambda: ["a"], look, 10_000)
+        answer = poll.future()
+        long_polls.notify("a")
+        with pytest.raises(OSError, match="no disk"):
+            await answer
+        assert len(long_polls) == 0
+
+    run(story)
 
 
 def test_a_cancelled_waiter_is_forgotten() -> None:
-    async def story() -> None:
-        waits = LongPolls()
-        waiter = waits.wait(["a"], 10_000)
-        waiter.cancel()
-        await asyncio.sleep(0)
-        assert len(waits) == 0
-        waits.notify("a")
+    async def story(long_polls: LongPolls) -> None:
+        request, woken = Request(long_polls, ["a"]), Request(long_polls, ["a"])
+        request.poll.cancel()
+        long_polls.notify("a")
+        woken.poll.cancel()
+        await turn()
+        assert (request.looks, woken.looks, len(long_polls)) == ([], [], 0)
 
-    run(story())
+    run(story)
 
 
 def test_a_notification_before_the_wait_is_not_remembered() -> None:
-    async def story() -> None:
-        waits = LongPolls()
-        waits.notify("a")
-        assert await waits.wait(["a"], 1) is False
+    async def story(long_polls: LongPolls) -> None:
+        long_polls.notify("a")
+        request = Request(long_polls, ["a"], wait_ms=1)
+        await request.answer
+        assert request.looks == [True]
 
-    run(story())
+    run(story)
 
 
 class Told:
@@ -75,40 +137,40 @@ class Told:
 
 
 def test_who_watches_is_told_once() -> None:
-    waits = LongPolls()
+    long_polls = LongPolls()
     first, second, other = Told(), Told(), Told()
     for watcher in (first, second):
-        waits.watch("a", watcher)
-    waits.watch("b", other)
-    waits.notify("a")
-    waits.notify("a")
+        long_polls.watch("a", watcher)
+    long_polls.watch("b", other)
+    long_polls.notify("a")
+    long_polls.notify("a")
     assert (first.times, second.times, other.times) == (1, 1, 0)
-    waits.watch("a", first)
-    waits.notify("a")
+    long_polls.watch("a", first)
+    long_polls.notify("a")
     assert (first.times, second.times) == (2, 1)
-    assert len(waits) == 1
+    assert len(long_polls) == 1
 
 
 def test_who_no_longer_watches_is_not_told() -> None:
-    waits = LongPolls()
+    long_polls = LongPolls()
     goes, stays = Told(), Told()
     for watcher in (goes, stays):
-        waits.watch("a", watcher)
-    waits.unwatch("a", goes)
-    waits.notify("a")
-    assert (goes.times, stays.times, len(waits)) == (0, 1, 0)
+        long_polls.watch("a", watcher)
+    long_polls.unwatch("a", goes)
+    long_polls.notify("a")
+    assert (goes.times, stays.times, len(long_polls)) == (0, 1, 0)
 
 
 def test_a_watcher_may_watch_again_when_it_is_told() -> None:
-    waits = LongPolls()
+    long_polls = LongPolls()
 
     class Faithful(Told):
         def notified(self) -> None:
             super().notified()
-            waits.watch("a", self)
+            long_polls.watch("a", self)
 
     watcher = Faithful()
-    waits.watch("a", watcher)
-    waits.notify("a")
-    waits.notify("a")
+    long_polls.watch("a", watcher)
+    long_polls.notify("a")
+    long_polls.notify("a")
     assert watcher.times == 2

@@ -489,6 +489,7 @@ async def test_a_client_that_goes_away_waits_no_longer():
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        await asyncio.sleep(0)
         assert len(s.broker.long_polls) == 0
         s.produce(1)
         assert await s.member("n").fetch() == [(0, 0, 1)]

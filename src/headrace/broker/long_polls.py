@@ -1,66 +1,120 @@
-"""Long polls: who waits for what, and waking exactly those.
+"""Long polls: requests that wait for keys, woken by exactly the changes that concern them.
 
-A waiter names the keys that concern it, ``("log", topic_id, partition)`` or ``("share", group_id,
-topic_id, partition)``. A notification costs in proportion to the waiters of its key and nothing
-when there are none.
+A key is ``("log", topic_id, partition)`` or ``("share", group_id, topic_id, partition)``. A
+notification costs in proportion to the waiters of its key and nothing when there are none.
 
-A request that waits is a future, and gone with its answer. Who wants to know of many keys over many
-requests, as a fetch session does, watches them: each watcher is told once, and watches again when
-it has looked.
+A :class:`LongPoll` waits for the keys of one request and is gone with its answer. A fetch session
+has many keys over many requests and watches them instead: a watcher is told once, and watches the
+key again when it has looked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from headrace.coordinators.runtime import Deferred
+
+R = TypeVar("R")
 
 
 class Watcher(Protocol):
-    """Who watches a key."""
+    """An object that watches a key."""
 
     def notified(self) -> None:
-        """The key was notified for the first time since it is watched; it no longer is."""
+        """Note that the key was notified. The watcher no longer watches it."""
+
+
+class LongPoll(Deferred[R]):
+    """A request that waits until it can be answered or its time is over.
+
+    :param long_polls: the waiting requests of the broker
+    :param keys: returns the keys to wait for; called again after each look that led to no answer
+    :param look: returns the answer, or None to wait on. It is called in a turn of its own after a
+        notification, and with True when the time is over; then it must answer
+    :param wait_ms: how long to wait at most
+    """
+
+    __slots__ = ("_is_woken", "_keys", "_keys_of", "_long_polls", "_look", "_timer")
+
+    def __init__(
+        self,
+        long_polls: LongPolls,
+        keys: Callable[[], Iterable[Hashable]],
+        look: Callable[[bool], R | None],
+        wait_ms: float,
+    ) -> None:
+        super().__init__()
+        self._long_polls = long_polls
+        self._keys_of = keys
+        self._look = look
+        self._is_woken = False
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(wait_ms, 0) / 1000, self._look_again, True)
+        self._wait()
+
+    def _wait(self) -> None:
+        self._is_woken = False
+        self._keys = tuple(self._keys_of())
+        self._long_polls.add(self, self._keys)
+
+    def notified(self) -> None:
+        """Look again soon: one of the keys was notified."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._look_again, False)
+
+    def _look_again(self, is_over: bool) -> None:
+        if not self._keys:  # answered or cancelled since it was woken
+            return
+        self._forget()
+        answer: R | Exception | None
+        try:
+            answer = self._look(is_over)
+        except Exception as error:
+            answer = error
+        if answer is None:
+            self._wait()
+            return
+        self._timer.cancel()
+        self.answer(answer)
+
+    def cancel(self) -> None:
+        """Give up waiting."""
+        super().cancel()
+        self._timer.cancel()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._long_polls.discard(self, self._keys)
+        self._keys = ()
 
 
 class LongPolls:
     """The waiting requests of one broker. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:
-        # The waiters of a key in the order in which they came: the first may get what the others
-        # then do not.
-        self._waiting: dict[Hashable, dict[asyncio.Future[bool], None]] = {}
+        # In the order in which they came: the first waiter may get what the others then do not.
+        self._waiting: dict[Hashable, dict[LongPoll[Any], None]] = {}
         self._watching: dict[Hashable, list[Watcher]] = {}
 
-    def wait(self, keys: Iterable[Hashable], timeout_ms: float) -> asyncio.Future[bool]:
-        """A future that becomes True at the first notification of any key, or False when
-        ``timeout_ms`` have passed.
-
-        Cancelling it, as happens when the client goes away, forgets the waiter.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-        keys = tuple(keys)
+    def add(self, waiter: LongPoll[Any], keys: Iterable[Hashable]) -> None:
+        """Notify ``waiter`` of each of the keys until it is discarded."""
         for key in keys:
-            self._waiting.setdefault(key, {})[future] = None
-        timer = loop.call_later(max(timeout_ms, 0) / 1000, _settle, future, False)
+            self._waiting.setdefault(key, {})[waiter] = None
 
-        def forget(_: asyncio.Future[bool]) -> None:
-            timer.cancel()
-            for key in keys:
-                waiters = self._waiting.get(key)
-                if waiters is not None:
-                    waiters.pop(future, None)
-                    if not waiters:
-                        del self._waiting[key]
-
-        future.add_done_callback(forget)
-        return future
+    def discard(self, waiter: LongPoll[Any], keys: Iterable[Hashable]) -> None:
+        """Forget a waiter."""
+        for key in keys:
+            waiters = self._waiting.get(key)
+            if waiters is not None:
+                waiters.pop(waiter, None)
+                if not waiters:
+                    del self._waiting[key]
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
-        """Have ``watcher`` told of the next notification of ``key``. It must not be watching that
-        key yet.
-        """
+        """Tell ``watcher`` of the next notification of ``key``, which it must not watch yet."""
         watchers = self._watching.get(key)
         if watchers is None:
             self._watching[key] = [watcher]
@@ -75,20 +129,15 @@ class LongPolls:
             del self._watching[key]
 
     def notify(self, key: Hashable) -> None:
-        """Wake all who wait for ``key``, first come first served, and tell who watches it."""
+        """Wake all waiters of ``key``, first come first served, and tell its watchers."""
         waiters = self._waiting.get(key)
         if waiters:
-            for future in waiters:
-                _settle(future, True)
+            for waiter in waiters:
+                waiter.notified()
         if self._watching:
             for watcher in self._watching.pop(key, ()):
                 watcher.notified()
 
     def __len__(self) -> int:
-        """How many keys somebody waits for or watches."""
+        """Return the number of keys that have a waiter or a watcher."""
         return len(self._waiting.keys() | self._watching.keys())
-
-
-def _settle(future: asyncio.Future[bool], notified: bool) -> None:
-    if not future.done():
-        future.set_result(notified)

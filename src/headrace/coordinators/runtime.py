@@ -71,7 +71,10 @@ class Deferred(Generic[R]):
         if self.waiter is not None:
             self.waiter(answer)
 
-    def __await__(self) -> Generator[Any, None, R]:
+    def future(self) -> asyncio.Future[R]:
+        """Return a future of the answer, which becomes the waiter. Cancelling the future gives up
+        waiting.
+        """
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def settle(answer: R | Exception) -> None:
@@ -82,8 +85,16 @@ class Deferred(Generic[R]):
             else:
                 future.set_result(answer)
 
+        def give_up(future: asyncio.Future[R]) -> None:
+            if future.cancelled():
+                self.cancel()
+
         self.waiter = settle
-        return future.__await__()
+        future.add_done_callback(give_up)
+        return future
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.future().__await__()
 
 
 class Command(Deferred[R]):

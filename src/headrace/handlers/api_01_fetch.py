@@ -7,12 +7,12 @@ then on name only what has changed, and be told only what is new.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
+from headrace.broker.long_polls import LongPoll
 from headrace.errors import Refusal
 from headrace.protocol.fetch import FetchRequest, FetchResponse
 from headrace.protocol.messages import NO_THROTTLE
@@ -66,22 +66,12 @@ def _resume_session(
 
 def _poll(
     broker: Broker, request: FetchRequest, fetch: FullFetch | SessionFetch
-) -> Awaitable[FetchResponse]:
-    """Wait for more. The first waiter is set up before anything else can run, so that no append
-    goes unnoticed.
-    """
-    deadline_ms = broker.monotonic_ms() + min(
-        request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS
-    )
+) -> LongPoll[FetchResponse]:
+    """Wait for more records. The poll waits before this returns, so no append goes unnoticed."""
+    wait_ms = min(request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
 
-    def waiter() -> Awaitable[bool]:
-        return broker.long_polls.wait(fetch.wait_keys(), deadline_ms - broker.monotonic_ms())
+    def look(is_over: bool) -> FetchResponse | None:
+        is_enough = fetch.read(again=True)
+        return fetch.answer() if is_enough or is_over else None
 
-    async def poll(notified: Awaitable[bool]) -> FetchResponse:
-        while True:
-            more = await notified
-            if fetch.read(again=True) or not more:
-                return fetch.answer()
-            notified = waiter()
-
-    return poll(waiter())
+    return LongPoll(broker.long_polls, fetch.wait_keys, look, wait_ms)

@@ -12,7 +12,8 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Hashable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -30,6 +31,7 @@ from kio.schema.share_fetch.v2.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_FETCH_WAIT_MS
+from headrace.broker.long_polls import LongPoll
 from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
@@ -121,7 +123,10 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         fetched = acquire(share, session, limits, settings)
         if _enough(session, fetched) or request.max_wait <= NO_THROTTLE:
             return _answer(fetch, fetched)
-    return _poll(fetch)
+    poll = _Poll(fetch)
+    if broker.topic_logs.is_durable:
+        return poll
+    return _when_durable(broker.durable(), poll.future())
 
 
 def _wants_records(request: ShareFetchRequest) -> bool:
@@ -133,43 +138,52 @@ def _enough(session: ShareSession, fetched: list[Fetched]) -> bool:
     return len(fetched) == len(session.partitions) or any(one.acquired for one in fetched)
 
 
-def _poll(fetch: _Fetch) -> Awaitable[ShareFetchResponse]:
-    """Wait for records up to the request's ``max_wait``.
+class _Poll(LongPoll[ShareFetchResponse]):
+    """A ShareFetch that waits for records up to its ``max_wait``."""
 
-    The first waiter is registered before this returns, so that no change is missed.
-    """
-    broker, session, min_bytes = fetch.broker, fetch.session, fetch.request.min_bytes
-    wait_ms = min(fetch.request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
-    deadline_ms = broker.monotonic_ms() + wait_ms
-    durable = broker.durable()  # the acknowledgements
+    __slots__ = ("_fetch",)
 
-    def waiter() -> Awaitable[bool]:
-        keys = wait_keys(broker.share, session, fetch.settings)
-        return broker.long_polls.wait(keys, deadline_ms - broker.monotonic_ms())
+    def __init__(self, fetch: _Fetch) -> None:
+        self._fetch = fetch
+        fetch.broker.metrics.share.delayed_fetches += 1
+        wait_ms = min(fetch.request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
+        super().__init__(fetch.broker.long_polls, self._wait_keys, self._acquire, wait_ms)
 
-    async def poll(notified: Awaitable[bool]) -> ShareFetchResponse:
-        metrics = broker.metrics.share
-        metrics.delayed_fetches += 1
-        try:
-            await durable
-            while True:
-                more = await notified
-                if not broker.share.sessions.is_open(session):
-                    return _response(fetch, [])  # nobody would release what it acquired now
-                if (
-                    not more
-                    or min_bytes <= 1
-                    or has_bytes(broker.share, session, min_bytes, fetch.settings)
-                ):
-                    fetched = acquire(broker.share, session, fetch.limits, fetch.settings)
-                    if not more or _enough(session, fetched):
-                        metrics.expired_fetches += not more
-                        return _response(fetch, fetched)
-                notified = waiter()
-        finally:
-            metrics.delayed_fetches -= 1
+    def _wait_keys(self) -> Iterable[Hashable]:
+        fetch = self._fetch
+        return wait_keys(fetch.broker.share, fetch.session, fetch.settings)
 
-    return poll(waiter())
+    def _acquire(self, is_over: bool) -> ShareFetchResponse | None:
+        fetch, min_bytes = self._fetch, self._fetch.request.min_bytes
+        share, session, settings = fetch.broker.share, fetch.session, fetch.settings
+        if not share.sessions.is_open(session):
+            return _response(fetch, [])  # nobody would release records that it acquired now
+        if not is_over and min_bytes > 1 and not has_bytes(share, session, min_bytes, settings):
+            return None
+        fetched = acquire(share, session, fetch.limits, settings)
+        if not is_over and not _enough(session, fetched):
+            return None
+        fetch.broker.metrics.share.expired_fetches += is_over
+        return _response(fetch, fetched)
+
+    def answer(self, answer: ShareFetchResponse | Exception) -> None:
+        self._fetch.broker.metrics.share.delayed_fetches -= 1
+        super().answer(answer)
+
+    def cancel(self) -> None:
+        self._fetch.broker.metrics.share.delayed_fetches -= 1
+        super().cancel()
+
+
+async def _when_durable(
+    durable: Awaitable[None], answer: asyncio.Future[ShareFetchResponse]
+) -> ShareFetchResponse:
+    """Wait for the poll's answer, and until the acknowledgements are durable."""
+    try:
+        await durable
+        return await answer
+    finally:
+        answer.cancel()
 
 
 def _answer(fetch: _Fetch, fetched: list[Fetched]) -> Any:
