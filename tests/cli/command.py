@@ -1,4 +1,4 @@
-"""Running `headrace` commands against the broker under test."""
+"""Runs of `headrace` commands against the broker under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADRACE = (sys.executable, "-m", "headrace")
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    """A command that goes on by itself, its output to be read from the (unbuffered) pipes."""
+    """Start a command; its output is read from unbuffered pipes."""
     return subprocess.Popen(
         [*HEADRACE, *arguments],
         stdout=subprocess.PIPE,
@@ -26,7 +26,7 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
 
 
 def run(*arguments: str, timeout_s: float = 60) -> tuple[int, bytes, list[str]]:
-    """Exit status, output, and the lines on stderr of a command that ends."""
+    """Run a command to its end; return exit status, output, and the lines on stderr."""
     done = subprocess.run(
         [*HEADRACE, *arguments], capture_output=True, env=ENVIRONMENT, timeout=timeout_s
     )

@@ -1,4 +1,4 @@
-"""The client configuration that commands make of their options."""
+"""The client configuration of commands."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SHOW = [
 
 @pytest.fixture
 def queue(bootstrap_servers: str, topic_name: str, group_id: str) -> list[str]:
-    """A topic, and a group that begins at its oldest record: the options that name them."""
+    """The options of a topic, and of a group that starts at its oldest record."""
     create_topic(bootstrap_servers, topic_name)
     share_from_earliest(bootstrap_servers, group_id)
     return ["--bootstrap-server", bootstrap_servers, "--topic", topic_name, "--group", group_id]

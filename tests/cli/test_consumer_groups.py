@@ -1,4 +1,4 @@
-"""What `headrace consumer-groups` makes of its options, before it talks to anybody."""
+"""The checks of `headrace consumer-groups` on its options, without a broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Lines as Kafka's default formatter prints them. The expected ones were printed by Apache Kafka
-4.3.1.
-"""
+"""Lines of Kafka's default formatter. The expected ones were printed by Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

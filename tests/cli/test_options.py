@@ -1,5 +1,4 @@
-"""Addresses, settings and properties files, and what is before the options: the name of a
-command."""
+"""Addresses, settings and properties files, and the names of commands."""
 
 from __future__ import annotations
 

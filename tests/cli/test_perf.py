@@ -1,4 +1,4 @@
-"""`headrace perf` against the broker under test: what it does and prints, not how fast it is."""
+"""`headrace perf` against the broker under test: its behaviour and output, not its numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROW = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}, ){2}([\d.]+, ){3}(\d+)
 
 @pytest.fixture
 def where(bootstrap_servers: str, topic_name: str) -> list[str]:
-    """A topic with two partitions: the options that name it."""
+    """The option of a topic with two partitions."""
     create_topic(bootstrap_servers, topic_name, 2)
     return ["--bootstrap-server", bootstrap_servers, "--topic", topic_name]
 

@@ -1,4 +1,4 @@
-"""Showing progress, on a terminal only."""
+"""Progress bars, on terminals only."""
 
 from __future__ import annotations
 

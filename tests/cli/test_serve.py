@@ -1,4 +1,4 @@
-"""`headrace serve` as a shell or a supervisor sees it."""
+"""`headrace serve` as a process: output, signals, exit status."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def addresses(process: subprocess.Popen[str]) -> list[str]:
-    """What the readiness line says."""
+    """Return the addresses in the readiness line."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("headrace is listening on "), line
@@ -63,7 +63,7 @@ def reachable(address: str) -> bool:
 
 
 def failure(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
-    """The exit status and the only line on stderr of a command that fails."""
+    """Return the exit status and the only line on stderr of a command that fails."""
     ended = subprocess.run(
         [*HEADRACE, *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What `headrace share-groups` makes of its options, before it talks to anybody."""
+"""The checks of `headrace share-groups` on its options, without a broker."""
 
 from __future__ import annotations
 

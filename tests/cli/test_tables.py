@@ -1,4 +1,4 @@
-"""Tables as commands print them."""
+"""Tables in the format of Kafka's tools."""
 
 from __future__ import annotations
 

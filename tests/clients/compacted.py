@@ -1,6 +1,4 @@
-"""A compacted topic with everything in it that compaction treats in its own way, and what must be
-left of it.
-"""
+"""A compacted topic with every case that compaction treats specially, and its expected content."""
 
 from __future__ import annotations
 
@@ -17,14 +15,14 @@ KEYS = 12
 PATIENCE_S = 120
 
 Read = tuple[int, str, str | None]
-"""Offset, key and value."""
+"""(offset, key, value)"""
 
 
 class CompactedTopic:
-    """One partition, written by producers with each codec and by two transactional ones.
+    """A topic with one partition, written by producers with each codec and by two transactional
+    ones.
 
-    Records are of the near future, each some milliseconds after the one before, so that segments
-    end with ``segment.ms`` of their time wherever they are.
+    Timestamps are in the near future, with small steps, so that ``segment.ms`` ends segments.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ class CompactedTopic:
         return sent
 
     def write(self, rounds: int) -> None:
-        """Batches at random, some in transactions, some of those aborted; then what closes the
+        """Write random batches, some in transactions, some of those aborted; then close the
         segments.
         """
         for _ in range(rounds):
@@ -101,7 +99,7 @@ class CompactedTopic:
             self.committed += self._send(self.producers[0], 1, key=99)
 
     def wanted(self, *, tombstones: bool = True) -> list[tuple[str, str | None]]:
-        """The last record of each key in their order, but for the last segment, which has just one
+        """Return the last record of each key, in order, without the last segment, which has one
         record.
         """
         sealed, last = self.committed[:-1], self.committed[-1]
@@ -110,7 +108,7 @@ class CompactedTopic:
         return [one for one in kept if tombstones or one[1] is not None] + [last]
 
     def read(self, isolation_level: str = "read_uncommitted", start: int = 0) -> list[Read]:
-        """From an offset to the end, with librdkafka, which has to get there."""
+        """Read from an offset to the end with librdkafka."""
         settings = {
             "bootstrap.servers": self.servers,
             "group.id": self.name,
@@ -140,7 +138,7 @@ class CompactedTopic:
         return found
 
     def wait_until_compacted(self, *, tombstones: bool = True) -> list[Read]:
-        """What is there when nothing but what is wanted is."""
+        """Wait until only the expected records are left, and return them."""
         wanted = self.wanted(tombstones=tombstones)
 
         def compacted() -> list[Read]:

@@ -1,4 +1,4 @@
-"""Small steps with librdkafka that the tests of this folder share."""
+"""Steps with librdkafka that the tests of this folder share."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from confluent_kafka.admin import (
 )
 
 PATIENCE_S = 60.0
-"""How long a client may take to get what it waits for: far more than it needs, so that a slow
-machine is no failure.
-"""
+"""The timeout of a client's step: long enough for a slow machine."""
 
 
 @functools.lru_cache(maxsize=2)
 def admin(bootstrap_servers: str) -> AdminClient:
-    """The admin client of a broker, kept for a while: its futures fail when it goes."""
+    """Return a cached admin client of a broker: the futures of a deleted one fail."""
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
@@ -69,7 +67,10 @@ def produce(
     partition: int = -1,
     **configs: object,
 ) -> None:
-    """Produce `values` and wait until each is acknowledged; KafkaException when one is not."""
+    """Produce `values` and wait until each is acknowledged.
+
+    :raises KafkaException: one is refused
+    """
     failures: list[object] = []
     producer = Producer(
         {
@@ -93,8 +94,8 @@ def produce(
 
 @contextlib.contextmanager
 def consumer(bootstrap_servers: str, group_id: str, **configs: object) -> Iterator[Consumer]:
-    """A classic consumer from the earliest offset that commits by hand unless told otherwise;
-    closed at the end.
+    """Yield a consumer of the classic protocol, from the earliest offset, without auto-commit by
+    default.
     """
     opened = Consumer(
         {
@@ -114,8 +115,9 @@ def consumer(bootstrap_servers: str, group_id: str, **configs: object) -> Iterat
 
 
 def unsubscribe(source: Consumer) -> None:
-    """Leave the group, and take in what has arrived: librdkafka may hang for ever when it is closed
-    while an assignment arrives (its issue 4884). An assignment that was made by hand stays."""
+    """Unsubscribe and wait until it is done: librdkafka may hang if it is closed while an
+    assignment arrives (its issue 4884). A manual assignment stays.
+    """
     source.unsubscribe()
     for _ in range(50):
         source.poll(0.01)
@@ -124,7 +126,10 @@ def unsubscribe(source: Consumer) -> None:
 
 
 def take(source: Consumer, count: int) -> list[Message]:
-    """The next `count` messages; AssertionError when they do not come."""
+    """Return the next `count` messages.
+
+    :raises AssertionError: fewer come in time
+    """
     messages: list[Message] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(messages) < count:
@@ -139,9 +144,7 @@ def take(source: Consumer, count: int) -> list[Message]:
 def share_consumer(
     bootstrap_servers: str, group_id: str, topics: Sequence[str], **configs: object
 ) -> Iterator[ShareConsumer]:
-    """A share consumer with explicit acknowledgement, unless told otherwise, subscribed to
-    `topics`.
-    """
+    """Yield a share consumer subscribed to `topics`, with explicit acknowledgement by default."""
     opened = ShareConsumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -161,8 +164,9 @@ def share_consumer(
 def poll_share(
     source: ShareConsumer, until: Callable[[], bool], handle: Callable[[Message], None]
 ) -> None:
-    """Poll and hand each record to `handle` until `until()`; AssertionError when it does not come
-    true.
+    """Poll and pass each record to `handle` until `until()` is true.
+
+    :raises AssertionError: it is not true in time
     """
     deadline = time.monotonic() + PATIENCE_S
     while not until():

@@ -1,4 +1,4 @@
-"""headrace's admin client on consumer groups, against headrace and Apache Kafka alike."""
+"""headrace's admin client on consumer groups, against headrace and Apache Kafka."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def admin(bootstrap_servers: str) -> Iterator[AdminClient]:
 
 @pytest.fixture
 def committed(admin: AdminClient, bootstrap_servers: str, topic_name: str, group_id: str) -> str:
-    """A group without members that has committed 3 and 0 for the two partitions of a topic, with
-    metadata for one.
-    """
+    """A group without members, with offsets 3 and 0 in two partitions and metadata in one."""
     create_topic(bootstrap_servers, topic_name, partitions=2)
     produce(bootstrap_servers, topic_name, [b"x"] * 5, partition=0)
     commit(
@@ -62,7 +60,7 @@ def commit(admin: AdminClient, group_id: str, *partitions: TopicPartition) -> No
 
 
 def code_of(future: Future[Any]) -> int:
-    """The error code that a future fails with."""
+    """Return the error code of a failed future."""
     with pytest.raises(KafkaException) as raised:
         future.result(PATIENCE_S)
     return raised.value.args[0].code()

@@ -1,6 +1,4 @@
-"""headrace's own connections with TLS and logins, against an Apache Kafka that has listeners for
-them.
-"""
+"""headrace's own connections with TLS and logins, against an Apache Kafka with such listeners."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 def _listing(servers: str, **configs: str) -> Any:
-    """The error of listing share groups, or None when it works."""
+    """Return the error of listing share groups, or None."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
     with AdminClient({"bootstrap.servers": servers, "log_level": 0, **named}) as admin:
         try:
@@ -87,7 +85,7 @@ def test_a_client_without_a_certificate_is_told_so(
 def test_the_asyncio_client_with_and_without_a_certificate(
     secure_kafka: SecureKafka, topic_name: str, group_id: str, version: ssl.TLSVersion
 ) -> None:
-    """With TLS 1.2 the refusal ends the handshake, with 1.3 what comes after it."""
+    """TLS 1.2 refuses during the handshake, TLS 1.3 after it."""
     create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
     produce(
         secure_kafka.peer.bootstrap_servers, topic_name, [b"one"]
@@ -168,7 +166,7 @@ def test_lag_is_told_over_tls_with_a_login(
 
 @pytest.fixture
 def command_config(secure_kafka: SecureKafka, tmp_path: Path) -> Path:
-    """A properties file as Kafka's own tools want it, for the listener with TLS and login."""
+    """Return a properties file of Kafka's own tools, for the listener with TLS and login."""
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"

@@ -1,4 +1,4 @@
-"""headrace's admin client on share groups, against headrace and Apache Kafka alike."""
+"""headrace's admin client on share groups, against headrace and Apache Kafka."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def admin(bootstrap_servers: str) -> Iterator[AdminClient]:
 
 
 def code_of(future: Future[Any]) -> int:
-    """The error code that a future fails with."""
+    """Return the error code of a failed future."""
     with pytest.raises(KafkaException) as raised:
         future.result(PATIENCE_S)
     return raised.value.args[0].code()
 
 
 def drain(bootstrap_servers: str, group_id: str, topic: str, count: int) -> None:
-    """Accept `count` records as a member of the group, which then is empty."""
+    """Accept `count` records as the only member, and leave."""
     seen = []
     with share_consumer(bootstrap_servers, group_id, [topic]) as source:
 
@@ -62,9 +62,7 @@ def drain(bootstrap_servers: str, group_id: str, topic: str, count: int) -> None
 
 @pytest.fixture
 def drained(bootstrap_servers: str, topic_name: str, group_id: str) -> str:
-    """A group that has accepted 10 records of partition 0 of a topic with two partitions, and has
-    no members.
-    """
+    """A group without members that has accepted 10 records of partition 0 of two."""
     create_topic(bootstrap_servers, topic_name, partitions=2)
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [b"x"] * 10, partition=0)

@@ -1,4 +1,4 @@
-"""aiokafka, doing ordinary work."""
+"""Ordinary work with aiokafka."""
 
 from __future__ import annotations
 
@@ -168,9 +168,7 @@ def test_administration(bootstrap_servers: str, topic_name: str, group_id: str) 
 
 
 def test_transactions(bootstrap_servers: str, topic_name: str, group_id: str) -> None:
-    """Copied in transactions, one of which is aborted: a reader of committed records sees the
-    others.
-    """
+    """A copy in transactions, one of them aborted: read_committed sees the others."""
     create_topic(bootstrap_servers, topic_name)
     transactional_id, where = unique("transactions"), TopicPartition(topic_name, 0)
 

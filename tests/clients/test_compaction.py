@@ -1,5 +1,5 @@
-"""Cleaned segments, read by librdkafka, by Apache Kafka's consumer and by its dump tool; and again
-after a restart.
+"""Compacted segments, read by librdkafka, by Apache Kafka's consumer and by its dump tool, before
+and after a restart.
 """
 
 from __future__ import annotations

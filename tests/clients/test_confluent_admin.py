@@ -1,4 +1,4 @@
-"""librdkafka's admin client, doing ordinary work."""
+"""Ordinary work with librdkafka's admin client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def client(bootstrap_servers: str) -> AdminClient:
 
 
 def refusal(future: object) -> int:
-    """The error code that a call was refused with."""
+    """Return the error code of a refused call."""
     with pytest.raises(KafkaException) as refused:
         future.result(PATIENCE_S)  # type: ignore[attr-defined]
     return int(refused.value.args[0].code())

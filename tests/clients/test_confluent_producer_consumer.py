@@ -1,4 +1,4 @@
-"""librdkafka's producer and consumer, doing ordinary work."""
+"""Ordinary work with librdkafka's producer and consumer."""
 
 from __future__ import annotations
 
@@ -226,8 +226,9 @@ def test_an_offset_out_of_range_resets_or_fails_as_configured(
 
 
 class Member(threading.Thread):
-    """A group member on its own thread that consumes, commits, and remembers what it owned and
-    got."""
+    """A group member on its own thread that consumes, commits, and records its assignments and
+    messages.
+    """
 
     def __init__(
         self, bootstrap_servers: str, group_id: str, topic: str, **configs: object

@@ -1,4 +1,4 @@
-"""librdkafka's share consumer, draining topics as queues."""
+"""Topics drained as queues by librdkafka's share consumer."""
 
 from __future__ import annotations
 

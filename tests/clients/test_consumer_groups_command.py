@@ -27,8 +27,8 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns the lines it printed, asserts its status and that it complained if
-    that is not 0.
+    """Run the command and check its status; return its lines. A failure must print a line on
+    stderr.
     """
 
     def call(*arguments: str, status: int = 0) -> list[str]:
@@ -44,7 +44,7 @@ def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def objects(lines: list[str]) -> list[dict[str, Any]]:
-    """The JSON that was printed, before what was said on stderr."""
+    """Return the printed JSON, which precedes the lines of stderr."""
     found, _ = json.JSONDecoder().raw_decode("\n".join(lines))
     assert isinstance(found, list)
     return found
@@ -65,7 +65,7 @@ def topic(bootstrap_servers: str) -> str:
 
 
 def commit(bootstrap_servers: str, group_id: str, **offsets: int) -> str:
-    """Commit for a group without members; the names are those of a topic, `__` and a partition."""
+    """Commit for a group without members. A name is a topic, `__` and a partition."""
     partitions = [
         TopicPartition(*name.rsplit("__", 1)[:1], int(name.rsplit("__", 1)[1]), o)
         for name, o in offsets.items()
@@ -80,14 +80,13 @@ def commit(bootstrap_servers: str, group_id: str, **offsets: int) -> str:
 
 @pytest.fixture
 def group(bootstrap_servers: str, topic: str) -> str:
-    """A group without members that has committed the offset 4 of partition 0."""
+    """A group without members that has committed offset 4 of partition 0."""
     return commit(bootstrap_servers, unique("group"), **{f"{topic}__0": 4})
 
 
 @pytest.fixture
 def busy(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
-    """A group with a member that has both partitions and has committed the offset 4 of
-    partition 0."""
+    """A group with a member that has both partitions and has committed offset 4 of one."""
     group_id = unique("group")
     with consumer(
         bootstrap_servers, group_id, client_id="worker-7", group_instance_id="seven"
@@ -122,7 +121,7 @@ def modern(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
 
 
 def targets(run: Run, *arguments: str) -> list[int]:
-    """The new offsets of a reset."""
+    """Return the new offsets of a reset."""
     return [one["new_offset"] for one in objects(run("reset-offsets", *arguments, "--json"))]
 
 

@@ -23,7 +23,7 @@ CLASSIC = {"group.protocol": "classic", "partition.assignment.strategy": "cooper
 
 
 class Group:
-    """Members that come and go, and what all of them together have read and committed."""
+    """A group whose members join and leave, and the records they have read and committed."""
 
     def __init__(self, bootstrap_servers: str, group_id: str, topic: str) -> None:
         self.configs = {
@@ -47,7 +47,7 @@ class Group:
         return [sorted(member.owned) for member in self.members if not member.done.is_set()]
 
     def share(self, partitions: int) -> None:
-        """Wait until the members share so many partitions evenly."""
+        """Wait until the given number of members share the partitions evenly."""
 
         def evenly() -> bool:
             owned = self.owned()
@@ -61,7 +61,7 @@ class Group:
 
 
 class Member(threading.Thread):
-    """Commits each record before it goes on to the next."""
+    """A member that commits each record before the next."""
 
     def __init__(self, group: Group, configs: dict[str, object]) -> None:
         super().__init__(daemon=True)
@@ -90,7 +90,7 @@ class Member(threading.Thread):
 
 
 class Stream(threading.Thread):
-    """A producer that goes on and on, until it is stopped."""
+    """A producer that runs until it is stopped."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -137,8 +137,8 @@ def stream(bootstrap_servers: str, topic: str) -> Iterator[Stream]:
 
 
 def everything_was_read(group: Group, stream: Stream) -> None:
-    """And again only what could not be committed: classic members lose their generation with each
-    rebalance.
+    """Records are read again only if their commit failed: classic members lose their generation
+    with each rebalance.
     """
     sent = stream.stop()
     wait_until(lambda: len(group.seen) == sent, PATIENCE_S, f"all {sent} records")

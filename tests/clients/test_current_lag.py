@@ -1,8 +1,8 @@
-"""LagConsumer.current_lag (KIP-695): what Java's consumers were seen to answer, step by step.
+"""LagConsumer.current_lag (KIP-695): the results of Java's consumer, step by step.
 
-The topic has five committed records and three of an open transaction. librdkafka does not tell the
-last stable offset of fetch responses: where Java's consumer would know it from a response that had
-records, it is None at first, and there a moment later.
+The topic has five committed records and three of an open transaction. librdkafka does not expose
+the last stable offset of fetch responses: where Java's consumer knows it from a response with
+records, the lag is None at first, and known a moment later.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def conf_of(bootstrap_servers: str, isolation: str, **more: object) -> dict[str,
 
 
 def lag_in_time(consumer: LagConsumer, partition: TopicPartition) -> int:
-    """The lag, asked for until it is known, without polling."""
+    """Ask for the lag until it is known, without polling."""
     wait_until(lambda: consumer.current_lag(partition) is not UNKNOWN, PATIENCE_S, "a lag")
     lag = consumer.current_lag(partition)
     assert lag is not None
@@ -53,7 +53,10 @@ def lag_in_time(consumer: LagConsumer, partition: TopicPartition) -> int:
 
 
 def read(consumer: LagConsumer, count: int) -> None:
-    """`count` records; AssertionError when they do not come."""
+    """Read `count` records.
+
+    :raises AssertionError: fewer come in time
+    """
     deadline = time.monotonic() + PATIENCE_S
     while count:
         assert time.monotonic() < deadline
@@ -93,9 +96,7 @@ def test_the_table_of_observations(bootstrap_servers, topic, isolation, at_1, at
 
 
 def test_it_never_waits_for_a_broker(topic):
-    """Nobody listens there: the answer is None, and closing takes no longer than the request in the
-    background may.
-    """
+    """Without a broker the lag is None, and closing takes no longer than the background request."""
     partition = TopicPartition(topic, 0, 0)
     consumer = LagConsumer(conf_of("127.0.0.1:1", "read_committed", log_level=0))
     consumer.assign([partition])
@@ -123,9 +124,7 @@ def test_an_empty_fetch_proves_that_there_is_no_lag(bootstrap_servers, topic_nam
 
 
 def test_the_end_of_an_earlier_assignment_is_forgotten(bootstrap_servers, topic):
-    """librdkafka remembers watermarks of partitions that were given away; meanwhile others have
-    written.
-    """
+    """librdkafka caches watermarks of revoked partitions; meanwhile others have written."""
     partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
     with LagConsumer(conf_of(bootstrap_servers, "read_uncommitted")) as consumer:
         consumer.assign([partition])

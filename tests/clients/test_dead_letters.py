@@ -1,5 +1,5 @@
-"""The dead-letter queue as clients see it: a share consumer rejects, a plain consumer reads what
-became of that.
+"""The dead-letter queue for clients: a share consumer rejects, a plain consumer reads the dead
+letters.
 """
 
 from __future__ import annotations

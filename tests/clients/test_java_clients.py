@@ -13,7 +13,7 @@ PROGRAMS = Path(__file__).parent / "java"
 
 
 def run_java(kafka_libs: Path, program: str, *args: str) -> dict[str, str]:
-    """What the program printed, by the first word of each line."""
+    """Run a program; return its output by the first word of each line."""
     done = subprocess.run(
         ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", str(PROGRAMS / program), *args],
         capture_output=True,

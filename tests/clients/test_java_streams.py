@@ -1,4 +1,4 @@
-"""Kafka Streams: a word count with its internal topics, which survives a restart of the broker."""
+"""Kafka Streams: a word count with internal topics that survives a restart of the broker."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class App:
         self.output.extend(line.rstrip() for line in self.process.stdout)
 
     def close(self) -> None:
-        """Let it end in good order."""
+        """End the process in good order."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(60) == 0, self.output[-20:]
 
 
 def counts(bootstrap_servers: str, topic: str) -> dict[str, list[int]]:
-    """What was written for each word, as a reader of committed records sees it."""
+    """Return the counts of each word for a read_committed consumer."""
     found: dict[str, list[int]] = defaultdict(list)
     with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
         reader.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])

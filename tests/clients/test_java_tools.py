@@ -1,6 +1,6 @@
-"""Kafka's own command-line tools, each doing its ordinary work.
+"""Ordinary work with Kafka's own command-line tools.
 
-A JVM takes a second or two to start, so a test walks through several commands on one topic.
+A JVM takes a second or two to start, so a test runs several commands on one topic.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ Tool = Callable[..., str]
 
 @pytest.fixture
 def tool(kafka_libs: Path, bootstrap_servers: str) -> Tool:
-    """Run a tool against the broker under test; returns what it printed, asserts that it
-    succeeded."""
+    """Run a tool against the broker under test, and check that it succeeds; return its output."""
 
     def run(tool_class: str, *args: str, stdin: str = "", bootstrap: bool = True) -> str:
         where = ["--bootstrap-server", bootstrap_servers] if bootstrap else []
@@ -78,7 +77,7 @@ def tool(kafka_libs: Path, bootstrap_servers: str) -> Tool:
 
 
 def rows(output: str) -> list[list[str]]:
-    """The non-empty lines of a table, split into words."""
+    """Return the non-empty lines of a table, split into words."""
     return [line.split() for line in output.splitlines() if line.strip()]
 
 
@@ -352,7 +351,7 @@ def test_segments_are_read_by_the_dump_tool(
 
 
 def json_values(text: str) -> list[dict[str, Any]]:
-    """The JSON objects that stand in `text` one after the other."""
+    """Return the JSON objects in `text`."""
     found, position = [], text.find("{")
     while position >= 0:
         value, end = json.JSONDecoder().raw_decode(text, position)
@@ -457,7 +456,7 @@ def test_groups_and_offsets_are_read_by_kafkas_formatters(
     partition = internal_partition(group.id, int(COMMON_CONFIGS["offsets.topic.num.partitions"]))
 
     def printed(formatter: str) -> list[dict[str, Any]]:
-        """The records of this group."""
+        """Return the printed records of this group."""
         with consumer(bootstrap_servers, unique("group")) as source:
             _, end = source.get_watermark_offsets(
                 TopicPartition("__consumer_offsets", partition), timeout=PATIENCE_S

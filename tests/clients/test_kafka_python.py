@@ -1,4 +1,4 @@
-"""kafka-python, doing ordinary work."""
+"""Ordinary work with kafka-python."""
 
 from __future__ import annotations
 
@@ -214,8 +214,9 @@ def test_administration(
 
 
 def _outcome(call: object) -> str:
-    """What a call returned or raised, in words: kafka-python does the one or the other by
-    version."""
+    """Return the result or the exception of a call, as text: which one depends on kafka-python's
+    version.
+    """
     try:
         return repr(call())  # type: ignore[operator]
     except NonEmptyGroupError as error:
@@ -230,9 +231,7 @@ def test_a_topic_is_created_when_first_used(bootstrap_servers: str) -> None:
 
 
 def test_transactions(bootstrap_servers: str, topic: str, group_id: str) -> None:
-    """Copied in two transactions, one of which is aborted: a reader of committed records sees the
-    other.
-    """
+    """A copy in two transactions, one of them aborted: read_committed sees the other."""
     producer = KafkaProducer(
         bootstrap_servers=bootstrap_servers, transactional_id=unique("transactions")
     )

@@ -21,7 +21,7 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns the lines it printed, complaints last."""
+    """Run the command; return its lines, those of stderr last."""
 
     def call(*arguments: str, status: int = 0) -> list[str]:
         capsys.readouterr()
@@ -35,7 +35,7 @@ def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def team(bootstrap_servers: str) -> str:
-    """The prefix of two groups, TEAM-a and TEAM-b, that lag by 5 and 0 in a topic TEAM of two
+    """The prefix of two groups, TEAM-a and TEAM-b, with lags 5 and 0 in topic TEAM of two
     partitions.
     """
     prefix = create_topic(bootstrap_servers, unique("team"), partitions=2)

@@ -1,4 +1,4 @@
-"""How far the groups of a cluster are, all at once: against headrace and Apache Kafka alike."""
+"""Lag snapshots of a cluster, against headrace and Apache Kafka."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOUR_MS = 3_600_000
 
 
 class Lags:
-    """Takes snapshots of the broker under test."""
+    """A client that takes snapshots of the broker under test."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -56,8 +56,9 @@ class Lags:
         many: bool = False,
         **query: Any,
     ) -> dict[tuple[str, str | None, int | None], LagRow]:
-        """The rows of these groups, by group, topic and partition; `between` runs when they have
-        been listed.
+        """Return the rows of groups by group, topic and partition.
+
+        :param between: called after the groups are listed
         """
 
         async def take_one() -> list[LagRow]:
@@ -103,14 +104,16 @@ def lags(bootstrap_servers: str) -> Iterator[Lags]:
 
 @pytest.fixture
 def topic(bootstrap_servers: str) -> str:
-    """Ten records in partition 0, one for each of the last ten hours; none in partition 1."""
+    """A topic with ten records in partition 0, one for each of the last ten hours; none in
+    partition 1.
+    """
     name = create_topic(bootstrap_servers, unique("topic"), partitions=2)
     fill(bootstrap_servers, name, range(10, 0, -1))
     return name
 
 
 def fill(bootstrap_servers: str, topic: str, hours_ago: Sequence[int], **configs: object) -> None:
-    """A record of partition 0 for each age."""
+    """Produce a record of each age to partition 0."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, **configs})
     for hours in hours_ago:
         producer.produce(
@@ -127,7 +130,7 @@ def hours(row: LagRow) -> int:
 def tool(
     bootstrap_servers: str, capsys: pytest.CaptureFixture[str], command: str, group_id: str
 ) -> Any:
-    """What `headrace COMMAND describe` says of a group."""
+    """Return the output of `headrace COMMAND describe` for a group."""
     capsys.readouterr()
     assert (
         main([command, "describe", group_id, "--json", "--bootstrap-server", bootstrap_servers])

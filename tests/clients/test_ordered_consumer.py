@@ -29,7 +29,7 @@ SEED = int(os.environ.get("HEADRACE_TEST_SEED", random.randrange(10**6)))
 
 
 def write(bootstrap_servers: str, topic: str, partition: int, timestamps: Iterable[int]) -> None:
-    """Records with these timestamps, each with its number as value."""
+    """Produce records with these timestamps; the value is the number of the record."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1})
     for number, timestamp in enumerate(timestamps):
         producer.produce(topic, str(number).encode(), partition=partition, timestamp=timestamp)
@@ -38,7 +38,7 @@ def write(bootstrap_servers: str, topic: str, partition: int, timestamps: Iterab
 
 @pytest.fixture
 def topics(bootstrap_servers: str) -> list[str]:
-    """Two topics of one partition."""
+    """Two topics with one partition each."""
     return [create_topic(bootstrap_servers, unique(name)) for name in ("left", "right")]
 
 
@@ -56,7 +56,10 @@ def what(record) -> tuple[str, int, int]:
 
 
 def take(consumer: OrderedConsumer, count: int) -> list[tuple[str, int, int]]:
-    """The next `count` records; AssertionError when they do not come."""
+    """Return the next `count` records.
+
+    :raises AssertionError: fewer come in time
+    """
     taken = []
     while len(taken) < count:
         record = consumer.poll(PATIENCE_S)
@@ -66,7 +69,7 @@ def take(consumer: OrderedConsumer, count: int) -> list[tuple[str, int, int]]:
 
 
 def nothing(consumer: OrderedConsumer, seconds: float = 0.7) -> bool:
-    """That no record comes, though the consumer is listening: it has its tasks, and waits."""
+    """Check that no record comes although the consumer has its tasks."""
     wait_until(
         lambda: consumer.poll(0.1) is not None or consumer.assignment(), PATIENCE_S, "an assignment"
     )
@@ -87,7 +90,7 @@ def by_partition(taken) -> dict[int, list[tuple[str, int, int]]]:
 
 
 def random_log(chance: random.Random) -> list[int]:
-    """Timestamps that mostly grow, with gaps, equal ones and late ones; sometimes none at all."""
+    """Return timestamps that mostly grow, with gaps, ties and late ones; sometimes none."""
     if chance.random() < 0.2:
         return []
     steps = (chance.choice([0, 1, 1, 2, 50, -30]) for _ in range(chance.randrange(1, 400)))
@@ -95,7 +98,7 @@ def random_log(chance: random.Random) -> list[int]:
 
 
 def test_the_order_is_that_of_brute_force(bootstrap_servers, conf, group_id):
-    """Random topologies, and consumers that go and come again in the midst."""
+    """Random topologies, with consumers that restart meanwhile."""
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     for _ in range(3):
@@ -170,8 +173,7 @@ def test_idling_disabled_gives_what_is_at_hand(bootstrap_servers, conf, topics, 
 
 
 def test_caught_up_is_known_after_a_restart_too(bootstrap_servers, conf, topics, group_id):
-    """Nothing can be fetched of one input, and that is all there is to prove that it is at its
-    end."""
+    """An input without records: its end offset alone proves that it is caught up."""
     left, right = topics
     write(bootstrap_servers, right, 0, [5, 6])
     write(bootstrap_servers, left, 0, [1])
@@ -191,9 +193,7 @@ def transactional(bootstrap_servers: str) -> Producer:
 
 
 def test_read_committed_waits_behind_no_open_transaction(bootstrap_servers, conf, topics, group_id):
-    """An open transaction is not to be read: caught up. An aborted one neither; a committed one has
-    its records.
-    """
+    """Records of an open or aborted transaction are not read: the input is caught up."""
     left, right = topics
     aborted, open_one = transactional(bootstrap_servers), transactional(bootstrap_servers)
     for producer, timestamp in ((aborted, 11), (open_one, 12)):
@@ -262,7 +262,7 @@ def test_the_record_in_hand_when_work_fails_comes_again(
 
 
 class Member(threading.Thread):
-    """A member that records what it is given."""
+    """A member that records its messages."""
 
     def __init__(self, names, group_id, conf) -> None:
         super().__init__()
@@ -337,7 +337,7 @@ def test_members_share_the_tasks_and_lose_nothing(bootstrap_servers, conf, group
 
 
 def test_a_task_goes_over_with_all_that_was_processed(bootstrap_servers, conf, group_id):
-    """The first member gives one of its tasks away while it is at work."""
+    """The first member loses one of its tasks while it is processing."""
     names = [create_topic(bootstrap_servers, unique(name), 2) for name in ("in", "empty")]
     for index in range(2):
         write(bootstrap_servers, names[0], index, range(1, 15_001))
@@ -472,7 +472,7 @@ def test_current_lag_of_what_is_not_assigned(conf, topics, group_id):
 def test_compacted_inputs_are_read_to_their_ends(
     bootstrap_servers, conf, group_id, isolation_level
 ):
-    """Offsets are missing, batches are empty, and the last offsets of one input are aborted records
+    """Inputs with missing offsets and empty batches; the last offsets of one are aborted records
     and markers.
     """
     print(f"seed {SEED}")

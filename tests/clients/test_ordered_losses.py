@@ -1,5 +1,5 @@
-"""OrderedConsumer when topics or records go, or change, beneath it: it goes on, or says what is
-wrong on each call.
+"""OrderedConsumer when topics or records are deleted or replaced: it continues, or raises on each
+call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support import unique, wait_until
 
 
 class Inputs:
-    """Two topics, and a consumer's configuration that looks at them often."""
+    """Two topics, and the configuration of a consumer that looks them up often."""
 
     def __init__(self, bootstrap_servers: str, partitions: int = 1) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -88,9 +88,7 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_topic_is_deleted(inputs: Inputs, group_id: str, protocol: dict[str, str]) -> None:
-    """The other topic alone would be another order: nothing of it is taken from then on, silently
-    least of all.
-    """
+    """The other topic alone would have another order: none of its records is returned."""
     inputs.write(0, [10, 30])
     inputs.write(1, [20])
     with OrderedConsumer(inputs.names, group_id, conf={**inputs.conf, **protocol}) as source:
@@ -144,9 +142,7 @@ def test_records_go_beneath_its_position(inputs: Inputs, group_id: str) -> None:
 def test_an_offset_out_of_range_without_a_reset(
     inputs: Inputs, group_id: str, position: int
 ) -> None:
-    """It says so on each call, because the partition would be waited for without an end; nothing is
-    committed.
-    """
+    """Every call raises, because waiting for the partition would not end; nothing is committed."""
     inputs.write(0, [10, 20, 30, 40])
     inputs.write(1, [15, 35])
     inputs.commit(group_id, position, 0)

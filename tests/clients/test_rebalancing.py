@@ -89,7 +89,7 @@ class NewLibrdkafka(Librdkafka):
 
 
 class Java(Member):
-    """A process whose input ends when it is to leave."""
+    """A Java process that leaves when its input ends."""
 
     protocol = "consumer"
     libs: Path
@@ -125,7 +125,7 @@ class ClassicJava(Java):
 
 
 def share(*members: Member) -> None:
-    """Wait until these members own all partitions, each as many, but for what cannot be divided."""
+    """Wait until the members own all partitions, evenly."""
 
     def done() -> bool:
         sizes = [len(member.owned) for member in members]
@@ -179,7 +179,7 @@ def test_a_group_changes_its_protocol_and_back_with_any_client(
     old: type[Member],
     new: type[Member],
 ) -> None:
-    """Clients that know the classic protocol only, beside one of the consumer protocol."""
+    """Clients of the classic protocol beside one of the consumer protocol."""
     Java.libs = kafka_libs
     create_topic(bootstrap_servers, topic_name, partitions=PARTITIONS)
 

@@ -31,8 +31,8 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns the lines it printed, asserts its status and that it complained if
-    that is not 0.
+    """Run the command and check its status; return its lines. A failure must print a line on
+    stderr.
     """
 
     def call(*arguments: str, status: int = 0) -> list[str]:
@@ -86,7 +86,7 @@ def group(bootstrap_servers: str, topic: str) -> str:
 
 @pytest.fixture
 def busy(bootstrap_servers: str, topic: str, run: Run) -> Iterator[str]:
-    """A group with a member to which both partitions are assigned."""
+    """A group with one member that has both partitions."""
     group_id = unique("group")
     configs = {"client_id": "packer-7", "share_acknowledgement_mode": "implicit"}
     with share_consumer(bootstrap_servers, group_id, [topic], **configs) as source:

@@ -1,6 +1,4 @@
-"""Groups of Kafka Streams' own protocol (KIP-1071), which only Apache Kafka coordinates: what our
-tools say of them.
-"""
+"""Streams groups (KIP-1071), which only Apache Kafka coordinates: our tools on them."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A word count that runs as the streams group `group_id`, with two threads, and what it
-    reads."""
+    """A word count that runs as the streams group `group_id`, with two threads."""
 
     app: App
     group_id: str
@@ -95,13 +92,13 @@ def count(
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Runs our commands."""
+    """A runner of our commands."""
 
     bootstrap_servers: str
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *arguments: str, status: int = 0) -> tuple[str, str]:
-        """What a command prints, on stdout and on stderr."""
+        """Run a command; return its output on stdout and stderr."""
         self.capsys.readouterr()
         ended = main([*arguments, "--bootstrap-server", self.bootstrap_servers])
         said = self.capsys.readouterr()
@@ -264,7 +261,7 @@ def test_its_history_and_what_is_left_of_it(
 
 
 def history(bootstrap_servers: str) -> list[dict[str, Any]]:
-    """What `__consumer_offsets` says, decoded as columns; none of it unreadable."""
+    """Return the decoded rows of `__consumer_offsets`, all of them readable."""
     found: list[dict[str, Any]] = []
     with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
         partitions = (
@@ -284,7 +281,7 @@ def history(bootstrap_servers: str) -> list[dict[str, Any]]:
 
 
 def _next(reader: Consumer) -> Message | None:
-    """The next record; None at the end of the partition."""
+    """Return the next record; None at the end of the partition."""
     message = reader.poll(PATIENCE_S)
     assert message is not None
     if message.error() is None:
