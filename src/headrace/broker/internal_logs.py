@@ -32,14 +32,14 @@ class InternalTopicLogs:
         """
         return self._logs.internal_topic(topic).partitions
 
-    def append(self, topic: str, partition: int, data: bytes) -> int:
-        """Append one batch and return its base offset.
+    def append(self, topic: str, partition: int, data: bytes, wall_ms: int) -> int:
+        """Append one batch at the time ``wall_ms`` and return its base offset.
 
         :raises StorageError: when the disk refuses; the log is as it was
         """
         partition_log = self._logs.log(self._catalog.topics[topic], partition)
         assert partition_log is not None
-        appended = partition_log.append(data, self._clock.wall_ms(), from_client=False)
+        appended = partition_log.append(data, wall_ms, from_client=False)
         if isinstance(appended, Refusal):
             raise StorageError(f"cannot append to {topic}-{partition}: {appended.message}")
         self._logs.appended(partition_log)

@@ -23,8 +23,8 @@ class InternalLogs(Protocol):
         :raises StorageError: when the topic cannot be created
         """
 
-    def append(self, topic: str, partition: int, data: bytes) -> int:
-        """Append one batch and return its base offset.
+    def append(self, topic: str, partition: int, data: bytes, wall_ms: int) -> int:
+        """Append one batch at the time ``wall_ms`` and return its base offset.
 
         :raises StorageError: when the disk refuses; the log is as it was
         """

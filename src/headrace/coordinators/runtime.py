@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from itertools import count
 from time import perf_counter
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from headrace.clock import Clock
 from headrace.hashing import internal_partition
@@ -161,12 +161,33 @@ class ParkableWrite(Write):
         self.ticket = ticket
 
 
-class _Decided(NamedTuple):
-    """A command with records that wait to be appended."""
+Pair = tuple[bytes, bytes | None]
+"""Key and value of an encoded record."""
 
-    command: Command[Any]
-    outcome: Outcome[Any, Any]
-    encoded: list[tuple[bytes, bytes | None]]
+
+class _Batch:
+    """The decided commands of one partition whose records wait to be appended together.
+
+    :ivar decided: the commands with their outcomes
+    :ivar encoded: the records of all of them, in the same order
+    """
+
+    __slots__ = ("decided", "encoded")
+
+    def __init__(self) -> None:
+        self.decided: list[tuple[Command[Any], Outcome[Any, Any]]] = []
+        self.encoded: list[Pair] = []
+
+    def each(self) -> Iterator[_Batch]:
+        """Yield a batch of its own for each command."""
+        begin = 0
+        for command, outcome in self.decided:
+            end = begin + len(outcome.records)
+            one = _Batch()
+            one.decided = [(command, outcome)]
+            one.encoded = self.encoded[begin:end]
+            yield one
+            begin = end
 
 
 class CoordinatorRuntime(Generic[C]):
@@ -199,8 +220,9 @@ class CoordinatorRuntime(Generic[C]):
         self._is_scheduled = False
         # The commands of this turn that wait to be appended: by partition, and whether those of a
         # key commute.
-        self._waiting: dict[int, list[_Decided]] = {}
+        self._waiting: dict[int, _Batch] = {}
         self._waiting_keys: dict[str, bool] = {}
+        self._wall_ms = 0  # of this turn
         self._flushing: set[asyncio.Task[None]] = set()
 
     # Commands -------------------------------------------------------------------------------------
@@ -264,7 +286,7 @@ class CoordinatorRuntime(Generic[C]):
             return
         encode = self.coordinator.encode
         partitions = self._logs.partition_count(self.coordinator.topic)
-        by_partition: dict[int, tuple[list[Any], list[tuple[bytes, bytes | None]]]] = {}
+        by_partition: dict[int, tuple[list[Any], list[Pair]]] = {}
         for key, records in keyed:
             if key in self._waiting_keys:
                 self._append_waiting()
@@ -272,10 +294,10 @@ class CoordinatorRuntime(Generic[C]):
                 place = internal_partition(key, partitions)
                 all_records, encoded = by_partition.setdefault(place, ([], []))
                 all_records.extend(records)
-                encoded.extend([encode(record) for record in records])
+                encoded.extend(map(encode, records))
         for partition, (all_records, encoded) in by_partition.items():
             started = perf_counter()
-            base_offset = self._append(partition, encoded, producer)
+            base_offset = self._append(partition, encoded, self._clock.wall_ms(), producer)
             self._replay(partition, base_offset, all_records, producer.producer_id)
             self._meter.wrote(all_records, started)
 
@@ -301,30 +323,32 @@ class CoordinatorRuntime(Generic[C]):
             task.add_done_callback(self._flushing.discard)
 
     def _decide(self, commands: Sequence[Command[Any]]) -> None:
-        now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
-        encode, answers, waiting = self.coordinator.encode, self._answers, self._waiting_keys
+        now_ms = self._clock.now_ms()
+        wall_ms = self._wall_ms = self._clock.wall_ms()
+        encode, waiting_keys = self.coordinator.encode, self._waiting_keys
         partitions = 0
         for command in commands:
             key, commutes = command.key, command.commutes
-            if key in waiting and not (commutes and waiting[key]):
+            if key in waiting_keys and not (commutes and waiting_keys[key]):
                 self._append_waiting()
             try:
                 outcome = command.decide(now_ms, wall_ms)
-                records = outcome.records
-                if not records:
+                if not outcome.records:
                     self._finish(command, outcome)
                     continue
-                encoded = [encode(record) for record in records]
-                partitions = partitions or self._logs.partition_count(self.coordinator.topic)
+                encoded = list(map(encode, outcome.records))
+                if not partitions:
+                    partitions = self._logs.partition_count(self.coordinator.topic)
             except Exception as error:
-                answers.append((command, error))
+                self._answers.append((command, error))
                 continue
-            waiting[key] = commutes
+            waiting_keys[key] = commutes
             place = internal_partition(key, partitions)
-            together = self._waiting.get(place)
-            if together is None:
-                together = self._waiting[place] = []
-            together.append(make(_Decided, (command, outcome, encoded)))
+            batch = self._waiting.get(place)
+            if batch is None:
+                batch = self._waiting[place] = _Batch()
+            batch.decided.append((command, outcome))
+            batch.encoded += encoded
         self._append_waiting()
         self._schedule_timer()
 
@@ -332,45 +356,58 @@ class CoordinatorRuntime(Generic[C]):
         """Append and replay what is decided so far, and finish its commands."""
         waiting, self._waiting = self._waiting, {}
         self._waiting_keys.clear()
-        for partition, decided in waiting.items():
-            try:
-                self._append_together(partition, decided)
-            except Exception as error:
-                if len(decided) == 1:
-                    self._answers.append((decided[0].command, error))
-                    continue
-                for one in decided:  # a batch of all may be too large where each one fits
-                    try:
-                        self._append_together(partition, [one])
-                    except Exception as own_error:
-                        self._answers.append((one.command, own_error))
+        for partition, batch in waiting.items():
+            error = self._append_batch(partition, batch)
+            if error is None:
+                continue
+            if len(batch.decided) == 1:
+                self._answers.append((batch.decided[0][0], error))
+                continue
+            for one in batch.each():  # all of them may be too large where each one fits
+                error = self._append_batch(partition, one)
+                if error is not None:
+                    self._answers.append((one.decided[0][0], error))
 
-    def _append_together(self, partition: int, decided: Sequence[_Decided]) -> None:
+    def _append_batch(self, partition: int, batch: _Batch) -> Exception | None:
+        """Append a batch, replay it and finish its commands.
+
+        :returns: the error when it could not be appended; then nothing has changed
+        """
         started = perf_counter()
-        encoded = [pair for _, _, pairs in decided for pair in pairs]
-        offset = self._append(partition, encoded, NO_PRODUCER)
+        try:
+            offset = self._append(partition, batch.encoded, self._wall_ms, NO_PRODUCER)
+        except Exception as error:
+            return error
+        replay, answers, producer_id = self.coordinator.replay, self._answers, NO_PRODUCER[0]
         written: list[Any] = []
-        for command, outcome, pairs in decided:
+        for command, outcome in batch.decided:
+            reply, records, completions, deletable, apply = outcome
+            first, offset = offset, offset + len(records)
+            written += records
             try:
-                self._replay(partition, offset, outcome.records, NO_PRODUCER.producer_id)
-                self._finish(command, outcome)
+                for record in records:
+                    replay(record, make(Position, (partition, first, producer_id)))
+                    first += 1
+                if reply is None or apply or completions or deletable:
+                    self._finish(command, outcome)
+                else:  # most commits: this is what a turn's time is spent on
+                    answers.append((command, reply))
             except Exception as error:
-                self._answers.append((command, error))
-            offset += len(pairs)
-            written += outcome.records
+                answers.append((command, error))
         self._meter.wrote(written, started)
+        return None
 
     def _append(
-        self, partition: int, encoded: Sequence[tuple[bytes, bytes | None]], producer: Producer
+        self, partition: int, encoded: Sequence[Pair], wall_ms: int, producer: Producer
     ) -> int:
         data = record_batch.build(
             encoded,
-            timestamp_ms=self._clock.wall_ms(),
+            timestamp_ms=wall_ms,
             attributes=0 if producer == NO_PRODUCER else record_batch.TRANSACTIONAL_BIT,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
         )
-        return self._logs.append(self.coordinator.topic, partition, data)
+        return self._logs.append(self.coordinator.topic, partition, data, wall_ms)
 
     def _replay(
         self, partition: int, base_offset: int, records: Sequence[Any], producer_id: int
