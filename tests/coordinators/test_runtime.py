@@ -1,0 +1,293 @@
+"""The coordinators' runtime over a log in memory: what is written together, what fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from headrace.clock import Clock
+from headrace.coordinators.loader import load
+from headrace.coordinators.runtime import Command, CoordinatorRuntime
+from headrace.errors import StorageError
+from headrace.outcome import NOWHERE, Completion, Outcome, Position
+from headrace.protocol import record_batch
+from tests.memory_log import MemoryLog
+
+TOPIC = "__numbers"
+
+
+class Numbers:
+    """A coordinator that adds numbers up by key. Who waits is answered with the next sum."""
+
+    topic = TOPIC
+
+    def __init__(self) -> None:
+        self.sums: dict[str, int] = {}
+        self.positions: list[Position] = []
+        self.waiting: list[int] = []
+        self.due: list[tuple[str, Outcome[Any, None]]] = []
+
+    def add(self, key: str, number: int) -> Outcome[Any, int]:
+        """Decide to add, and answer what the sum will be."""
+        reply = self.sums.get(key, 0) + number
+        completions = tuple(Completion(ticket, reply) for ticket in self.waiting)
+        return Outcome(reply, ((key, number),), completions, apply=self.waiting.clear)
+
+    def wait(self, ticket: int) -> Outcome[Any, int | None]:
+        """Decide to wait for the next sum."""
+        return Outcome(None, apply=lambda: self.waiting.append(ticket))
+
+    def encode(self, record: tuple[str, int]) -> tuple[bytes, bytes | None]:
+        key, number = record
+        if number > 999:
+            raise ValueError("a number is too large")
+        return key.encode(), str(number).encode()
+
+    def decode(self, key: bytes, value: bytes | None) -> tuple[str, int]:
+        return key.decode(), int(value or b"0")
+
+    def replay(self, record: tuple[str, int], at: Position = NOWHERE) -> None:
+        key, number = record
+        self.sums[key] = self.sums.get(key, 0) + number
+        self.positions.append(at)
+
+    def next_deadline_ms(self) -> int | None:
+        return None
+
+    def expire(self, now_ms: int) -> Iterable[tuple[str, Outcome[Any, None]]]:
+        yield from self.due
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def wrote(self, records: Sequence[object], started: float) -> None:
+        self.batches.append(len(records))
+
+
+class Stand:
+    """A runtime with everything around it."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.log = MemoryLog(partitions)
+        self.numbers = Numbers()
+        self.meter = Meter()
+        self.runtime = CoordinatorRuntime(
+            self.numbers, self.log, Clock(lambda: 5, lambda: 7), self.meter, lambda: None
+        )
+
+    def add(self, key: str, number: int) -> asyncio.Future[int]:
+        return started(
+            self.runtime.write(key, lambda now_ms, wall_ms: self.numbers.add(key, number), int)
+        )
+
+    def commute(self, key: str, number: int) -> asyncio.Future[int]:
+        return started(self.runtime.submit(Commuting(self.numbers, key, number)))
+
+    def wait(self, key: str) -> asyncio.Future[int]:
+        return started(
+            self.runtime.write_parkable(
+                key, lambda ticket, now_ms, wall_ms: self.numbers.wait(ticket), int
+            )
+        )
+
+    def restarted(self) -> Numbers:
+        """A coordinator that knows what the log has kept."""
+        fresh = Numbers()
+        load(self.log, fresh)
+        return fresh
+
+    def check(self) -> None:
+        """Memory says what a restart would find."""
+        assert self.restarted().sums == self.numbers.sums
+
+
+class Commuting(Command[int]):
+    commutes = True
+
+    def __init__(self, numbers: Numbers, key: str, number: int) -> None:
+        super().__init__(key)
+        self._decide = lambda: numbers.add(key, number)
+
+    def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, int]:
+        return self._decide()
+
+
+def started(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Wait for it from now on."""
+
+    future = asyncio.get_running_loop().create_future()
+    awaitable.waiter = (  # type: ignore[attr-defined]
+        lambda answer: (
+            future.set_exception(answer)
+            if isinstance(answer, Exception)
+            else future.set_result(answer)
+        )
+    )
+    return future
+
+
+def run(work: Callable[[Stand], Awaitable[None]], **options: Any) -> Stand:
+    stand = Stand(**options)
+
+    async def running() -> None:
+        await asyncio.wait_for(work(stand), 10)
+
+    asyncio.run(running())
+    stand.check()
+    return stand
+
+
+def test_the_commands_of_a_turn_are_one_batch_for_each_partition() -> None:
+    async def work(stand: Stand) -> None:
+        told = [stand.add(f"key-{n}", n) for n in range(20)]
+        assert stand.numbers.sums == {}  # nothing is decided before the turn ends
+        assert await asyncio.gather(*told) == list(range(20))
+
+    stand = run(work, partitions=3)
+    assert len(stand.meter.batches) == 3
+    assert sum(stand.meter.batches) == 20
+    assert len(set(stand.numbers.positions)) == 20
+
+
+def test_a_command_sees_what_was_decided_before_it_for_its_key() -> None:
+    async def work(stand: Stand) -> None:
+        told = [stand.add("a", 1), stand.add("b", 10), stand.add("a", 2), stand.add("a", 3)]
+        assert await asyncio.gather(*told) == [1, 10, 3, 6]
+
+    assert run(work).meter.batches == [2, 1, 1]
+
+
+def test_commands_that_commute_are_decided_together() -> None:
+    async def work(stand: Stand) -> None:
+        told = [stand.commute("a", 1), stand.commute("a", 2)]
+        assert await asyncio.gather(*told) == [1, 2]
+        assert stand.numbers.sums == {"a": 3}
+        mixed = [stand.commute("a", 1), stand.add("a", 1), stand.commute("a", 1)]
+        assert await asyncio.gather(*mixed) == [4, 5, 6]
+
+    assert run(work).meter.batches == [2, 1, 1, 1]
+
+
+def test_what_one_command_raises_is_its_own() -> None:
+    async def work(stand: Stand) -> None:
+        def undecided(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
+            raise ZeroDivisionError
+
+        told = [
+            stand.add("a", 1),
+            stand.add("a", 5000),  # which cannot be encoded
+            started(stand.runtime.write("b", undecided, int)),
+            stand.add("b", 2),
+            started(stand.runtime.write("c", lambda now_ms, wall_ms: Outcome("x"), int)),
+        ]
+        answers = await asyncio.gather(*told, return_exceptions=True)
+        assert [answers[0], answers[3]] == [1, 2]
+        kinds = [type(answers[i]) for i in (1, 2, 4)]
+        assert kinds == [ValueError, ZeroDivisionError, ValueError]
+
+    run(work)
+
+
+def test_an_answer_that_cannot_be_given_is_nobody_elses_trouble() -> None:
+    async def work(stand: Stand) -> None:
+        def tell(answer: object) -> None:
+            raise ConnectionError
+
+        stand.runtime.submit(Commuting(stand.numbers, "a", 1)).waiter = tell
+        assert await stand.add("b", 1) == 1
+
+    run(work)
+
+
+def test_a_failed_append_changes_nothing_and_answers_everybody_concerned() -> None:
+    async def work(stand: Stand) -> None:
+        parked = stand.wait("a")
+        await asyncio.sleep(0)
+        stand.log.fail()
+        told = [stand.add("a", 1), stand.add("b", 1)]
+        answers = await asyncio.gather(*told, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StorageError] * 2
+        assert stand.numbers.sums == {}
+        assert not parked.done()  # the coordinator still has its ticket
+        with pytest.raises(StorageError):
+            stand.runtime.write_now("a", stand.numbers.add("a", 1))
+        assert stand.numbers.waiting
+        stand.log.fail(False)
+        assert await stand.add("a", 4) == 4
+        assert await parked == 4
+
+    run(work)
+
+
+def test_a_batch_that_is_refused_is_tried_again_command_by_command() -> None:
+    async def work(stand: Stand) -> None:
+        def too_large(topic: str, partition: int, data: bytes) -> bool:
+            return sum(1 for _ in record_batch.records(data)) > 1 or b"culprit" in data
+
+        stand.log.refuses = too_large
+        told = [stand.add("a", 1), stand.add("culprit", 2), stand.add("c", 3)]
+        answers = await asyncio.gather(*told, return_exceptions=True)
+        assert [answers[0], answers[2]] == [1, 3]
+        assert isinstance(answers[1], StorageError)
+
+    run(work)
+
+
+def test_a_parked_request_is_answered_by_a_write_at_once_too() -> None:
+    async def work(stand: Stand) -> None:
+        parked = [stand.wait("a"), stand.wait("b")]
+        await asyncio.sleep(0)
+        stand.runtime.write_now("c", stand.numbers.add("c", 3))
+        assert not parked[0].done()  # not in the middle of whatever writes
+        assert await asyncio.gather(*parked) == [3, 3]
+
+    run(work)
+
+
+def test_who_gave_up_is_not_answered_and_has_written_all_the_same() -> None:
+    async def work(stand: Stand) -> None:
+        command = stand.runtime.submit(Commuting(stand.numbers, "a", 1))
+        command.waiter = pytest.fail
+        command.cancel()
+        assert await stand.add("b", 1) == 1
+        assert stand.numbers.sums == {"a": 1, "b": 1}
+
+    run(work)
+
+
+def test_answers_wait_until_the_log_is_durable() -> None:
+    async def work(stand: Stand) -> None:
+        stand.log.flushed = asyncio.get_running_loop().create_future()
+        told = stand.add("a", 1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not told.done()
+        stand.log.flushed.set_result(None)
+        assert await told == 1
+        stand.log.flushed = asyncio.get_running_loop().create_future()
+        told, refused = stand.add("a", 1), stand.add("a", 1000)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        stand.log.flushed.set_exception(StorageError("cannot flush"))
+        answers = await asyncio.gather(told, refused, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StorageError, ValueError]
+
+    run(work)
+
+
+def test_a_write_in_a_decision_comes_after_what_was_decided_for_its_key() -> None:
+    async def work(stand: Stand) -> None:
+        def decide(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
+            stand.runtime.write_now("a", Outcome(None, (("a", 100),)))
+            return stand.numbers.add("b", 1)
+
+        told = [stand.add("a", 1), started(stand.runtime.write("b", decide, int))]
+        assert await asyncio.gather(*told) == [1, 1]
+        assert [record[1] for record in stand.log.records(TOPIC)] == [b"1", b"100", b"1"]
+
+    run(work)

@@ -1,0 +1,76 @@
+"""Internal topics in memory, for the coordinators' runtime: they fail on command."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+
+from headrace.errors import StorageError
+from headrace.log.replay import FoundBatch
+from headrace.protocol import record_batch
+
+
+class MemoryLog:
+    """Implements :class:`headrace.coordinators.logs.InternalLogs`.
+
+    :param partitions: of every topic
+    :ivar batches_of: the batches of each topic and partition
+    :ivar refuses: given topic, partition and batch, whether an append fails
+    :ivar flushed: what a write waits for, None while writes are durable at once
+    """
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.partitions = partitions
+        self.batches_of: dict[tuple[str, int], list[bytes]] = {}
+        self.refuses: Callable[[str, int, bytes], bool] = lambda topic, partition, data: False
+        self.flushed: asyncio.Future[None] | None = None
+        self._ends: dict[tuple[str, int], int] = {}
+        self._starts: dict[tuple[str, int], int] = {}
+
+    def fail(self, is_failing: bool = True) -> None:
+        """Have all appends fail from now on, or none."""
+        self.refuses = lambda topic, partition, data: is_failing
+
+    # InternalLogs ---------------------------------------------------------------------------------
+
+    def partition_count(self, topic: str) -> int:
+        return self.partitions
+
+    def append(self, topic: str, partition: int, data: bytes, wall_ms: int) -> int:
+        if self.refuses(topic, partition, data):
+            raise StorageError("No space left on device")
+        where = topic, partition
+        base_offset = self._ends.get(where, 0)
+        placed = struct.pack(">q", base_offset) + bytes(data)[8:]
+        self.batches_of.setdefault(where, []).append(placed)
+        self._ends[where] = record_batch.header_at(placed).last_offset + 1
+        return base_offset
+
+    def batches(self, topic: str) -> Iterator[tuple[int, FoundBatch]]:
+        for (name, partition), batches in sorted(self.batches_of.items()):
+            for data in batches if name == topic else ():
+                header = record_batch.header_at(data)
+                if header.last_offset >= self._starts.get((name, partition), 0):
+                    yield partition, FoundBatch(name, 0, header, memoryview(data))
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        self._starts[topic, partition] = max(offset, self._starts.get((topic, partition), 0))
+
+    @property
+    def is_durable(self) -> bool:
+        return self.flushed is None
+
+    def durable(self) -> Awaitable[None]:
+        assert self.flushed is not None
+        return asyncio.shield(self.flushed)
+
+    # For tests ------------------------------------------------------------------------------------
+
+    def records(self, topic: str) -> list[tuple[bytes, bytes | None]]:
+        """Key and value of every record of a topic, partition by partition."""
+        return [
+            (record.key or b"", record.value)
+            for _, found in self.batches(topic)
+            for record in record_batch.records(found.data)
+        ]
