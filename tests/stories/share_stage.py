@@ -66,7 +66,7 @@ async def stage(
         **(configs or {}),
     }
     clock = Clock()
-    broker = Broker(Config(config), data_dir, clock_ms=clock)
+    broker = Broker(Config(config), data_dir, clock_ms=clock.wall_ms, steady_ms=clock)
     broker.start()
     made = Stage(broker, clock)
     if "t" not in broker.catalog.topics:
@@ -80,13 +80,20 @@ async def stage(
 
 
 class Clock:
-    """The system's clock, until it is stopped and moved by hand."""
+    """The system's clock, until it is stopped and moved by hand.
+
+    :ivar wall_ahead_ms: how far somebody has set the wall clock forward
+    """
 
     def __init__(self) -> None:
         self.stopped_ms: int | None = None
+        self.wall_ahead_ms = 0
 
     def __call__(self) -> int:
         return wall_clock_ms() if self.stopped_ms is None else self.stopped_ms
+
+    def wall_ms(self) -> int:
+        return self() + self.wall_ahead_ms
 
     def stop(self) -> None:
         self.stopped_ms = self()
@@ -101,7 +108,7 @@ class Stage:
         """Move the stopped clock, and end what is over then."""
         assert self.clock.stopped_ms is not None
         self.clock.stopped_ms += ms
-        self.broker.share.expire(self.clock.stopped_ms)
+        self.broker.coordinators.timer.expire()
 
     @property
     def topic_id(self) -> UUID:

@@ -244,7 +244,7 @@ def _letters(
 
 
 def _batches(
-    letters: Iterator[Letter], max_bytes: int, now_ms: int
+    letters: Iterator[Letter], max_bytes: int, wall_ms: int
 ) -> Iterator[tuple[bytes, list[int]]]:
     """The letters in batches of at most ``max_bytes``, each with the offsets that it is about.
 
@@ -257,23 +257,23 @@ def _batches(
         own = letter.size_bytes
         if (
             record_batch.HEADER_BYTES + own > max_bytes
-            and len(_batch([letter], now_ms)) > max_bytes
+            and len(_batch([letter], wall_ms)) > max_bytes
         ):
             letter = Letter(letter.offset, None, None, letter.headers[-6:])
             own = letter.size_bytes
         if together and size + own > max_bytes:
-            yield _batch(together, now_ms), [one.offset for one in together]
+            yield _batch(together, wall_ms), [one.offset for one in together]
             together, size = [], record_batch.HEADER_BYTES
         together.append(letter)
         size += own
     if together:
-        yield _batch(together, now_ms), [one.offset for one in together]
+        yield _batch(together, wall_ms), [one.offset for one in together]
 
 
-def _batch(letters: Sequence[Letter], now_ms: int) -> bytes:
+def _batch(letters: Sequence[Letter], wall_ms: int) -> bytes:
     records = [(letter.key, letter.value) for letter in letters]
     return record_batch.build(
-        records, timestamp_ms=now_ms, headers=[letter.headers for letter in letters]
+        records, timestamp_ms=wall_ms, headers=[letter.headers for letter in letters]
     )
 
 

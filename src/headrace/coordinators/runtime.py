@@ -57,7 +57,9 @@ class Deferred(Generic[R]):
     :ivar waiter: called with the answer or the exception
     """
 
-    __slots__ = ("waiter",)
+    __slots__ = ("_kept", "waiter")
+
+    _kept: R | Exception  # the answer, when nobody waited for it yet
 
     def __init__(self) -> None:
         self.waiter: Callable[[R | Exception], None] | None = None
@@ -67,8 +69,10 @@ class Deferred(Generic[R]):
         self.waiter = None
 
     def answer(self, answer: R | Exception) -> None:
-        """Hand the answer to the waiter."""
-        if self.waiter is not None:
+        """Hand the answer to the waiter, or keep it for the next one."""
+        if self.waiter is None:
+            self._kept = answer
+        else:
             self.waiter(answer)
 
     def future(self) -> asyncio.Future[R]:
@@ -91,6 +95,8 @@ class Deferred(Generic[R]):
 
         self.waiter = settle
         future.add_done_callback(give_up)
+        if hasattr(self, "_kept"):
+            settle(self._kept)
         return future
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -450,10 +456,16 @@ class CoordinatorRuntime(Generic[C]):
     def expire(self, now_ms: int) -> None:
         """Carry out what the coordinator decides because of the time.
 
-        :raises StorageError: when something could not be written
+        :raises Exception: the first error, when something could not be written
         """
+        first_error: Exception | None = None
         for key, outcome in self.coordinator.expire(now_ms, self._clock.wall_ms()):
-            self.write_now(key, outcome)
+            try:
+                self.write_now(key, outcome)
+            except Exception as error:  # of one key: the others are not kept waiting for it
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
 
 async def _send_when_durable(

@@ -156,7 +156,7 @@ class SharePartitions:
             return log
         key = SharePartitionKey(group_id, topic_id, partition)
         outcome = self._runtime.coordinator.read(
-            key, LEADER_EPOCH, self.clock.now_ms(), self._partitions(topic_id)
+            key, LEADER_EPOCH, self.clock.wall_ms(), self._partitions(topic_id)
         )
         state = self._runtime.write_now(str(key), outcome)
         if not isinstance(state, ReadState):
@@ -280,7 +280,7 @@ class SharePartitions:
                 update.start_offset,
                 update.delivery_complete_count,
                 update.state_batches,
-                self.clock.now_ms(),
+                self.clock.wall_ms(),
                 self._partitions(key.topic_id),
             )
             if update.archived and write.reply is None:

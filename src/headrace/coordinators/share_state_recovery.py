@@ -55,14 +55,14 @@ def initialize(
         for topic_id, of in starts.items()
     }
     coordinators.group_runtime.write_now(group_id, group.initializing(partitions))
-    state, now_ms = coordinators.share_state, coordinators.environment.clock.now_ms()
+    state, wall_ms = coordinators.share_state, coordinators.environment.clock.wall_ms()
     snapshots: list[tuple[str, tuple[ShareRecord, ...]]] = []
     for topic_id, offsets in starts.items():
         count = topics[topic_id].partitions
         for partition, start_offset in offsets.items():
             key = SharePartitionKey(group_id, topic_id, partition)
             epoch = min(max(state.state_epoch(key) + 1, least_state_epoch), _MAX_EPOCH)
-            outcome = state.initialize(key, epoch, start_offset, now_ms, count)
+            outcome = state.initialize(key, epoch, start_offset, wall_ms, count)
             assert outcome.reply is None, outcome.reply
             snapshots.append((str(key), outcome.records))
             coordinators.share.fence(*key)

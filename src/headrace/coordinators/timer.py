@@ -64,10 +64,11 @@ class DeadlineTimer:
         if deadline_ms is not None:
             delay_ms = max(deadline_ms - self._now_ms(), 0)
             loop = asyncio.get_running_loop()
-            self._handle = loop.call_later(delay_ms / 1000, self._expire)
+            self._handle = loop.call_later(delay_ms / 1000, self.expire)
 
-    def _expire(self) -> None:
-        self._deadline_ms = self._handle = None
+    def expire(self) -> None:
+        """Act on every deadline that has come, and schedule the next."""
+        self._set(None)
         now_ms = self._now_ms()
         self._not_before_ms = 0
         for timed in self._timed():

@@ -82,17 +82,17 @@ class Transactions:
         self, transactional_id: str, timeout_ms: int, expected: Producer
     ) -> Producer | Refusal:
         """A producer comes: what another one left open is aborted, and that one is fenced."""
-        decide, now_ms = self.coordinator, self._clock.now_ms()
+        decide, wall_ms = self.coordinator, self._stamp()
         aborted = self._submit(
             transactional_id,
-            decide.abort_for_new_producer(transactional_id, timeout_ms, expected, now_ms),
+            decide.abort_for_new_producer(transactional_id, timeout_ms, expected, wall_ms),
         )
         if isinstance(aborted, Refusal):
             return aborted
         return self._submit(
             transactional_id,
             decide.init_producer_id(
-                transactional_id, timeout_ms, expected, now_ms, self._allocate_producer_id
+                transactional_id, timeout_ms, expected, wall_ms, self._allocate_producer_id
             ),
         )
 
@@ -104,9 +104,8 @@ class Transactions:
         client_version: int = 0,
     ) -> Producer | Refusal:
         """Let partitions take part."""
-        now_ms = self._clock.now_ms()
         outcome = self.coordinator.add_partitions(
-            transactional_id, producer, partitions, now_ms, client_version
+            transactional_id, producer, partitions, self._stamp(), client_version
         )
         return self._submit(transactional_id, outcome)
 
@@ -161,7 +160,7 @@ class Transactions:
             transactional_id,
             producer,
             commit,
-            self._clock.now_ms(),
+            self._stamp(),
             client_version,
             self._allocate_producer_id,
         )
@@ -189,7 +188,7 @@ class Transactions:
         for transactional_id, decided in list(self.coordinator.prepared.items()):
             try:
                 self._write_markers(decided)
-                completed = self.coordinator.complete(transactional_id, self._clock.now_ms())
+                completed = self.coordinator.complete(transactional_id, self._stamp())
                 self.runtime.write_now(transactional_id, completed)
             except StorageError as error:
                 self._retry_ms = self._clock.now_ms() + RETRY_MS
@@ -225,6 +224,12 @@ class Transactions:
                 producer.producer_id, partition_log.partition, commit=marker.commit
             )
         self._logs.appended(partition_log)
+
+    def _stamp(self) -> int:
+        """Return the wall time that a command is stored with, in milliseconds."""
+        wall_ms = self._clock.wall_ms()
+        self.coordinator.wall_ahead_ms = wall_ms - self._clock.now_ms()
+        return wall_ms
 
     # Time -----------------------------------------------------------------------------------------
 

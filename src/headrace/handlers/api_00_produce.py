@@ -215,7 +215,7 @@ def _check_first_sequence(
         or header.producer_id in log.producers
     ):
         return None
-    checked = check_client_batch(records, log.config, broker.now_ms())
+    checked = check_client_batch(records, log.config, broker.clock.wall_ms())
     if isinstance(checked, Refusal):
         return checked
     return Refusal(

@@ -38,10 +38,10 @@ def handle(
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     if unknown and not states:
         return _response(ErrorCode.NONE, unknown)
-    now_ms = broker.now_ms()
+    wall_ms = broker.clock.wall_ms()
 
     def asked_for(transactional_id: str, known: Transaction) -> bool:
-        age_ms = now_ms - known.start_ms if known.is_open else -1
+        age_ms = wall_ms - known.start_ms if known.is_open else -1
         return (
             (not states or known.state in states)
             and (

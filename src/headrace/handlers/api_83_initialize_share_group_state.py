@@ -36,7 +36,7 @@ def handle(
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
         outcome = broker.share_state.initialize(
-            key, asked.state_epoch, asked.start_offset, broker.now_ms(), partitions
+            key, asked.state_epoch, asked.start_offset, broker.clock.wall_ms(), partitions
         )
         refusal = broker.share_state_runtime.write_now(str(key), outcome) or Refusal(ErrorCode.NONE)
         if refusal.code == ErrorCode.NONE:

@@ -30,7 +30,9 @@ def handle(broker: Broker, request: ReadShareGroupStateRequest, context: Request
     def read(
         key: SharePartitionKey, asked: PartitionData, partitions: int | None
     ) -> PartitionResult:
-        outcome = broker.share_state.read(key, asked.leader_epoch, broker.now_ms(), partitions)
+        outcome = broker.share_state.read(
+            key, asked.leader_epoch, broker.clock.wall_ms(), partitions
+        )
         return _result(key, broker.share_state_runtime.write_now(str(key), outcome))
 
     response = serve_each(broker, request, read, ReadShareGroupStateResponse, ReadStateResult)

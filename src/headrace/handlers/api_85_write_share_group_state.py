@@ -62,7 +62,7 @@ def _write(
         asked.start_offset,
         asked.delivery_complete_count,
         batches,
-        broker.now_ms(),
+        broker.clock.wall_ms(),
         partitions,
     )
     return broker.share_state_runtime.write_now(str(key), outcome)

@@ -24,7 +24,7 @@ def check_coordinator_records(
     """
     if not log.config.internal:
         return None
-    if isinstance(check_client_batch(data, log.config, broker.now_ms()), Refusal):
+    if isinstance(check_client_batch(data, log.config, broker.clock.wall_ms()), Refusal):
         return None
     coordinator = broker.coordinators.runtime_of(log.topic).coordinator
     try:

@@ -79,7 +79,7 @@ class ProduceHeads:
         if len(records) < HEADER_BYTES or records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
             return None
         broker = self._broker
-        appended = log.append(records, broker.now_ms())
+        appended = log.append(records, broker.clock.wall_ms())
         if isinstance(appended, Refusal):
             return None
         broker.appended(log)

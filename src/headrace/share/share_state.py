@@ -136,7 +136,7 @@ class ShareCoordinator:
         key: SharePartitionKey,
         state_epoch: int,
         start_offset: int,
-        now_ms: int,
+        wall_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
         """Begin a share-partition, or begin it anew, at ``start_offset`` (-1: by
@@ -153,14 +153,14 @@ class ShareCoordinator:
             state_epoch=state_epoch,
             leader_epoch=0,
             start_offset=start_offset,
-            create_timestamp_ms=now_ms,
-            write_timestamp_ms=now_ms,
+            create_timestamp_ms=wall_ms,
+            write_timestamp_ms=wall_ms,
             delivery_complete_count=UNKNOWN if start_offset == UNKNOWN else 0,
         )
         return Outcome(None, (snapshot,))
 
     def read(
-        self, key: SharePartitionKey, leader_epoch: int, now_ms: int, partitions: int | None
+        self, key: SharePartitionKey, leader_epoch: int, wall_ms: int, partitions: int | None
     ) -> Outcome[ShareRecord, ReadState | Refusal]:
         """The state for a leader of ``leader_epoch``. A higher epoch than the known one is stored;
         -1 only reads.
@@ -187,7 +187,7 @@ class ShareCoordinator:
                     state.start_offset,
                     state.delivery_complete_count,
                     (),
-                    now_ms,
+                    wall_ms,
                 ),
             ),
         )
@@ -200,7 +200,7 @@ class ShareCoordinator:
         start_offset: int,
         delivery_complete_count: int,
         state_batches: Sequence[StateBatch],
-        now_ms: int,
+        wall_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
         """Store what changed. Epochs of -1 are not checked; a start offset of -1 leaves it as it
@@ -226,7 +226,7 @@ class ShareCoordinator:
             start_offset,
             delivery_complete_count,
             tuple(state_batches),
-            now_ms,
+            wall_ms,
         )
         return Outcome(None, (record,))
 
@@ -265,7 +265,7 @@ class ShareCoordinator:
         start_offset: int,
         delivery_complete_count: int,
         state_batches: tuple[StateBatch, ...],
-        now_ms: int,
+        wall_ms: int,
     ) -> ShareRecord:
         """An update; or, after enough of them, a snapshot with the update merged in."""
         if state.updates < self.snapshot_update_records:
@@ -283,8 +283,8 @@ class ShareCoordinator:
             leader_epoch=leader_epoch,
             start_offset=state.start_offset if start_offset == UNKNOWN else start_offset,
             delivery_complete_count=delivery_complete_count,
-            create_timestamp_ms=now_ms,
-            write_timestamp_ms=now_ms,
+            create_timestamp_ms=wall_ms,
+            write_timestamp_ms=wall_ms,
         )
         merged.batches.paint(list(state.batches))
         merged.merge(state_batches)
@@ -294,8 +294,8 @@ class ShareCoordinator:
             merged.state_epoch,
             merged.leader_epoch,
             merged.start_offset,
-            now_ms,
-            now_ms,
+            wall_ms,
+            wall_ms,
             merged.state_batches(),
             delivery_complete_count,
         )

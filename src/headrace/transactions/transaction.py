@@ -88,6 +88,9 @@ class TransactionCoordinator:
             str, int
         ] = {}  # see TransactionRecord.epoch_before; forgotten by a restart
         self._deadlines: Deadlines[str] = Deadlines()
+        self.wall_ahead_ms = 0
+        """How far the wall clock, by which transactions are stamped, is ahead of the steady clock,
+        by which they time out. Set it before each command."""
 
     # --- who may write ---
 
@@ -96,7 +99,7 @@ class TransactionCoordinator:
         transactional_id: str,
         timeout_ms: int,
         expected: Producer,
-        now_ms: int,
+        wall_ms: int,
         allocate_producer_id: Callable[[], int],
     ) -> Reply:
         """A producer comes (anew): give it an epoch that fences all others with its transactional
@@ -113,7 +116,7 @@ class TransactionCoordinator:
             return Outcome(INVALID_TIMEOUT)
         known = self.transactions.get(transactional_id)
         if known is None:
-            new = Transaction(allocate_producer_id(), 0, timeout_ms, State.EMPTY, now_ms)
+            new = Transaction(allocate_producer_id(), 0, timeout_ms, State.EMPTY, wall_ms)
             return self._to(transactional_id, new)
         if expected != NO_PRODUCER and not _may_return(expected, known):
             return Outcome(PRODUCER_FENCED)
@@ -129,7 +132,7 @@ class TransactionCoordinator:
             known,
             timeout_ms=timeout_ms,
             state=State.EMPTY,
-            last_update_ms=now_ms,
+            last_update_ms=wall_ms,
             start_ms=NO_TIMESTAMP,
         )
         if not is_latest and known.producer_epoch < MAX_EPOCH:
@@ -149,7 +152,7 @@ class TransactionCoordinator:
         return self._to(transactional_id, _with_new_epoch(idle), expected.producer_epoch)
 
     def abort_for_new_producer(
-        self, transactional_id: str, timeout_ms: int, expected: Producer, now_ms: int
+        self, transactional_id: str, timeout_ms: int, expected: Producer, wall_ms: int
     ) -> Reply:
         """End the transaction that the producer before left open, if there is one, and take its
         epoch from it.
@@ -161,7 +164,7 @@ class TransactionCoordinator:
             return Outcome(NO_PRODUCER)
         if expected != NO_PRODUCER and not _may_return(expected, known):
             return Outcome(PRODUCER_FENCED)
-        return self._to(transactional_id, _fenced(known, now_ms), known.producer_epoch)
+        return self._to(transactional_id, _fenced(known, wall_ms), known.producer_epoch)
 
     # --- what takes part ---
 
@@ -170,7 +173,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: Producer,
         partitions: Iterable[TopicPartition],
-        now_ms: int,
+        wall_ms: int,
         client_version: int = 0,
     ) -> Reply:
         """Let partitions take part in the transaction, which begins with the first.
@@ -193,8 +196,8 @@ class TransactionCoordinator:
             known,
             state=State.ONGOING,
             partitions=added,
-            start_ms=known.start_ms if known.state == State.ONGOING else now_ms,
-            last_update_ms=now_ms,
+            start_ms=known.start_ms if known.state == State.ONGOING else wall_ms,
+            last_update_ms=wall_ms,
             client_version=client_version,
         )
         return self._to(transactional_id, begun)
@@ -222,7 +225,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: Producer,
         commit: bool,
-        now_ms: int,
+        wall_ms: int,
         client_version: int,
         allocate_producer_id: Callable[[], int],
     ) -> Reply:
@@ -248,8 +251,8 @@ class TransactionCoordinator:
         decided = replace(
             known,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-            last_update_ms=now_ms,
-            start_ms=known.start_ms if known.state == State.ONGOING else now_ms,
+            last_update_ms=wall_ms,
+            start_ms=known.start_ms if known.state == State.ONGOING else wall_ms,
             client_version=client_version,
         )
         if not per_transaction:
@@ -279,14 +282,14 @@ class TransactionCoordinator:
             return CONCURRENT_TRANSACTIONS
         return INVALID_TXN_STATE
 
-    def complete(self, transactional_id: str, now_ms: int) -> Outcome[TransactionRecord, None]:
+    def complete(self, transactional_id: str, wall_ms: int) -> Outcome[TransactionRecord, None]:
         """All markers of a decided transaction are written."""
         known = self.prepared[transactional_id]
         ended = replace(
             known,
             state=PREPARED[known.state],
             partitions=frozenset(),
-            last_update_ms=now_ms,
+            last_update_ms=wall_ms,
         )
         if known.next_producer_id != NO_PRODUCER_ID:
             ended = replace(
@@ -323,6 +326,7 @@ class TransactionCoordinator:
         self, now_ms: int, wall_ms: int
     ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
         """Abort transactions that have timed out, and forget transactional ids that are unused."""
+        self.wall_ahead_ms = wall_ms - now_ms
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
             self._deadlines.set(
                 transactional_id, now_ms + RETRY_MS
@@ -336,15 +340,14 @@ class TransactionCoordinator:
             yield transactional_id, Outcome(None, (record,))
 
     def _deadline_ms(self, known: Transaction) -> int | None:
+        """Return when a transaction times out or its id expires, in steady milliseconds."""
         if known.state == State.ONGOING:
-            return known.start_ms + known.timeout_ms
+            return known.start_ms + known.timeout_ms - self.wall_ahead_ms
         if known.state not in _IDLE:
             return None
-        expires_ms, check_ms = (
-            known.last_update_ms + self.settings.expiration_ms,
-            self.settings.expiration_check_ms,
-        )
-        return -(-expires_ms // check_ms) * check_ms
+        expires_ms = known.last_update_ms + self.settings.expiration_ms
+        check_ms = self.settings.expiration_check_ms
+        return -(-expires_ms // check_ms) * check_ms - self.wall_ahead_ms
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
@@ -373,6 +376,8 @@ class TransactionCoordinator:
         self.transactions[transactional_id] = value
         if value.state in PREPARED:
             self.prepared[transactional_id] = value
+        if before is not None and _times(before) == _times(value):
+            return  # the deadline that was set then still holds, however the wall clock was set
         deadline_ms = self._deadline_ms(value)
         if deadline_ms is None:
             self._deadlines.cancel(transactional_id)
@@ -399,14 +404,19 @@ def _may_return(expected: Producer, known: Transaction) -> bool:
     )
 
 
+def _times(known: Transaction) -> tuple[State, int, int, int]:
+    """Return what a deadline is made of."""
+    return known.state, known.start_ms, known.last_update_ms, known.timeout_ms
+
+
 def _exhausted(epoch: int) -> bool:
     """Whether no epoch is left for a producer; the very last one is for fencing it."""
     return epoch >= MAX_EPOCH - 1
 
 
-def _fenced(known: Transaction, now_ms: int) -> Transaction:
+def _fenced(known: Transaction, wall_ms: int) -> Transaction:
     """Aborted by the coordinator, with an epoch that its producer does not have."""
-    return replace(_with_new_epoch(known), state=State.PREPARE_ABORT, last_update_ms=now_ms)
+    return replace(_with_new_epoch(known), state=State.PREPARE_ABORT, last_update_ms=wall_ms)
 
 
 def _with_new_epoch(known: Transaction) -> Transaction:
