@@ -8,7 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support import answers, free_port_pair, wait_until
+from tests.support import free_port_pair, wait_until
+from tests.wire_client import answers
 
 _SOURCE = Path(__file__).parent / "kfake"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace-bench"

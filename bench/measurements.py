@@ -25,7 +25,8 @@ from confluent_kafka.admin import (
 )
 
 from bench import clients, offset_commits, rebalances
-from tests.support import answers, frame, receive_frame, request_header, unique
+from tests.support import unique
+from tests.wire_client import answers, frame, receive_frame, request_header
 
 Broker = Any
 MIB = 1 << 20

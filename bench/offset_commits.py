@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from headrace.errors import ErrorCode
-from tests.support import receive_frame, unique
-from tests.wire_client import Connection
+from tests.support import unique
+from tests.wire_client import Connection, receive_frame
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 VERSION = 9

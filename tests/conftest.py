@@ -8,12 +8,17 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.clients.confluent import admin
 from tests.peer import KafkaPeer, jars
 from tests.secure_kafka import SecureKafka
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("headrace", deadline=None)
+hypothesis.settings.load_profile("headrace")
 
 SPARK_LOST_A_WORKER = "Python worker failed to connect back"
 """Spark waits ten seconds for a Python worker to connect, a limit that cannot be configured. A test

@@ -1,5 +1,5 @@
-"""What several suites share: a headrace process under test, free ports, waiting for a condition,
-raw frames.
+"""Parts that several suites share: a headrace process under test, free ports, unique names, and
+waiting for a condition.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import itertools
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
+
+from tests.wire_client import answers
 
 ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
@@ -77,54 +78,6 @@ def free_port_pair(*besides: int) -> int:
             except (OSError, OverflowError):
                 continue
             return port
-
-
-def request_header(
-    api_key: int, api_version: int, correlation_id: int, client_id: str = "raw"
-) -> bytes:
-    """A request header v1: what precedes the body of a non-flexible request."""
-    name = client_id.encode()
-    return struct.pack(">hhih", api_key, api_version, correlation_id, len(name)) + name
-
-
-def frame(payload: bytes) -> bytes:
-    """`payload` with its length in front."""
-    return struct.pack(">i", len(payload)) + payload
-
-
-def receive_exactly(sock: socket.socket, size: int) -> bytes:
-    """`size` bytes from `sock`, or fewer when the peer closed."""
-    received = bytearray()
-    while len(received) < size:
-        try:
-            chunk = sock.recv(size - len(received))
-        except ConnectionResetError:
-            break
-        if not chunk:
-            break
-        received += chunk
-    return bytes(received)
-
-
-def receive_frame(sock: socket.socket) -> bytes | None:
-    """The payload of the next frame, or None when the peer closed instead."""
-    head = receive_exactly(sock, 4)
-    if len(head) < 4:
-        return None
-    size = struct.unpack(">i", head)[0]
-    payload = receive_exactly(sock, size)
-    return payload if len(payload) == size else None
-
-
-def answers(host: str, port: int) -> bool:
-    """Whether a broker on `host:port` answers ApiVersions v0."""
-    try:
-        with socket.create_connection((host, port), timeout=2) as sock:
-            sock.sendall(frame(request_header(18, 0, 7)))
-            reply = receive_frame(sock)
-    except OSError:
-        return False
-    return reply is not None and struct.unpack(">ih", reply[:6]) == (7, 0)
 
 
 class HeadraceProcess:

@@ -1,7 +1,10 @@
-"""Requests written by hand: what a client library would refuse to send.
+"""A client that sends requests as they are given: any API, any version, or any bytes.
 
-Either byte by byte, in old versions that are a few lines of struct, or in any version by the names
-of the fields (`Connection.ask`), with dicts for the nested parts.
+Requests are written by the names of their fields, with dicts for nested parts. Fields that a
+version does not have are left out, so that one call serves all versions:
+
+    with connection(bootstrap_servers) as client:
+        response = client.ask(8, version, group_id="g", topics=[...])
 """
 
 from __future__ import annotations
@@ -17,16 +20,72 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
-import crc32c
-from kio.index import load_request_schema, load_response_schema
+from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from headrace.protocol.primitives import record_bytes, string, varint
-from tests.support import frame, receive_frame, request_header
+from headrace.protocol.primitives import string
+from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, build
 
-TRANSACTIONAL, CONTROL = 0x10, 0x20
-"""The bits of a batch's attributes that say so."""
+PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
+CLIENT_ID = "raw"
+MAGIC_POSITION = 16
+HIGHEST_VERSION = 30
+"""Beyond the highest version of every API."""
+
+Sent = tuple[int, int, int]
+"""API key, version and correlation id of a request."""
+
+
+# --- bytes ---
+
+
+def request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str = CLIENT_ID
+) -> bytes:
+    """Return a request header v1, which precedes the body of a request that is not flexible."""
+    return struct.pack(">hhi", api_key, api_version, correlation_id) + string(client_id)
+
+
+def frame(payload: bytes) -> bytes:
+    """Return `payload` with its length in front."""
+    return struct.pack(">i", len(payload)) + payload
+
+
+def receive_exactly(sock: socket.socket, size: int) -> bytes:
+    """Return `size` bytes from `sock`, or fewer when the peer closed."""
+    received = bytearray()
+    while len(received) < size:
+        try:
+            chunk = sock.recv(size - len(received))
+        except ConnectionResetError:
+            break
+        if not chunk:
+            break
+        received += chunk
+    return bytes(received)
+
+
+def receive_frame(sock: socket.socket) -> bytes | None:
+    """Return the payload of the next frame, or None when the peer closed instead."""
+    head = receive_exactly(sock, 4)
+    if len(head) < 4:
+        return None
+    size = struct.unpack(">i", head)[0]
+    payload = receive_exactly(sock, size)
+    return payload if len(payload) == size else None
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether a broker on `host:port` answers ApiVersions v0."""
+    try:
+        with socket.create_connection((host, port), timeout=2) as sock:
+            sock.sendall(frame(request_header(API_VERSIONS, 0, 7)))
+            reply = receive_frame(sock)
+    except OSError:
+        return False
+    return reply is not None and struct.unpack(">ih", reply[:6]) == (7, 0)
 
 
 def batch(
@@ -41,46 +100,31 @@ def batch(
     control: bool = False,
     key: bytes | None = None,
 ) -> bytes:
-    """A record batch of `values`, all with one key or without, uncompressed, base offset 0."""
-    records, key_bytes = b"", b"".join(record_bytes(key))
-    for delta, value in enumerate(values):
-        body = (
-            b"\0"
-            + varint(0)
-            + varint(delta)
-            + key_bytes
-            + b"".join(record_bytes(value))
-            + varint(0)
-        )
-        records += varint(len(body)) + body
-    attributes = TRANSACTIONAL * transactional + CONTROL * control
-    checked = (
-        struct.pack(
-            ">hiqqqhii",
-            attributes,
-            len(values) - 1,
-            timestamp_ms,
-            timestamp_ms,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            len(values),
-        )
-        + records
+    """Return a record batch of `values`, all with one key or without, with base offset 0."""
+    data = build(
+        [(key, value) for value in values],
+        timestamp_ms=timestamp_ms,
+        attributes=TRANSACTIONAL_BIT * transactional + CONTROL_BIT * control,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
     )
-    return struct.pack(">qiibI", 0, len(checked) + 9, -1, magic, crc32c.crc32c(checked)) + checked
+    return data[:MAGIC_POSITION] + bytes([magic]) + data[MAGIC_POSITION + 1 :]
 
 
 def with_byte_changed(data: bytes, position: int) -> bytes:
-    """`data` with one byte flipped."""
+    """Return `data` with all bits of one byte flipped."""
     changed = bytearray(data)
     changed[position] ^= 0xFF
     return bytes(changed)
 
 
+# --- messages ---
+
+
 @functools.cache
 def fields_of(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
-    """Of each field the class of its nested part, if it has one, and whether it is a time."""
+    """Return for each field the class of its nested part, if any, and whether it is a duration."""
     hints = typing.get_type_hints(message_class)
     found = {}
     for field in dataclasses.fields(message_class):
@@ -94,106 +138,180 @@ def fields_of(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
     return found
 
 
+@functools.cache
+def names_in_any_version(api_key: int) -> frozenset[str]:
+    """Return the names of all fields, nested ones too, that any version of a request has."""
+    names: set[str] = set()
+    pending: list[type] = []
+    for version in range(HIGHEST_VERSION + 1):
+        with contextlib.suppress(KioIndexError):
+            pending.append(load_request_schema(api_key, version))
+    while pending:
+        fields = fields_of(pending.pop())
+        names |= fields.keys()
+        pending += [nested for nested, _ in fields.values() if nested is not None]
+    return frozenset(names)
+
+
+def fitted(api_key: int, api_version: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those values that this version of a request has fields for.
+
+    :raises AssertionError: when no version of the request has a field of that name
+    """
+
+    def fit(message_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
+        fields, kept = fields_of(message_class), {}
+        for name, value in values.items():
+            if name not in fields:
+                assert name in names_in_any_version(api_key), f"{message_class}: no field {name}"
+                continue
+            nested, _ = fields[name]
+            if nested is not None and isinstance(value, Mapping):
+                value = fit(nested, value)
+            elif nested is not None and value is not None:
+                value = [fit(nested, one) for one in value]
+            kept[name] = value
+        return kept
+
+    return fit(load_request_schema(api_key, api_version), values)
+
+
 def message(message_class: type, **values: Any) -> Any:
-    """A message or a part of one: dicts become its parts, numbers its times in ms."""
+    """Return a message or a part of one: dicts become nested parts, numbers durations in ms."""
     built = {}
     for name, value in values.items():
-        nested, is_time = fields_of(message_class)[name]
+        nested, is_duration = fields_of(message_class)[name]
         if nested is not None and isinstance(value, Mapping):
             value = message(nested, **value)
         elif nested is not None and value is not None:
             value = tuple(message(nested, **one) for one in value)
         elif isinstance(value, list | tuple):
             value = tuple(value)
-        elif is_time:
+        elif is_duration and not isinstance(value, timedelta):
             value = timedelta(milliseconds=value)
         built[name] = value
     return message_class(**built)
 
 
+def encode(request: Any, correlation_id: int, client_id: str = CLIENT_ID) -> bytes:
+    """Return the frame of a request of kio's classes."""
+    request_class = type(request)
+    out = io.BytesIO()
+    out.write(
+        request_header(
+            request_class.__api_key__, request_class.__version__, correlation_id, client_id
+        )
+    )
+    if request_class.__header_schema__.__version__ >= 2:
+        out.write(b"\0")
+    entity_writer(request_class)(out, request)
+    return frame(out.getvalue())
+
+
+def decode(api_key: int, api_version: int, payload: bytes) -> Any:
+    """Return the response in a frame, which starts with the correlation id."""
+    response_class = load_response_schema(api_key, api_version)
+    start = 5 if response_class.__header_schema__.__version__ else 4
+    response, _ = entity_reader(response_class)(payload, start)
+    return response
+
+
 class Connection:
-    """One connection on which requests are sent as they are given."""
+    """One connection, on which requests are sent as they are given."""
 
     def __init__(
-        self, bootstrap_servers: str, timeout_s: float = 30, client_id: str = "raw"
+        self, bootstrap_servers: str, timeout_s: float = 30, client_id: str = CLIENT_ID
     ) -> None:
         host, port = bootstrap_servers.rsplit(":", 1)
-        self.client_id = client_id
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self.client_id = client_id
         self._correlation_id = 0
 
     def close(self) -> None:
         self.socket.close()
 
     def reset(self) -> None:
-        """Go away without a word: the peer gets a TCP reset."""
+        """Close the connection with a TCP reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def send_request(self, api_key: int, api_version: int, body: bytes) -> int:
-        """Send a request and return its correlation id."""
+    def send_body(self, api_key: int, api_version: int, body: bytes) -> Sent:
+        """Send a request whose body is given as bytes."""
         self._correlation_id += 1
         header = request_header(api_key, api_version, self._correlation_id, self.client_id)
         self.send(frame(header + body))
-        return self._correlation_id
+        return api_key, api_version, self._correlation_id
+
+    def send_message(self, api_key: int, api_version: int, **fields: Any) -> Sent:
+        """Send a request by its fields; pass what is returned to `receive_message`."""
+        request_class = load_request_schema(api_key, api_version)
+        request = message(request_class, **fitted(api_key, api_version, fields))
+        self._correlation_id += 1
+        self.send(encode(request, self._correlation_id, self.client_id))
+        return api_key, api_version, self._correlation_id
+
+    def has_response(self, within_s: float) -> bool:
+        """Return whether something to receive comes within this time."""
+        readable, _, _ = select.select([self.socket], [], [], within_s)
+        return bool(readable)
 
     def receive(self) -> bytes | None:
-        """The next response, from its correlation id on; None when the broker closed the
+        """Return the next response from its correlation id on, or None when the broker closed the
         connection.
         """
         return receive_frame(self.socket)
 
+    def receive_to(self, sent: Sent) -> bytes:
+        """Return the response to a request, from its correlation id on. Responses come in the order
+        of the requests.
+        """
+        response = self.receive()
+        assert response is not None, "the broker closed the connection"
+        assert struct.unpack(">i", response[:4])[0] == sent[2]
+        return response
+
+    def receive_message(self, sent: Sent) -> Any:
+        """Return the response to a request as a message of kio's classes."""
+        return decode(sent[0], sent[1], self.receive_to(sent))
+
     def call(self, api_key: int, api_version: int, body: bytes) -> bytes:
-        """Send a request and return the body of its response."""
-        correlation_id = self.send_request(api_key, api_version, body)
-        response = self.receive()
-        assert response is not None, "the broker closed the connection"
-        assert struct.unpack(">i", response[:4])[0] == correlation_id
-        return response[4:]
-
-    def send_message(self, api_key: int, api_version: int, **fields: Any) -> tuple[int, int, int]:
-        """Send a request by its fields without waiting; what is returned goes to
-        `receive_message`."""
-        request_class = load_request_schema(api_key, api_version)
-        body = io.BytesIO()
-        if request_class.__header_schema__.__version__ >= 2:
-            body.write(b"\0")
-        entity_writer(request_class)(body, message(request_class, **fields))
-        return api_key, api_version, self.send_request(api_key, api_version, body.getvalue())
-
-    def has_response(self, within_s: float) -> bool:
-        """Whether something to receive comes within this time."""
-        readable, _, _ = select.select([self.socket], [], [], within_s)
-        return bool(readable)
-
-    def receive_message(self, sent: tuple[int, int, int]) -> Any:
-        """The response to a request that was sent: they come in the order of the requests."""
-        api_key, api_version, correlation_id = sent
-        response = self.receive()
-        assert response is not None, "the broker closed the connection"
-        assert struct.unpack(">i", response[:4])[0] == correlation_id
-        response_class = load_response_schema(api_key, api_version)
-        read, _ = entity_reader(response_class)(
-            response, 5 if response_class.__header_schema__.__version__ else 4
-        )
-        return read
+        """Send a request whose body is given as bytes; return its response without the correlation
+        id.
+        """
+        return self.receive_to(self.send_body(api_key, api_version, body))[4:]
 
     def ask(self, api_key: int, api_version: int, **fields: Any) -> Any:
         """Send a request by its fields and return the response, a message of kio's classes."""
         return self.receive_message(self.send_message(api_key, api_version, **fields))
 
     def api_versions(self) -> dict[int, tuple[int, int]]:
-        """Ask ApiVersions v0: api key → lowest and highest version."""
-        body = self.call(18, 0, b"")
-        code, count = struct.unpack_from(">hi", body)
-        assert code == 0
-        return {
-            key: (low, high)
-            for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])
+        """Return the lowest and highest version of each API that the broker serves."""
+        response = self.ask(API_VERSIONS, 0)
+        assert response.error_code == 0
+        return {int(one.api_key): (one.min_version, one.max_version) for one in response.api_keys}
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> UUID:
+        """Create a topic and return its id.
+
+        :param configs: of the topic, with underscores for dots
+        """
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [
+                {"name": key.replace("_", "."), "value": value} for key, value in configs.items()
+            ],
         }
+        response = self.ask(CREATE_TOPICS, 7, topics=[topic], timeout=30_000, validate_only=False)
+        (created,) = response.topics
+        assert created.error_code == 0, created
+        topic_id: UUID = created.topic_id
+        return topic_id
 
     def produce(
         self,
@@ -203,33 +321,41 @@ class Connection:
         acks: int = -1,
         transactional_id: str | None = None,
     ) -> tuple[int, int]:
-        """Produce v3 of one partition: its error code and base offset."""
-        size = (
-            struct.pack(">i", -1) if records is None else struct.pack(">i", len(records)) + records
+        """Produce to one partition (v3) and return its error code and base offset."""
+        response = self.ask(
+            PRODUCE,
+            3,
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout=30_000,
+            topic_data=[
+                {"name": topic, "partition_data": [{"index": partition, "records": records}]}
+            ],
         )
-        of_topic = string(topic) + struct.pack(">ii", 1, partition) + size
-        body = self.call(
-            0, 3, string(transactional_id) + struct.pack(">hii", acks, 30_000, 1) + of_topic
-        )
-        at = 4 + 2 + len(topic) + 4 + 4
-        code, base_offset = struct.unpack_from(">hq", body, at)
-        return code, base_offset
+        ((one,),) = (topic.partition_responses for topic in response.responses)
+        return int(one.error_code), one.base_offset
 
-    def send_fetch(self, topic: str, offset: int, max_wait_ms: int, partition: int = 0) -> int:
-        """Send Fetch v4 that waits for one byte at `offset`."""
-        return self.send_request(
-            1,
+    def send_fetch(self, topic: str, offset: int, max_wait_ms: int, partition: int = 0) -> Sent:
+        """Send a Fetch (v4) that waits for one byte at `offset`."""
+        wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+        return self.send_message(
+            FETCH,
             4,
-            struct.pack(">iiiibi", -1, max_wait_ms, 1, 1 << 20, 0, 1)
-            + string(topic)
-            + struct.pack(">iiqi", 1, partition, offset, 1 << 20),
+            replica_id=-1,
+            max_wait=max_wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            topics=[{"topic": topic, "partitions": [wanted]}],
         )
 
 
 @contextlib.contextmanager
-def connection(bootstrap_servers: str, client_id: str = "raw") -> Iterator[Connection]:
+def connection(
+    bootstrap_servers: str, timeout_s: float = 30, client_id: str = CLIENT_ID
+) -> Iterator[Connection]:
     """A connection that is closed at the end."""
-    opened = Connection(bootstrap_servers, client_id=client_id)
+    opened = Connection(bootstrap_servers, timeout_s, client_id)
     try:
         yield opened
     finally:

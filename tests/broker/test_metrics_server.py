@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Broker
 from headrace.broker.metrics import server as metrics_server
-from tests.support import answers, wait_until
+from tests.support import wait_until
+from tests.wire_client import answers
 
 pytestmark = pytest.mark.broker
 

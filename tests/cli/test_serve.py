@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support import ROOT, answers
+from tests.support import ROOT
+from tests.wire_client import answers
 
 pytestmark = pytest.mark.broker
 

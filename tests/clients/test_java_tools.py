@@ -28,9 +28,9 @@ from tests.clients.confluent import (
 )
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.world import OK, World
+from tests.group_client import GroupClient
 from tests.peer import SCRIPT
-from tests.stories.groups_wire import Client
-from tests.stories.share_state_wire import DONE, Desk
+from tests.share_state_client import DONE, ShareStateClient
 from tests.support import COMMON_CONFIGS, unique, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -368,8 +368,8 @@ def test_share_state_is_read_by_kafkas_tools(
     topic_name: str,
     group_id: str,
 ) -> None:
-    with Client(bootstrap_servers) as client:
-        desk = Desk(client, client.create_topic(topic_name, 1), group_id)
+    with GroupClient(bootstrap_servers) as client:
+        desk = ShareStateClient(client, client.create_topic(topic_name, 1), group_id)
         wait_until(
             lambda: desk.initialize(1, 3) == DONE,
             PATIENCE_S,

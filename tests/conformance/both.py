@@ -20,7 +20,7 @@ from kio.index import load_request_schema
 
 from headrace.errors import ErrorCode
 from tests.conformance.world import World
-from tests.wire_client import Connection, fields_of
+from tests.wire_client import Connection, Sent, fitted
 
 QUIET_S, PATIENCE_S = 0.02, 3.0
 """How long nothing must come until all is said, and how long one broker may be later than the
@@ -45,7 +45,7 @@ class Asked:
     key: int
     fields: Mapping[str, Any]
     lines: Sequence[Connection]
-    sent: Sequence[tuple[int, int, int]]
+    sent: Sequence[Sent]
     then: Callable[[Any], None]
     answers: list[Any]
 
@@ -61,21 +61,6 @@ def _no_more(_: Any) -> None:
 def _never(_: Asked, kafka: Any, headrace: Any) -> bool:
     """Which differences are excused."""
     return False
-
-
-def fitted(message_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the values those that this version of a message has fields for."""
-    fields, fit = fields_of(message_class), {}
-    for name in fields.keys() & values.keys():
-        nested, value = fields[name][0], values[name]
-        if nested is not None and value is not None:
-            value = (
-                fitted(nested, value)
-                if isinstance(value, Mapping)
-                else [fitted(nested, one) for one in value]
-            )
-        fit[name] = value
-    return fit
 
 
 class Both:
@@ -118,13 +103,12 @@ class Both:
         """Send a request to both. What is answered comes with :meth:`settle`, and goes to `then` if
         it is the same.
         """
-        request_class = load_request_schema(key, version)
         lines = self._free.pop() if self._free else [world.connect() for world in self.worlds]
-        fit = fitted(request_class, fields)
+        fit = fitted(key, version, fields)
         sent = [
             line.send_message(key, version, **self._outward(n, fit)) for n, line in enumerate(lines)
         ]
-        what = f"{request_class.__name__} v{version} {_compact(fit)}"
+        what = f"{load_request_schema(key, version).__name__} v{version} {_compact(fit)}"
         self.said.append(what)
         self.waiting.append(Asked(what, key, fit, lines, sent, then, [None, None]))
 

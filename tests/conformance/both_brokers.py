@@ -16,12 +16,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from kio.index import load_request_schema
-
-from tests.conformance.both import fitted
+from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.conformance.side_by_side import told
 from tests.conformance.world import PATIENCE_S, Topic, World
-from tests.wire_client import CONTROL, TRANSACTIONAL, Connection
+from tests.wire_client import Connection
 
 STRANGER = 987_654_321
 """A producer id that nobody has."""
@@ -90,17 +88,15 @@ class Side:
 
     def answer(self, api_key: int, version: int, **fields: Any) -> Any:
         """The answer as it comes, with what is this broker's own."""
-        asked = fitted(load_request_schema(api_key, version), self.own(fields))
-        return self.world.connection.ask(api_key, version, **asked)
+        return self.world.connection.ask(api_key, version, **self.own(fields))
 
     def send_unacknowledged(self, api_key: int, version: int, **fields: Any) -> str:
         """Send what is not answered: "closed" when the broker closes the connection over it."""
-        asked = fitted(load_request_schema(api_key, version), self.own(fields))
         if self._unacknowledged is None:
             self._unacknowledged = self.world.connect()
         try:
-            self._unacknowledged.send_message(api_key, version, **asked)
-            self._unacknowledged.send_request(18, 0, b"")
+            self._unacknowledged.send_message(api_key, version, **self.own(fields))
+            self._unacknowledged.send_body(18, 0, b"")
             if self._unacknowledged.receive():
                 return "open"
         except OSError:
@@ -149,9 +145,9 @@ class Side:
                 ">hi16xqhi", data, 21
             )
             text = f"{base}-{base + delta} p{self.number(producer_id)} e{epoch} s{sequence}"
-            if attributes & CONTROL:
+            if attributes & CONTROL_BIT:
                 text += " commit" if data[69] else " abort"
-            elif attributes & TRANSACTIONAL:
+            elif attributes & TRANSACTIONAL_BIT:
                 text += " transactional"
             yield text
             data = data[12 + length :]

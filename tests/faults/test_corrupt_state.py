@@ -15,8 +15,8 @@ import headrace
 from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey, ShareUpdate, encode
 from tests.clients.confluent import PATIENCE_S
-from tests.stories.groups_wire import Client
-from tests.stories.share_state_wire import DONE, Desk
+from tests.group_client import GroupClient
+from tests.share_state_client import DONE, ShareStateClient
 from tests.support import HeadraceProcess
 from tests.wire_client import connection
 
@@ -45,9 +45,9 @@ class Ground:
         committed offset.
         """
         self.server.start()
-        with Client(self.server.bootstrap_servers) as client:
+        with GroupClient(self.server.bootstrap_servers) as client:
             self.topic_id = client.create_topic("t", 1)
-            desk = Desk(client, self.topic_id, GROUP)
+            desk = ShareStateClient(client, self.topic_id, GROUP)
             assert desk.initialize() == DONE
             for start in range(1, WRITES + 1):
                 assert desk.write(start=start) == DONE
@@ -72,8 +72,8 @@ class Ground:
         """What the restarted broker knows of the share-partition."""
         self.server.output.clear()
         self.server.start()
-        with Client(self.server.bootstrap_servers) as client:
-            return int(Desk(client, self.topic_id, GROUP).summary().start_offset)
+        with GroupClient(self.server.bootstrap_servers) as client:
+            return int(ShareStateClient(client, self.topic_id, GROUP).summary().start_offset)
 
     def refusal(self) -> str:
         """What the broker says when it does not start."""
@@ -122,8 +122,8 @@ def test_a_wrong_last_record_is_cut_and_what_comes_later_is_kept(ground):
 
     ground.spoil(last_byte)
     assert ground.start_offset() == WRITES - 1
-    with Client(ground.server.bootstrap_servers) as client:
-        assert Desk(client, ground.topic_id, GROUP).write(start=77) == DONE
+    with GroupClient(ground.server.bootstrap_servers) as client:
+        assert ShareStateClient(client, ground.topic_id, GROUP).write(start=77) == DONE
     ground.server.kill()
     assert ground.start_offset() == 77
 

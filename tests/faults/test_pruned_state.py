@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.clients.confluent import PATIENCE_S, consumer
-from tests.stories.groups_wire import Client
-from tests.stories.share_state_wire import DONE, Desk
+from tests.group_client import GroupClient
+from tests.share_state_client import DONE, ShareStateClient
 from tests.support import HeadraceProcess, unique, wait_until
 
 pytestmark = pytest.mark.broker
@@ -36,10 +36,10 @@ def log_start(bootstrap_servers: str) -> int:
 def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
     server = HeadraceProcess(tmp_path / "data", CONFIGS).start()
     try:
-        with Client(server.bootstrap_servers) as client:
+        with GroupClient(server.bootstrap_servers) as client:
             topic_id = client.create_topic("t", 1)
             idle, busy, deleted = (
-                Desk(client, topic_id, name) for name in ("idle", "busy", "deleted")
+                ShareStateClient(client, topic_id, name) for name in ("idle", "busy", "deleted")
             )
             for desk in (idle, busy, deleted):
                 assert desk.initialize(4, 10) == DONE
@@ -70,9 +70,9 @@ def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
             )
         server.kill()
         server.start()
-        with Client(server.bootstrap_servers) as client:
+        with GroupClient(server.bootstrap_servers) as client:
             idle, busy, deleted = (
-                Desk(client, topic_id, name) for name in ("idle", "busy", "deleted")
+                ShareStateClient(client, topic_id, name) for name in ("idle", "busy", "deleted")
             )
             assert tuple(idle.summary()) == (4, 0, 11, 2)
             assert idle.read() == (4, 11, [(12, 13, 2, 1)])

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support import answers, free_port_pair, wait_until
+from tests.support import free_port_pair, wait_until
+from tests.wire_client import answers
 
 SCRIPT = Path(__file__).parent / "kafka"
 

@@ -10,9 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.protocol.primitives import string
 from tests.clients.confluent import consumer, create_topic, produce, take
-from tests.support import frame, request_header, unique
-from tests.wire_client import Connection, batch, connection, string, with_byte_changed
+from tests.support import unique
+from tests.wire_client import (
+    Connection,
+    batch,
+    connection,
+    frame,
+    request_header,
+    with_byte_changed,
+)
 
 UNKNOWN_SERVER_ERROR, INVALID_REQUEST = -1, 42
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_RECORD = 2, 3, 35, 87

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol
-
-from kio.index import load_response_schema
-from kio.serial import entity_reader, entity_writer
 
 from headrace.broker.connection import Connection
 from headrace.protocol.frames import SIZE
+from tests.wire_client import decode, encode
 
 from .power import Machine, Power, PowerCut
 
@@ -126,7 +122,7 @@ class Wire:
         sent = self._serving = self._queue.popleft()
         connection = self._connection
         sent.foreseen = self._network.observer.arrived(connection.connection_id, sent.request)
-        frame = encode(sent.request, self.client_id)
+        frame = encode(sent.request, 0, self.client_id)
         connection.get_buffer(-1)[: len(frame)] = frame
         try:
             connection.buffer_updated(len(frame))
@@ -142,7 +138,7 @@ class Wire:
         sent, self._serving = self._serving, None
         assert sent is not None, "an answer that nobody asked for"
         frame = b"".join(pieces)
-        answer = decode(sent.request, frame)
+        answer = decode(sent.request.__api_key__, sent.request.__version__, frame[SIZE.size :])
         self._network.observer.answered(
             self._connection.connection_id, sent.request, sent.foreseen, answer, frame
         )
@@ -171,40 +167,3 @@ class Wire:
         raise AssertionError("one request at a time is no flood")
 
     resume_reading = pause_reading
-
-
-@cache
-def _request_writer(request_type: Any) -> tuple[Any, Any, Any]:
-    header_type = request_type.__header_schema__
-    return header_type, entity_writer(header_type), entity_writer(request_type)
-
-
-def encode(request: Any, client_id: str) -> bytes:
-    """The frame of a request."""
-    header_type, write_header, write_request = _request_writer(type(request))
-    header = header_type(
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=0,
-        client_id=client_id,
-    )
-    sink = io.BytesIO()
-    write_header(sink, header)
-    write_request(sink, request)
-    body = sink.getvalue()
-    return SIZE.pack(len(body)) + body
-
-
-@cache
-def _response_reader(api_key: int, version: int) -> tuple[Any, Any]:
-    response_type = load_response_schema(api_key, version)
-    return entity_reader(response_type.__header_schema__), entity_reader(response_type)
-
-
-def decode(request: Any, frame: bytes) -> Any:
-    """The answer to a request."""
-    read_header, read_response = _response_reader(request.__api_key__, request.__version__)
-    payload = frame[SIZE.size :]
-    _, header_size = read_header(payload, 0)
-    answer, _ = read_response(payload, header_size)
-    return answer

@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 import headrace
-from tests.stories.groups_wire import FIND_COORDINATOR, Client
+from tests.group_client import FIND_COORDINATOR, GroupClient
 from tests.support import wait_until
 
 pytestmark = pytest.mark.broker
@@ -30,13 +30,13 @@ def broker():
 
 @pytest.fixture
 def client(broker):
-    with Client(broker.bootstrap_servers) as client:
+    with GroupClient(broker.bootstrap_servers) as client:
         yield client
 
 
 @pytest.fixture
 def another(broker):
-    with Client(broker.bootstrap_servers) as client:
+    with GroupClient(broker.bootstrap_servers) as client:
         yield client
 
 
@@ -123,7 +123,7 @@ def test_two_members_of_any_version(client, another, group_id, version):
     while client.heartbeat(min(version, 4), group_id, first.member_id, 1) != 27:
         pass
     first = client.join(version, group_id, first.member_id)
-    second = another.receive()
+    second = another.joined()
     assert (first.generation_id, second.generation_id, second.leader) == (2, 2, first.member_id)
     assert (first.protocol_name, second.members) == ("range", ())
     assert {member.member_id: member.metadata for member in first.members} == {
@@ -164,7 +164,7 @@ def test_a_client_that_vanishes_while_it_waits_does_not_hold_up_the_others(
     another.send_join(3, group_id)
     while client.heartbeat(4, group_id, first.member_id, 1) != 27:
         pass
-    another.socket.close()
+    another.connection.close()
     again = client.join(3, group_id, first.member_id)
     assert again.generation_id == 2
     assert (
@@ -348,14 +348,20 @@ def test_a_member_of_a_new_share_group_has_its_partitions_with_the_first_answer(
 
 def test_groups_are_found_again(tmp_path, group_id):
     share = f"{group_id}-share"
-    with headrace.Broker(tmp_path, CONFIG) as broker, Client(broker.bootstrap_servers) as client:
+    with (
+        headrace.Broker(tmp_path, CONFIG) as broker,
+        GroupClient(broker.bootstrap_servers) as client,
+    ):
         topic_id = client.create_topic("t")
         joined = client.join(9, group_id)
         client.sync(5, group_id, joined.member_id, 1, [(joined.member_id, b"all")])
         client.commit(9, group_id, "t", {0: 5}, member_id=joined.member_id, generation_id=1)
         epoch, partitions = client.join_share(share, "m", "t")
         before = client.listed(), client.described(6, group_id), client.share_described(share)
-    with headrace.Broker(tmp_path, CONFIG) as broker, Client(broker.bootstrap_servers) as client:
+    with (
+        headrace.Broker(tmp_path, CONFIG) as broker,
+        GroupClient(broker.bootstrap_servers) as client,
+    ):
         assert (
             client.listed(),
             client.described(6, group_id),
@@ -375,13 +381,19 @@ def test_groups_are_found_again(tmp_path, group_id):
 @pytest.mark.slow
 def test_ten_thousand_groups_with_one_offset_each(tmp_path):
     config = CONFIG | {"offsets.retention.check.interval.ms": 1_000}
-    with headrace.Broker(tmp_path, config) as broker, Client(broker.bootstrap_servers) as client:
+    with (
+        headrace.Broker(tmp_path, config) as broker,
+        GroupClient(broker.bootstrap_servers) as client,
+    ):
         client.create_topic("t")
         for number in range(10_000):
             client.commit(2, f"g{number}", "t", {0: number}, retention_ms=3_600_000)
         client.commit(9, "g-other", "t", {0: 1})
         assert len(client.listed()) == 10_001
-    with headrace.Broker(tmp_path, config) as broker, Client(broker.bootstrap_servers) as client:
+    with (
+        headrace.Broker(tmp_path, config) as broker,
+        GroupClient(broker.bootstrap_servers) as client,
+    ):
         groups = client.listed()
         assert len(groups) == 10_001
         assert client.fetch(9, "g9999", None) == {"t": {0: (9999, "at 9999", 0)}}

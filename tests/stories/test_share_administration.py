@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 import headrace
-from tests.stories.groups_wire import Client
+from tests.group_client import GroupClient
 
 pytestmark = pytest.mark.broker
 
@@ -27,7 +27,7 @@ def broker():
 
 @pytest.fixture
 def client(broker):
-    with Client(broker.bootstrap_servers) as client:
+    with GroupClient(broker.bootstrap_servers) as client:
         yield client
 
 
@@ -141,14 +141,20 @@ def test_deleting_a_group_deletes_its_offsets(client, group_id, topic):
 
 
 def test_set_offsets_survive_a_restart(tmp_path):
-    with headrace.Broker(tmp_path, CONFIG) as broker, Client(broker.bootstrap_servers) as client:
+    with (
+        headrace.Broker(tmp_path, CONFIG) as broker,
+        GroupClient(broker.bootstrap_servers) as client,
+    ):
         client.create_topic("t")
         client.alter_share_offsets("kept", ("t", {0: 3, 2: 4}))
         client.alter_share_offsets("lost", ("t", {0: 3}))
         client.delete_share_offsets("lost", "t")
         client.alter_share_offsets("gone", ("t", {0: 3}))
         client.delete("gone")
-    with headrace.Broker(tmp_path, CONFIG) as broker, Client(broker.bootstrap_servers) as client:
+    with (
+        headrace.Broker(tmp_path, CONFIG) as broker,
+        GroupClient(broker.bootstrap_servers) as client,
+    ):
         assert client.share_offsets("kept") == {"t": {0: (3, -3), 2: (4, -4)}}
         assert client.share_offsets("lost") == {}
         assert client.listed().keys() == {"kept", "lost"}

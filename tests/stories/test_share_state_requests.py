@@ -11,8 +11,8 @@ import uuid
 import pytest
 
 from headrace.share.records import SharePartitionKey
-from tests.stories.groups_wire import FIND_COORDINATOR, Client
-from tests.stories.share_state_wire import (
+from tests.group_client import FIND_COORDINATOR, GroupClient
+from tests.share_state_client import (
     DELETE,
     DONE,
     INITIALIZE,
@@ -25,7 +25,7 @@ from tests.stories.share_state_wire import (
     READ,
     SUMMARY,
     WRITE,
-    Desk,
+    ShareStateClient,
     Summary,
     error,
 )
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture(scope="module")
 def client(bootstrap_servers):
-    with Client(bootstrap_servers) as opened:
+    with GroupClient(bootstrap_servers) as opened:
         yield opened
 
 
@@ -44,14 +44,14 @@ def client(bootstrap_servers):
 def topic_id(client):
     """A topic with two partitions that the share coordinator knows."""
     created = client.create_topic(unique("topic"), 2)
-    desk = Desk(client, created, unique("probe"))
+    desk = ShareStateClient(client, created, unique("probe"))
     wait_until(lambda: desk.initialize() == DONE, 30, "the share coordinator to know the topic")
     return created
 
 
 @pytest.fixture
 def desk(client, topic_id, group_id):
-    return Desk(client, topic_id, group_id)
+    return ShareStateClient(client, topic_id, group_id)
 
 
 def test_what_is_not_there(desk):
@@ -80,7 +80,7 @@ def test_requests_without_a_group_or_topics_are_answered_with_nothing(desk, clie
     for api_key in (INITIALIZE, READ, WRITE, DELETE, SUMMARY):
         assert desk.ask(api_key) == []
         assert desk.ask(api_key, (topic_id, [])) == []
-    nobody = Desk(client, topic_id, "")
+    nobody = ShareStateClient(client, topic_id, "")
     assert nobody.ask(SUMMARY, (topic_id, [{"partition": 0, "leader_epoch": 0}])) == []
     assert (
         nobody.ask(INITIALIZE, (topic_id, [{"partition": 0, "state_epoch": 1, "start_offset": 0}]))

@@ -1,19 +1,10 @@
-"""The share coordinator's requests (83-87) in plain values."""
+"""A client of the share coordinator (requests 83-87), in plain values."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.stories.groups_wire import part
-
 INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
-TOPIC_CLASSES = {
-    INITIALIZE: "InitializeStateData",
-    READ: "ReadStateData",
-    WRITE: "WriteStateData",
-    DELETE: "DeleteStateData",
-    SUMMARY: "ReadStateSummaryData",
-}
 NOT_HOSTED = (3, "This server does not host this topic-partition.")
 NEGATIVE = (42, "The partition id cannot be a negative number.")
 NO_READ = (42, "Read operation on uninitialized share partition not allowed.")
@@ -33,29 +24,20 @@ class Summary(NamedTuple):
     delivery_complete_count: int | None
 
 
-class Desk:
-    """A group's share state of one topic, in plain values. Errors come as (code, message)."""
+class ShareStateClient:
+    """The share state of a group in one topic. Errors come as (code, message)."""
 
     def __init__(self, client, topic_id, group_id):
         self.client, self.topic_id, self.group_id = client, topic_id, group_id
 
     def ask(self, api_key, *topics, version=None):
-        """``topics`` are (topic id, partitions), each partition a dict of fields; [(topic id, its
-        results)].
+        """Send a request, whose ``topics`` are (topic id, partitions), each partition a dict of
+        fields, and return [(topic id, its results)].
         """
         version = (1 if api_key in (WRITE, SUMMARY) else 0) if version is None else version
-        asked = tuple(
-            part(
-                api_key,
-                version,
-                TOPIC_CLASSES[api_key],
-                topic_id=topic_id,
-                partitions=tuple(
-                    part(api_key, version, "PartitionData", **fields) for fields in partitions
-                ),
-            )
-            for topic_id, partitions in topics
-        )
+        asked = [
+            {"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics
+        ]
         answer = self.client.ask(api_key, version, group_id=self.group_id, topics=asked)
         return [(topic.topic_id, topic.partitions) for topic in answer.results]
 
@@ -70,7 +52,7 @@ class Desk:
         return error(self.one(INITIALIZE, **fields))
 
     def read(self, leader_epoch=0, partition=0, **fields):
-        """(state epoch, start offset, batches) or an error."""
+        """Return (state epoch, start offset, batches) or an error."""
         result = self.one(READ, partition=partition, leader_epoch=leader_epoch, **fields)
         if result.error_code:
             assert (result.state_epoch, result.start_offset, result.state_batches) == (0, 0, ())
@@ -92,18 +74,8 @@ class Desk:
         version=1,
         **fields,
     ):
-        given = tuple(
-            part(
-                WRITE,
-                version,
-                "StateBatch",
-                first_offset=first,
-                last_offset=last,
-                delivery_state=state,
-                delivery_count=count,
-            )
-            for first, last, state, count in batches
-        )
+        names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+        given = [dict(zip(names, one, strict=True)) for one in batches]
         fields |= {"partition": partition, "state_epoch": state_epoch, "leader_epoch": leader_epoch}
         fields |= {
             "start_offset": start,
