@@ -1,7 +1,7 @@
-"""Kafka's error codes, and the refusal that carries one.
+"""Kafka's error codes, and the errors that carry them.
 
-Expected errors are values here: a machine answers :class:`Refusal`, a handler puts it into the
-reply. Numbers and names are those of the Kafka protocol.
+Expected errors are values: a state machine returns a :class:`Refusal`, and a handler puts it into
+the response.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The error codes of the Kafka protocol, by their protocol numbers."""
+    """The error codes of the Kafka protocol."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -151,15 +151,15 @@ class ErrorCode(IntEnum):
 
 
 class StorageError(Exception):
-    """An append to a topic failed: what was decided did not happen."""
+    """A failed append or flush."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An expected error: what was asked cannot be done.
+    """An expected error: the request cannot be fulfilled.
 
-    :param code: the Kafka error code that goes onto the wire
-    :param message: a text for people, or None where Kafka sends none
+    :param code: the error code of the response
+    :param message: the error message for people, None where Kafka sends none
     """
 
     code: ErrorCode

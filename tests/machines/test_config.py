@@ -257,7 +257,7 @@ def test_a_reset_by_something_that_is_no_duration_is_refused(duration: str) -> N
 
 def test_configs_that_contradict_each_other_are_refused() -> None:
     config = Config()
-    topic = config.refusal("topic", {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
+    topic = config.check("topic", {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
     assert topic is not None
     assert (
         topic.message
@@ -266,12 +266,12 @@ def test_configs_that_contradict_each_other_are_refused() -> None:
     config = Config(
         {"group.share.min.session.timeout.ms": "6000", "group.share.session.timeout.ms": "10000"}
     )
-    group = config.refusal("group", {"share.heartbeat.interval.ms": "10000"})
+    group = config.check("group", {"share.heartbeat.interval.ms": "10000"})
     assert group is not None
     assert (
         group.message == "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
     )
-    assert config.refusal("group", {"share.heartbeat.interval.ms": "9999"}) is None
+    assert config.check("group", {"share.heartbeat.interval.ms": "9999"}) is None
 
 
 @pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: f"{key.kind}-{key.name}")
@@ -440,7 +440,7 @@ def test_internal_topics_are_made_as_configured() -> None:
     partitions, configs = config.internal_topic("__share_group_state")
     assert (partitions, configs["cleanup.policy"], configs["retention.ms"]) == (50, "delete", "-1")
     assert config.log_config(SomeTopic(configs)).segment_bytes == 4096
-    assert config.refusal("topic", configs) is None
+    assert config.check("topic", configs) is None
 
 
 def test_what_a_group_has_set_counts_within_the_bounds_that_the_broker_has_now() -> None:
@@ -458,10 +458,10 @@ def test_what_a_group_has_set_counts_within_the_bounds_that_the_broker_has_now()
     config.attach(Store({("group", "low"): low, ("group", "high"): high}))
     assert [config.group_int("low", name) for name in low] == [6000, 4]
     assert [config.group_int("high", name) for name in high] == [8000, 6]
-    assert len(list(config.capped_group_configs("low"))) == 2
-    assert list(config.capped_group_configs("none")) == []
+    assert len(list(config.clamped_group_configs("low"))) == 2
+    assert list(config.clamped_group_configs("none")) == []
     # whatever is changed of it, the whole has to be within them again
-    refusal = config.refusal("group", {**high, "share.isolation.level": "read_committed"})
+    refusal = config.check("group", {**high, "share.isolation.level": "read_committed"})
     assert refusal is not None
     assert refusal.message == (
         "share.heartbeat.interval.ms must be less than or equal to "

@@ -169,8 +169,8 @@ class Broker:
                 "cannot finish what was interrupted: %s; the next start will try again", error
             )
         for group_id in self.catalog.configured("group"):
-            for capped in self.config.capped_group_configs(group_id):
-                log.warning("%s", capped)
+            for warning in self.config.clamped_group_configs(group_id):
+                log.warning("%s", warning)
         if coordinators.loaded_groups is not None:
             coordinators.loaded_groups.loaded(self.clock.now_ms())
         coordinators.timer.schedule()

@@ -15,7 +15,7 @@ from headrace.log.partition_log import Appended, PartitionLog
 
 from .catalog import Catalog, Topic
 from .config.broker_config import Config
-from .config.topic_rules import new_name_refusal
+from .config.topic_rules import check_new_topic_name
 from .flusher import Flusher
 from .metrics.registry import Metrics
 
@@ -73,7 +73,7 @@ class TopicLogs:
 
     def name_refusal(self, name: str) -> Refusal | None:
         """Return the error for a topic that is to be created under ``name``, None for none."""
-        return new_name_refusal(name, self._catalog.twin(name))
+        return check_new_topic_name(name, self._catalog.twin(name))
 
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None

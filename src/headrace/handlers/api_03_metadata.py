@@ -34,7 +34,7 @@ from kio.schema.metadata.v13.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
 from headrace.broker.config.broker_config import NODE_ID
-from headrace.broker.config.topic_rules import name_refusal, new_name_refusal
+from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.messages import NO_THROTTLE
@@ -79,7 +79,7 @@ def _asked(broker: Broker, asked: MetadataRequestTopic, create: bool) -> Metadat
     if asked.name is None:
         return _unknown(asked, ErrorCode.INVALID_REQUEST)
     topic = broker.catalog.topics.get(asked.name)
-    if topic is None and name_refusal(asked.name) is not None:
+    if topic is None and check_topic_name(asked.name) is not None:
         return _unknown(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if topic is None:
         found = _create(broker, asked.name) if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -90,7 +90,7 @@ def _asked(broker: Broker, asked: MetadataRequestTopic, create: bool) -> Metadat
 
 
 def _create(broker: Broker, name: str) -> Topic | ErrorCode:
-    refusal = new_name_refusal(name, broker.catalog.twin(name))
+    refusal = check_new_topic_name(name, broker.catalog.twin(name))
     if refusal is not None:
         return refusal.code
     try:

@@ -25,7 +25,7 @@ from kio.schema.create_topics.v7.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
 from headrace.broker.config.described import describe_topic
-from headrace.broker.config.topic_rules import new_name_refusal, partition_count
+from headrace.broker.config.topic_rules import check_new_topic_name, partition_count
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
@@ -90,7 +90,7 @@ def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> Creat
 
 def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
     """Return the topic to create, without an id, or the reason to refuse it."""
-    refusal = new_name_refusal(asked.name, broker.catalog.twin(asked.name))
+    refusal = check_new_topic_name(asked.name, broker.catalog.twin(asked.name))
     if refusal is not None:
         return refusal
     without_value = [config.name for config in asked.configs if config.value is None]
@@ -102,7 +102,7 @@ def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
     else:
         default, configs = broker.config.get_int("num.partitions"), {}
     configs |= {config.name: config.value for config in asked.configs}
-    refusal = broker.config.refusal("topic", configs)
+    refusal = broker.config.check("topic", configs)
     if refusal is not None:
         return refusal
     partitions = partition_count(

@@ -28,7 +28,7 @@ from headrace.broker.config.described import (
     describe_group,
     describe_topic,
 )
-from headrace.broker.config.topic_rules import name_refusal
+from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 
@@ -72,7 +72,7 @@ def _configs(
 ) -> list[DescribedConfig] | Refusal:
     config, catalog = broker.config, broker.catalog
     if resource_type == TOPIC:
-        refusal = name_refusal(name)
+        refusal = check_topic_name(name)
         topic = catalog.topics.get(name)
         if refusal is not None:
             return refusal

@@ -20,7 +20,7 @@ from kio.schema.create_partitions.v3.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
-from headrace.broker.config.topic_rules import growth_refusal
+from headrace.broker.config.topic_rules import check_growth
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
@@ -54,7 +54,7 @@ def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> 
     assignments = (
         None if asked.assignments is None else [one.broker_ids for one in asked.assignments]
     )
-    refusal = growth_refusal(topic.name, topic.partitions, asked.count, assignments)
+    refusal = check_growth(topic.name, topic.partitions, asked.count, assignments)
     if refusal is None and asked.count - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
         refusal = Refusal(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."

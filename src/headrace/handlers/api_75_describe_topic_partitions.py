@@ -20,7 +20,7 @@ from kio.schema.describe_topic_partitions.v0.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.config.broker_config import NODE_ID
-from headrace.broker.config.topic_rules import name_refusal
+from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
@@ -46,7 +46,7 @@ def handle(
             continue
         topic = broker.catalog.topics.get(name)
         if topic is None:
-            valid = name_refusal(name) is None
+            valid = check_topic_name(name) is None
             code = (
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
             )

@@ -1,9 +1,9 @@
-"""The broker's configuration under Kafka's names, and what it means for a topic or a group.
+"""The configuration of a broker, its topics and its groups, under Kafka's names.
 
-A broker config has up to three values, the first of which counts: the one set at run time for this
-broker, the one set at run time for all brokers, and the one it was started with. A topic config
-that a topic does not set has the value of its broker synonym (``retention.ms``:
-``log.retention.ms``), a group config that of ``group.`` and its name.
+The value of a broker config is, in this order of precedence: the one set at run time for this
+broker, the one set at run time for all brokers, the one given at start, and the default. A topic
+config that a topic does not have takes the value of its broker synonym (``retention.ms``:
+``log.retention.ms``), a group config that of the broker config ``group.`` and its name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headrace.errors import Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 
-from . import rules as config_rules
+from . import rules
 from .keys import InvalidValue, Value, config_keys, render
 
 NODE_ID = 1
-"""The id of the only node."""
+"""The id of this node, which is the only one."""
 
 DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
-"""Where a value comes from, in the numbers of DescribeConfigs."""
+"""Sources of values, in the numbers of DescribeConfigs."""
 
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _MIN_SEGMENT_BYTES = 1_048_576
@@ -63,13 +63,13 @@ TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
-"""For each topic config, the broker configs that it takes its default from, and their unit in its
-own.
+"""The broker synonyms of each topic config in order of precedence, with the factor from the
+synonym's unit to the topic config's.
 """
 
 
 class ConfigError(ValueError):
-    """A configuration that the broker cannot start with; the message is for the user."""
+    """A configuration that the broker refuses to start with. The message is for the user."""
 
 
 class Topic(Protocol):
@@ -82,12 +82,12 @@ class Topic(Protocol):
 
 
 class ConfigStore(Protocol):
-    """Where configs set at run time are kept: the catalog."""
+    """The store of configs set at run time: the catalog."""
 
     def configs(self, kind: str, name: str) -> Mapping[str, str]: ...
 
 
-class _Nothing:
+class _EmptyStore:
     def configs(self, kind: str, name: str) -> Mapping[str, str]:
         return {}
 
@@ -95,12 +95,12 @@ class _Nothing:
 class Config:
     """The configuration of one broker.
 
-    :param overrides: values by Kafka's broker config names, as text
-    :raises ConfigError: for a name that Apache Kafka does not know, or a value that it would refuse
+    :param overrides: values as text, by Kafka's broker config names
+    :raises ConfigError: for a name unknown to Apache Kafka, or a value that it would refuse
     """
 
     without_effect: tuple[str, ...]
-    """The names that were given, that Apache Kafka knows, and that change nothing here."""
+    """The names of the given configs that have no effect here."""
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         given = dict(overrides or {})
@@ -121,29 +121,29 @@ class Config:
                 ignored.append(name)
         self.without_effect = tuple(ignored)
         self._static = {**given, "node.id": str(NODE_ID), "broker.id": str(NODE_ID)}
-        self._store: ConfigStore = _Nothing()
+        self._store: ConfigStore = _EmptyStore()
         self._values: dict[str, Value | None] = {}
         self._log_config: LogConfig | None = None
-        refusal = config_rules.broker_refusal(self.value)
+        refusal = rules.check_broker(self.value)
         if refusal is not None:
             raise ConfigError(refusal)
 
     # Values of the broker -------------------------------------------------------------------------
 
     def attach(self, store: ConfigStore) -> None:
-        """Take the configs that are set at run time, for the broker and for groups, from
-        ``store``."""
+        """Take the run-time configs of the broker and of groups from ``store``."""
         self._store = store
         self.refresh()
 
     def refresh(self) -> None:
-        """Have changed broker configs of the store take effect."""
+        """Apply broker configs that changed in the store."""
         self._values.clear()
         self._log_config = None
 
     def layers(self, name: str) -> Iterator[tuple[int, str]]:
-        """The values of a broker config as text with where each comes from; the first is the one
-        that counts.
+        """Yield the source and the value (as text) of each layer of a broker config.
+
+        The first one is in effect.
         """
         for source, values in (
             (DYNAMIC_BROKER, self._store.configs("broker", str(NODE_ID))),
@@ -157,7 +157,7 @@ class Config:
             yield DEFAULT, default
 
     def value(self, name: str) -> Value | None:
-        """The parsed value of a broker config; None when it has none.
+        """Return the parsed value of a broker config, None if it has none.
 
         :raises KeyError: for an unknown name
         """
@@ -170,31 +170,31 @@ class Config:
         return value
 
     def get_int(self, name: str) -> int:
-        """The value of a broker config that is a whole number and always has a value."""
+        """Return the value of a broker config of an integer type."""
         value = self.value(name)
         assert type(value) is int, name
         return value
 
     def get_float(self, name: str) -> float:
-        """The value of a broker config of type DOUBLE."""
+        """Return the value of a broker config of type DOUBLE."""
         value = self.value(name)
         assert isinstance(value, float), name
         return value
 
     def get_bool(self, name: str) -> bool:
-        """The value of a broker config of type BOOLEAN."""
+        """Return the value of a broker config of type BOOLEAN."""
         value = self.value(name)
         assert isinstance(value, bool), name
         return value
 
     def get_list(self, name: str) -> tuple[str, ...]:
-        """The value of a broker config of type LIST; empty when it has none."""
+        """Return the value of a broker config of type LIST, empty if it has none."""
         value = self.value(name)
         assert value is None or isinstance(value, tuple), name
         return value or ()
 
     def get_str(self, name: str) -> str | None:
-        """The value of any broker config as Kafka prints it; None when it has none."""
+        """Return the value of a broker config as Kafka prints it, None if it has none."""
         value = self.value(name)
         return None if value is None else render(value)
 
@@ -211,13 +211,12 @@ class Config:
         return None if key.default is None else key.parse(key.default)
 
     def topic_value(self, topic: Topic, name: str) -> str | None:
-        """The value of a topic config for ``topic``, its own or the broker's, as Kafka prints
-        it."""
+        """Return the value of a config of ``topic`` as Kafka prints it, None if it has none."""
         value = self._topic_value(_with_internal_configs(topic), name)
         return None if value is None else render(value)
 
     def log_config(self, topic: Topic) -> LogConfig:
-        """What a topic's configuration says to its logs."""
+        """Return the configuration of a topic's logs."""
         if topic.name in INTERNAL_TOPICS:
             return replace(self._make_log_config(_with_internal_configs(topic)), internal=True)
         if topic.configs:
@@ -276,13 +275,14 @@ class Config:
     # Groups ---------------------------------------------------------------------------------------
 
     def group_value(self, group_id: str, name: str) -> str:
-        """The value of a group config for a group, its own within the broker's bounds or the
-        broker's, as text.
+        """Return the value of a config of a group as text.
+
+        A group's own value is clamped to the broker's present bounds.
         """
         return render(self._group_value(group_id, name))
 
     def group_int(self, group_id: str, name: str) -> int:
-        """As :meth:`group_value`, of a config that is a whole number."""
+        """As :meth:`group_value`, for a config of an integer type."""
         value = self._group_value(group_id, name)
         assert type(value) is int, name
         return value
@@ -291,7 +291,7 @@ class Config:
         override = self._store.configs("group", group_id).get(name)
         if override is not None:
             value = config_keys("group")[name].parse(override)
-            return config_rules.capped(name, value, self.value) if type(value) is int else value
+            return rules.clamp(name, value, self.value) if type(value) is int else value
         broker_name = f"group.{name}"
         if broker_name in config_keys("broker"):
             default = self.value(broker_name)
@@ -301,45 +301,44 @@ class Config:
         assert key.default is not None, name
         return key.parse(key.default)
 
-    def capped_group_configs(self, group_id: str) -> Iterator[str]:
-        """Of a group's configs those that the broker's bounds, having changed, do not let count,
-        each in a sentence.
-        """
+    def clamped_group_configs(self, group_id: str) -> Iterator[str]:
+        """Yield a warning for each config of a group that the broker's bounds clamp."""
         for name, text in self._store.configs("group", group_id).items():
-            counting = self._group_value(group_id, name)
-            if type(counting) is int and int(text) != counting:
+            effective = self._group_value(group_id, name)
+            if type(effective) is int and int(text) != effective:
                 yield (
-                    f"{name} of group {group_id} is {text}, out of the broker's bounds: "
-                    f"{counting} counts"
+                    f"{name} of group {group_id} is {text}, which is out of the broker's bounds; "
+                    f"{effective} is used"
                 )
 
     # Changes at run time --------------------------------------------------------------------------
 
-    def refusal(self, kind: str, configs: Mapping[str, str]) -> Refusal | None:
-        """What is wrong with giving a resource of ``kind`` these configs, all of its own that it
-        will then have.
+    def check(self, kind: str, configs: Mapping[str, str]) -> Refusal | None:
+        """Return the error for a resource that would have these configs, None if they are valid.
 
-        For a broker, whose configs may be many, only those that are about to be set.
+        :param kind: ``broker``, ``topic`` or ``group``
+        :param configs: all configs that the resource itself would have; for a broker only those to
+            set
         """
         if kind == "broker":
-            return config_rules.broker_change_refusal(configs, self.value)
+            return rules.check_broker_changes(configs, self.value)
         if kind == "topic":
-            return config_rules.topic_refusal(configs)
-        return config_rules.group_refusal(configs, self.value)
+            return rules.check_topic(configs)
+        return rules.check_group(configs, self.value)
 
     def validate(self, kind: str, name: str, value: str) -> Refusal | None:
-        """What is wrong with a single config, in Kafka's words; None when nothing is."""
-        return self.refusal(kind, {name: value})
+        """Return the error for a single config, None if it is valid."""
+        return self.check(kind, {name: value})
 
 
 def _with_internal_configs(topic: Topic) -> Mapping[str, str]:
-    """Return a topic's own configs; for an internal topic, above those of the table."""
+    """Return the configs of a topic; those of an internal topic include the table's."""
     internal = INTERNAL_TOPICS.get(topic.name)
     return topic.configs if internal is None else {**internal.configs, **topic.configs}
 
 
 def _nearest(name: str) -> str:
-    from difflib import get_close_matches  # only on the way to an exit
+    from difflib import get_close_matches  # loaded for an error message only
 
     if name in TOPIC_SYNONYMS:
         return f": that is a topic config; did you mean {TOPIC_SYNONYMS[name][0][0]}?"

@@ -1,6 +1,4 @@
-"""Changing configs while the broker runs: what AlterConfigs and IncrementalAlterConfigs have in
-common.
-"""
+"""Changes of configs at run time, for AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -11,22 +9,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.catalog import CatalogError
 from headrace.errors import ErrorCode, Refusal
 
-from . import rules as config_rules
+from . import rules
 from .broker_config import NODE_ID
 from .keys import config_keys, render
-from .topic_rules import name_refusal
+from .topic_rules import check_topic_name
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 TOPIC, BROKER, GROUP = 2, 4, 32
-"""The resource types that have configs here, in Kafka's numbers."""
+"""The resource types with configs, in Kafka's numbers."""
 
 _KINDS = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
 
 
 class Operation(IntEnum):
-    """What to do with a config; the last two are for lists (KIP-339)."""
+    """An operation on a config; APPEND and SUBTRACT are for lists (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -35,7 +33,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One config to change."""
+    """A change of one config."""
 
     name: str
     operation: int
@@ -43,8 +41,9 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What has configs: a topic, the broker or a group, by Kafka's number for its kind and its
-    name.
+    """A topic, a broker or a group.
+
+    :param type: :data:`TOPIC`, :data:`BROKER` or :data:`GROUP`
     """
 
     type: int
@@ -53,17 +52,17 @@ class Resource(NamedTuple):
 
 Changes = Mapping[str, str | None] | Refusal
 Plan = Callable[[str, str, Mapping[str, str]], Changes]
-"""From a resource's kind, name and present configs to the configs to set, or with None to remove.
+"""Takes the kind, name and present configs of a resource; returns the configs to set, with None for
+those to remove.
 """
 
 
 def alter(
     broker: Broker, resources: Sequence[tuple[Resource, Plan]], *, validate_only: bool
 ) -> Iterator[Refusal]:
-    """Change the configs of resources, each as its plan says, or only check that they could be
-    changed.
+    """Change the configs of resources by their plans, or only validate the changes.
 
-    :returns: for each resource what was wrong; code NONE when nothing was
+    :returns: the result for each resource, with code NONE for success
     """
     named = [resource for resource, _ in resources]
     for resource, plan in resources:
@@ -74,7 +73,7 @@ def alter(
 
 
 def _alter(broker: Broker, resource: Resource, plan: Plan, validate_only: bool) -> Refusal | None:
-    refusal = _resource_refusal(broker, resource)
+    refusal = _check_resource(broker, resource)
     if refusal is not None:
         return refusal
     kind, name = _KINDS[resource.type], resource.name
@@ -82,7 +81,7 @@ def _alter(broker: Broker, resource: Resource, plan: Plan, validate_only: bool) 
     changes = plan(kind, name, present)
     if isinstance(changes, Refusal):
         return changes
-    refusal = _changes_refusal(broker, kind, name, present, changes)
+    refusal = _check_changes(broker, kind, name, present, changes)
     if refusal is not None or validate_only:
         return refusal
     try:
@@ -98,12 +97,12 @@ def _alter(broker: Broker, resource: Resource, plan: Plan, validate_only: bool) 
     return None
 
 
-def _resource_refusal(broker: Broker, resource: Resource) -> Refusal | None:
+def _check_resource(broker: Broker, resource: Resource) -> Refusal | None:
     name = resource.name
     if resource.type == TOPIC:
         if not name:
             return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        refusal = name_refusal(name)
+        refusal = check_topic_name(name)
         if refusal is None and name not in broker.catalog.topics:
             return Refusal(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
@@ -121,7 +120,7 @@ def _resource_refusal(broker: Broker, resource: Resource) -> Refusal | None:
     return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def _changes_refusal(
+def _check_changes(
     broker: Broker,
     kind: str,
     name: str,
@@ -130,18 +129,18 @@ def _changes_refusal(
 ) -> Refusal | None:
     if kind == "broker":
         settings = {key: value for key, value in changes.items() if value is not None}
-        return config_rules.broker_change_refusal(settings, broker.config.value, default=name == "")
+        return rules.check_broker_changes(settings, broker.config.value, default=name == "")
     after = {**present, **changes}
-    return broker.config.refusal(
+    return broker.config.check(
         kind, {key: value for key, value in after.items() if value is not None}
     )
 
 
 def replacement(changes: Sequence[Change]) -> Plan:
-    """The plan of AlterConfigs: a resource has these configs and no others."""
+    """Return the plan of AlterConfigs: replace all configs of a resource."""
 
     def plan(kind: str, name: str, present: Mapping[str, str]) -> Changes:
-        refusal = _malformed(changes)
+        refusal = _check_operations(changes)
         if refusal is not None:
             return refusal
         removed: dict[str, str | None] = dict.fromkeys(present)
@@ -151,10 +150,10 @@ def replacement(changes: Sequence[Change]) -> Plan:
 
 
 def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
-    """The plan of IncrementalAlterConfigs: only these configs change."""
+    """Return the plan of IncrementalAlterConfigs: change only the named configs."""
 
     def plan(kind: str, name: str, present: Mapping[str, str]) -> Changes:
-        refusal = _malformed(changes)
+        refusal = _check_operations(changes)
         if refusal is not None:
             return refusal
         planned: dict[str, str | None] = {}
@@ -164,7 +163,7 @@ def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
             elif change.operation == Operation.DELETE:
                 planned[change.name] = None
             else:
-                edited = _edited(broker, kind, name, change)
+                edited = _edit_list(broker, kind, name, change)
                 if isinstance(edited, Refusal):
                     return edited
                 planned[change.name] = edited
@@ -173,7 +172,7 @@ def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
     return plan
 
 
-def _malformed(changes: Sequence[Change]) -> Refusal | None:
+def _check_operations(changes: Sequence[Change]) -> Refusal | None:
     message = None
     unknown = next(
         (change.operation for change in changes if change.operation not in list(Operation)), None
@@ -190,8 +189,8 @@ def _malformed(changes: Sequence[Change]) -> Refusal | None:
     return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def _edited(broker: Broker, kind: str, name: str, change: Change) -> str | Refusal:
-    """The list that a config is, its default counting, after an append or subtract."""
+def _edit_list(broker: Broker, kind: str, name: str, change: Change) -> str | Refusal:
+    """Return the value of a LIST config after APPEND or SUBTRACT."""
     key = config_keys(kind).get(change.name)
     operation = Operation(change.operation)
     if key is None:

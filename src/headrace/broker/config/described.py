@@ -1,4 +1,4 @@
-"""What configs are, and where their values come from: the contents of DescribeConfigs."""
+"""Descriptions of configs for DescribeConfigs: their values, and where these come from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .broker_config import (
 from .keys import ConfigKey, config_keys, render
 
 DYNAMIC_TOPIC, GROUP = 1, 8
-"""Where a value comes from, in the numbers of DescribeConfigs; the others are in
+"""Sources of values in the numbers of DescribeConfigs. The others are in
 :mod:`headrace.broker.config.broker_config`.
 """
 
@@ -36,8 +36,9 @@ TYPES: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that counts unless one before it in the list does. ``value`` is None when it must not
-    be shown.
+    """A value that is in effect unless the list has one before it.
+
+    :param value: None if it must not be shown
     """
 
     name: str
@@ -49,9 +50,9 @@ class Synonym:
 class DescribedConfig:
     """A config with its value.
 
-    :param value: None when it has none, or when it must not be shown
-    :param synonyms: where the value could come from, in the order of precedence; the first one
-        counts
+    :param value: None if there is none, or if it must not be shown
+    :param source: the source of the value, in the numbers of DescribeConfigs
+    :param synonyms: all values in order of precedence; the first is in effect
     """
 
     key: ConfigKey
@@ -61,6 +62,7 @@ class DescribedConfig:
 
     @property
     def sensitive(self) -> bool:
+        """True for a password, whose value is never shown."""
         return self.key.type == "PASSWORD"
 
 
@@ -78,7 +80,7 @@ def _broker_synonyms(config: Config, name: str) -> Iterator[Synonym]:
 
 
 def describe_topic(config: Config, topic: Topic) -> list[DescribedConfig]:
-    """All configs of a topic, sorted by name."""
+    """Describe all configs of a topic, sorted by name."""
 
     def synonyms(key: ConfigKey) -> Iterator[Synonym]:
         if key.name in topic.configs:
@@ -94,10 +96,9 @@ def describe_topic(config: Config, topic: Topic) -> list[DescribedConfig]:
 
 
 def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedConfig]:
-    """All configs of this broker.
+    """Describe all configs of this broker.
 
-    :param facts: configs that are as they are whatever was configured, such as where the broker
-        listens
+    :param facts: values that hold whatever was configured, such as the listeners
     """
 
     def described(key: ConfigKey) -> DescribedConfig:
@@ -112,7 +113,7 @@ def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedC
 
 
 def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
-    """The configs that were set at run time for all brokers."""
+    """Describe the configs that were set at run time for all brokers."""
     keys = config_keys("broker")
     return [
         _described(keys[name], value, iter((Synonym(name, value, DYNAMIC_DEFAULT_BROKER),)))
@@ -121,7 +122,11 @@ def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
 
 
 def describe_group(config: Config, configs: Mapping[str, str]) -> list[DescribedConfig]:
-    """All configs of a group that has ``configs`` of its own."""
+    """Describe all configs of a group.
+
+    :param configs: those that were set for the group itself, which are shown as set: the value in
+        effect may be clamped
+    """
 
     def synonyms(key: ConfigKey) -> Iterator[Synonym]:
         if key.name in configs:
@@ -132,8 +137,6 @@ def describe_group(config: Config, configs: Mapping[str, str]) -> list[Described
             yield Synonym(key.name, key.default, DEFAULT)
 
     return [
-        _described(
-            key, next(synonyms(key)).value, synonyms(key)
-        )  # as it was set: what counts of it may be less
+        _described(key, next(synonyms(key)).value, synonyms(key))
         for key in config_keys("group").values()
     ]

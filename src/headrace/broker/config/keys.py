@@ -1,9 +1,7 @@
-"""The configuration that Apache Kafka 4.3 knows: names, types, defaults, ranges, and its words for
-a bad value.
+"""The configs of Apache Kafka 4.3: names, types, defaults, ranges, and its error messages.
 
-``data/configs.tsv`` has one line for each broker, topic and group config. A config with a
-documentation has an effect here, and the documentation says which; the others are accepted for the
-sake of existing configuration.
+``data/configs.tsv`` has one line for each broker, topic and group config. A config with
+documentation has that effect here; the others are accepted and have none.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 Value = bool | int | float | str | tuple[str, ...]
-"""A parsed config: LIST is a tuple; STRING, CLASS and PASSWORD are str."""
+"""A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -27,21 +25,20 @@ _THROTTLED_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 
 
 class InvalidValue(ValueError):
-    """A value that a config cannot have; the message is Kafka's."""
+    """An invalid value of a config. The message is Kafka's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One config.
+    """The definition of a config.
 
     :param kind: ``broker``, ``topic`` or ``group``
     :param type: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS or PASSWORD
-    :param default: as text; None when there is none
-    :param range: what values are allowed, in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``,
-        ``[a, b]``
-    :param dynamic: whether it may be changed while the broker runs
-    :param internal: whether it is left out when configs are described
-    :param documentation: what it does here; None for a config without effect
+    :param default: the default as text, None if there is none
+    :param range: the valid values in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``, ``[a, b]``
+    :param dynamic: True if it can be changed at run time
+    :param internal: True if it is not described
+    :param documentation: its effect, None for a config without effect
     """
 
     kind: str
@@ -54,9 +51,9 @@ class ConfigKey:
     documentation: str | None
 
     def parse(self, text: str) -> Value:
-        """The value that ``text`` stands for.
+        """Parse a value.
 
-        :raises InvalidValue: when it is not of the config's type, or out of its range
+        :raises InvalidValue: when the text is not of the config's type or out of its range
         """
         text = text.strip() if self.type != "PASSWORD" else text
         if self.type == "BOOLEAN":
@@ -149,7 +146,7 @@ class ConfigKey:
 
 
 def render(value: Value) -> str:
-    """A value as Kafka prints it."""
+    """Return a value as Kafka prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -157,7 +154,7 @@ def render(value: Value) -> str:
 
 @cache
 def _bounds(text: str) -> tuple[float, float, float | None]:
-    """``[1,...,9] or -1`` as (1, 9, -1)."""
+    """Parse ``[1,...,9] or -1`` to (1, 9, -1)."""
     numbers, _, exception = text.partition("] or ")
     lowest, _, highest = numbers.strip("[]").partition(",...")
     return (
@@ -173,7 +170,7 @@ def _number(text: str) -> float:
 
 @cache
 def config_keys(kind: str) -> Mapping[str, ConfigKey]:
-    """All configs of a kind, ``broker``, ``topic`` or ``group``, by name."""
+    """Return all configs of a kind (``broker``, ``topic`` or ``group``) by name."""
     keys = {}
     text = (Path(__file__).parent / "data" / "configs.tsv").read_text(encoding="utf-8")
     for line in text.splitlines()[1:]:

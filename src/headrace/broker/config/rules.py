@@ -1,5 +1,5 @@
-"""What configs may not be, beyond the range of each: unknown names, bounds that other configs set,
-read-only ones.
+"""Validation of configs beyond the range of each: unknown names, bounds by other configs, read-only
+configs.
 
 Messages are Kafka's.
 """
@@ -17,7 +17,7 @@ BrokerValue = Callable[[str], Value | None]
 
 
 class _Bounded(NamedTuple):
-    """A group config, and the broker configs that say how low and how high it may be set."""
+    """A group config and the broker configs that bound it."""
 
     prefix: str
     name: str
@@ -63,10 +63,8 @@ def _out_of_bounds(one: _Bounded, name: str, value: int, broker: BrokerValue) ->
     return None
 
 
-def capped(name: str, value: int, broker: BrokerValue) -> int:
-    """What a group config of this value amounts to, now that the broker's bounds may not be those
-    it was set under.
-    """
+def clamp(name: str, value: int, broker: BrokerValue) -> int:
+    """Clamp the value of a group config to the broker's present bounds."""
     one = _BOUNDED_BY_NAME.get(name)
     return (
         value
@@ -81,8 +79,8 @@ def _number(broker: BrokerValue, name: str) -> int:
     return value
 
 
-def broker_refusal(broker: BrokerValue) -> str | None:
-    """What broker configs that are each in their range are still wrong together."""
+def check_broker(broker: BrokerValue) -> str | None:
+    """Return the error for broker configs that contradict each other, None if there is none."""
     for one in _BOUNDED:
         if _number(broker, one.maximum) < _number(broker, one.minimum):
             return f"{one.maximum} must be greater than or equal to {one.minimum}"
@@ -103,12 +101,12 @@ def broker_refusal(broker: BrokerValue) -> str | None:
     return None
 
 
-def broker_change_refusal(
+def check_broker_changes(
     changes: Mapping[str, str], broker: BrokerValue, *, default: bool = False
 ) -> Refusal | None:
-    """What is wrong with setting broker configs at run time.
+    """Return the error for a change of broker configs at run time, None if it is valid.
 
-    :param default: whether they are meant for all brokers rather than for this one
+    :param default: True for a change for all brokers
     """
     keys = config_keys("broker")
     for name in changes:
@@ -137,7 +135,7 @@ def broker_change_refusal(
         changed = {name: keys[name].parse(text) for name, text in changes.items()}
     except InvalidValue as error:
         return Refusal(ErrorCode.INVALID_REQUEST, str(error))
-    wrong = broker_refusal(lambda name: changed[name] if name in changed else broker(name))
+    wrong = check_broker(lambda name: changed[name] if name in changed else broker(name))
     return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
 
 
@@ -154,8 +152,8 @@ def _parsed(kind: str, configs: Mapping[str, str]) -> dict[str, Value]:
     return {name: keys[name].parse(text) for name, text in configs.items()}
 
 
-def topic_refusal(configs: Mapping[str, str]) -> Refusal | None:
-    """What is wrong with the configs of a topic."""
+def check_topic(configs: Mapping[str, str]) -> Refusal | None:
+    """Return the error for the configs of a topic, None if they are valid."""
     unknown = _unknown("topic", configs)
     if unknown is not None:
         return unknown
@@ -178,8 +176,8 @@ def topic_refusal(configs: Mapping[str, str]) -> Refusal | None:
     return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
 
 
-def group_refusal(configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
-    """What is wrong with the configs of a group."""
+def check_group(configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
+    """Return the error for the configs of a group, None if they are valid."""
     unknown = _unknown("group", configs)
     if unknown is not None:
         return unknown

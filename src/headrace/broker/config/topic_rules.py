@@ -1,5 +1,4 @@
-"""What a topic may be: its name, how many partitions, where its replicas are. Messages are
-Kafka's."""
+"""Validation of topics: names, numbers of partitions, replica assignments. Messages are Kafka's."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from .broker_config import NODE_ID
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def name_refusal(name: str) -> Refusal | None:
-    """What is wrong with a topic's name."""
+def check_topic_name(name: str) -> Refusal | None:
+    """Return the error for an invalid topic name, None for a valid one."""
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -34,17 +33,17 @@ def name_refusal(name: str) -> Refusal | None:
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 
-def new_name_refusal(name: str, twin: str | None) -> Refusal | None:
-    """What is wrong with creating a topic of this name.
+def check_new_topic_name(name: str, twin: str | None) -> Refusal | None:
+    """Return the error for creating a topic with this name, None if it can be created.
 
-    :param twin: the topic, if there is one, that has this name when '.' is not told from '_', as in
-        metric names
+    :param twin: the name of an existing topic that is equal except for '.' in place of '_', as in
+        metric names; None if there is none
     """
     if name == "__cluster_metadata":
         return Refusal(
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         )
-    refusal = name_refusal(name)
+    refusal = check_topic_name(name)
     if refusal is not None:
         return refusal
     if name == twin:
@@ -63,12 +62,12 @@ def partition_count(
     assignments: Sequence[tuple[int, Sequence[int]]],
     default: int,
 ) -> int | Refusal:
-    """How many partitions a new topic gets.
+    """Return the number of partitions of a new topic, or the error for the request.
 
-    :param partitions: as asked for; -1 for the default, or when there are assignments
-    :param replication_factor: as asked for; -1 for the default, or when there are assignments
-    :param assignments: partition numbers with the brokers that shall have them
-    :param default: the value of ``num.partitions``
+    :param partitions: the requested number; -1 for the default, and with assignments
+    :param replication_factor: the requested number; -1 for the default, and with assignments
+    :param assignments: partition numbers with the ids of their replicas
+    :param default: the default number of partitions
     """
     if assignments:
         return _assigned_count(partitions, replication_factor, assignments)
@@ -103,7 +102,7 @@ def _assigned_count(
             message = f"Found multiple manual partition assignments for partition {partition}"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         seen.add(partition)
-        refusal = assignment_refusal(brokers)
+        refusal = check_assignment(brokers)
         if refusal is not None:
             return refusal
     if seen != set(range(len(seen))):
@@ -112,8 +111,8 @@ def _assigned_count(
     return len(seen)
 
 
-def assignment_refusal(brokers: Sequence[int]) -> Refusal | None:
-    """What is wrong with these brokers, the only one of which is this, having a partition."""
+def check_assignment(brokers: Sequence[int]) -> Refusal | None:
+    """Validate a replica assignment; this node (id 1) is the only valid replica."""
     stranger = next((broker for broker in brokers if broker != NODE_ID), None)
     if not brokers:
         why = "an empty replica list."
@@ -128,13 +127,13 @@ def assignment_refusal(brokers: Sequence[int]) -> Refusal | None:
     )
 
 
-def growth_refusal(
+def check_growth(
     name: str, partitions: int, total: int, assignments: Sequence[Sequence[int]] | None
 ) -> Refusal | None:
-    """What is wrong with letting a topic of ``partitions`` partitions have ``total``.
+    """Return the error for growing a topic to ``total`` partitions, None if it can grow.
 
-    :param assignments: for each new partition the brokers that shall have it; None to leave that to
-        the broker
+    :param partitions: the present number of partitions
+    :param assignments: the ids of the replicas of each new partition; None for the broker's choice
     """
     if total == partitions:
         return Refusal(
@@ -155,4 +154,4 @@ def growth_refusal(
             "were specified."
         )
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    return next(filter(None, map(assignment_refusal, assignments)), None)
+    return next(filter(None, map(check_assignment, assignments)), None)
