@@ -163,6 +163,14 @@ class ClassicGroup:
         transition.expire(kind, member_id, settings)
         return self._outcome(transition, None)
 
+    def rebalance(self, now_ms: int, wall_ms: int) -> None:
+        """Begin a rebalance of a group that has just become classic; this changes no record."""
+        transition = self._transition(now_ms, wall_ms)
+        transition.rebalance()
+        assert not transition.records
+        assert not transition.completions
+        self._apply(self._membership, transition)
+
     def _transition(self, now_ms: int, wall_ms: int) -> GroupTransition:
         changes = TimerChanges(self._timers)
         return GroupTransition(self.group_id, self._membership, changes, now_ms, wall_ms)

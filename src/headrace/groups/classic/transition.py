@@ -101,7 +101,7 @@ class GroupTransition:
         self.draft.has_newcomer = True
         self.timers.set(SESSION, member_id, self._now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         if not self.draft.is_empty:
-            self._rebalance()
+            self.rebalance()
             return
         # The first members of an empty group: wait for others to come.
         self.draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
@@ -116,7 +116,7 @@ class GroupTransition:
         if member.protocols == request.protocols and (lost_its_answer or repeats):
             return self._joined(member)
         self._update(member, request, ticket)
-        self._rebalance()
+        self.rebalance()
         return None
 
     def _update(self, member: Member, request: JoinRequest, ticket: int) -> Member:
@@ -145,7 +145,7 @@ class GroupTransition:
         if self.draft.state is not State.STABLE or (
             members.select_protocol() != self.draft.protocol
         ):
-            self._rebalance()
+            self.rebalance()
             return None
         member = members.put(member._replace(join_ticket=None))
         if request.skips_assignment:
@@ -187,7 +187,7 @@ class GroupTransition:
         else:
             self._complete_join()
 
-    def _rebalance(self) -> None:
+    def rebalance(self) -> None:
         """Begin a rebalance, or complete the one in progress if all members have joined."""
         draft, members = self.draft, self._members
         if draft.state is not State.PREPARING_REBALANCE:
@@ -262,7 +262,7 @@ class GroupTransition:
         """Remove members; return a code for each."""
         codes = tuple(self._leave(*leaver) for leaver in leavers)
         if ErrorCode.NONE in codes and not self.draft.is_empty:
-            self._rebalance()
+            self.rebalance()
         return codes
 
     def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -286,13 +286,13 @@ class GroupTransition:
         if kind == PENDING:
             members.pending.discard(member_id)
             if preparing:
-                self._rebalance()
+                self.rebalance()
         elif kind == SESSION and member_id in members.by_id:
             member = members.by_id[member_id]
             waits = member.join_ticket is not None or member.sync_ticket is not None
             if member.is_new or not waits:
                 self._dismiss(member_id)
-                self._rebalance()
+                self.rebalance()
         elif kind == JOIN and preparing:
             if draft.initial_delay_left_ms is not None:
                 self._delay_initial_rebalance(settings.initial_rebalance_delay_ms)
@@ -302,7 +302,7 @@ class GroupTransition:
             for late in members.all():
                 if late.is_unsynced:
                     self._dismiss(late.member_id)
-            self._rebalance()
+            self.rebalance()
 
     # Small steps ----------------------------------------------------------------------------------
 

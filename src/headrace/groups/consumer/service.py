@@ -28,7 +28,7 @@ from headrace.groups.deadlines import (
 from headrace.groups.kinds import Group
 from headrace.groups.records import GroupMetadata, GroupRecord
 from headrace.groups.settings import Configuration, ConsumerSettings, TopicCatalog
-from headrace.outcome import Apply, Completion, Outcome
+from headrace.outcome import Completion, Outcome
 
 from . import classic_members
 from .group import ConsumerGroup
@@ -162,13 +162,15 @@ class ConsumerGroupService:
         if not downgrades(group.state, member_ids, settings):
             return Outcome(None, group.remove(member_ids, self._catalog))
         records = downgraded(group.state, member_ids, self._catalog, group.state.epoch, wall_ms)
-        return Outcome(None, records, apply=self._classic_rebalance(group.group_id, now_ms))
+        return Outcome(
+            None, records, apply=partial(self._rebalance, group.group_id, now_ms, wall_ms)
+        )
 
-    def _classic_rebalance(self, group_id: str, now_ms: int) -> Apply:
-        """Make a group that becomes classic rebalance at once: the time to send SyncGroup is over
-        for all its members.
-        """
-        return partial(GroupDeadlines(self._timers, group_id).set, SYNC, "", now_ms)
+    def _rebalance(self, group_id: str, now_ms: int, wall_ms: int) -> None:
+        """Begin a rebalance of a group that has become classic."""
+        group = self._groups[group_id]
+        assert isinstance(group, ClassicGroup)
+        group.rebalance(now_ms, wall_ms)
 
     def group(self, group_id: str) -> ConsumerGroup | Refusal:
         """Return a consumer group, or GROUP_ID_NOT_FOUND."""
@@ -193,7 +195,7 @@ class ConsumerGroupService:
             return outcome
         after = state.after(outcome.records)  # type: ignore[arg-type]
         if after.epoch > after.target_epoch.epoch:
-            outcome = outcome.then(self._classic_rebalance(group.group_id, now_ms))
+            outcome = outcome.then(partial(self._rebalance, group.group_id, now_ms, wall_ms))
         records = downgraded(after, (), self._catalog, state.epoch, wall_ms)
         return outcome._replace(records=(*outcome.records, *records))
 
