@@ -202,9 +202,9 @@ def test_a_start_reads_little_of_what_was_committed_often(
     monkeypatch.setattr(cleaner, "INTERNAL_DIRTY_BYTES", 100_000)
 
     def state(broker: Broker) -> dict[str, Any]:
+        offsets = broker.groups.offsets.committed
         return {
-            f"g{n}": {t: dict(p) for t, p in broker.groups.committed(f"g{n}").items()}
-            for n in range(7)
+            f"g{n}": {t: dict(p) for t, p in offsets.of_group(f"g{n}").items()} for n in range(7)
         }
 
     async def work(broker: Broker) -> dict[str, Any]:

@@ -78,8 +78,8 @@ def codes(response: Any) -> list[ErrorCode]:
 
 def committed(broker: Broker) -> dict[str, int]:
     return {
-        group_id: broker.groups.committed(group_id)["t"][0].offset
-        for group_id in broker.groups.offsets
+        group_id: broker.groups.offsets.committed.of_group(group_id)["t"][0].offset
+        for group_id in broker.groups.offsets.committed
     }
 
 

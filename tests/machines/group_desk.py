@@ -14,7 +14,7 @@ from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import SharedTopic
-from headrace.groups.share.heartbeat import LEAVE_EPOCH, ShareHeartbeat
+from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat
 
 NAMESPACE = UUID(int=7)
 
@@ -149,7 +149,7 @@ class Desk:
     def restart(self):
         """Replay, and settle as broker.share_group_state does."""
         self.coordinator = self.restarted()
-        for group in self.coordinator.share_groups():
+        for group in self.coordinator.share.all():
             for topic_id in group.state_partitions.deleting:
                 self.forget_state(group, topic_id)
             stateful = {
@@ -278,21 +278,20 @@ class Desk:
         """Commit offsets given as ``commit_record`` takes them, without the group; the errors."""
         times = {"wall_ms": self.wall_ms, "retention_ms": retention_ms}
         records = [commit_record(group, *said, **times) for said in commits]
-        return self.decide(
-            self.coordinator.commit, group, member, generation_id, records, self.now_ms, **fields
-        )
+        commit = self.coordinator.offsets.commit
+        return self.decide(commit, group, member, generation_id, records, self.now_ms, **fields)
+
+    def offsets(self, group="g"):
+        """The offsets of a group by topic and partition."""
+        return self.coordinator.offsets.committed.of_group(group)
 
     def committed(self, group="g"):
         """(topic, partition) of all offsets of a group."""
-        return sorted(
-            (t, p)
-            for t, partitions in self.coordinator.committed(group).items()
-            for p in partitions
-        )
+        return sorted((t, p) for t, partitions in self.offsets(group).items() for p in partitions)
 
     def delete_committed(self, *partitions, group="g"):
         """OffsetDelete of these (topic, partition): their errors, or that of the whole."""
-        return self.decide(self.coordinator.delete_offsets, group, partitions)
+        return self.decide(self.coordinator.offsets.delete, group, partitions)
 
     # --- consumer groups ---
 
@@ -340,7 +339,7 @@ class Desk:
         """A share heartbeat; share state that it needs is initialised before, if
         ``state_works``."""
         request = ShareHeartbeat(member_id, epoch, rack, names, client, "/h")
-        found = self.coordinator.share_member_group(group, request)
+        found = self.coordinator.share.member_group(group, request)
         if isinstance(found, Refusal):
             return found
         if epoch != LEAVE_EPOCH and self.state_works:
@@ -351,14 +350,14 @@ class Desk:
                     {id_: dict.fromkeys(topic.partitions, -1) for id_, topic in wanted.items()},
                 )
         return self.decide(
-            self.coordinator.share_heartbeat, group, request, self.topics, *self.times
+            self.coordinator.share.heartbeat, group, request, self.topics, *self.times
         )
 
     def alter(self, starts, *, group="s", lines=3):
         """Set offsets by topic name and partition. After so many ``lines`` of
         broker.share_group_state it crashes.
         """
-        found = self.coordinator.share_group_at_rest(group, create=True)
+        found = self.coordinator.share.empty_group(group, create=True)
         if not isinstance(found, Refusal):
             self.initialize(
                 found, {self.topics[name].topic_id: of for name, of in starts.items()}, lines
@@ -384,7 +383,7 @@ class Desk:
     def delete_offsets(self, names, *, group="s", lines=3):
         """Delete offsets in topics. After so many ``lines`` of broker.share_group_state it
         crashes."""
-        found = self.coordinator.share_group_at_rest(group, create=False)
+        found = self.coordinator.share.empty_group(group, create=False)
         if isinstance(found, Refusal):
             return found
         topic_ids = {self.topics[name].topic_id for name in names if name in self.topics}
@@ -412,7 +411,7 @@ def observable(coordinator, group_id):
         len(groups),
         group and _copied(vars(group)),
         {key: due_ms for key, due_ms in timers.items() if key[0] in ("", group_id)},
-        _copied(coordinator.offsets.of_group(group_id)),
+        _copied(coordinator.offsets.committed.of_group(group_id)),
     )
 
 
@@ -437,7 +436,7 @@ def durable(coordinator):
     groups = {}
     for group_id, group in coordinator.groups.items():
         if group.type_name == "classic":
-            if group.recorded is not None or group_id in coordinator.offsets:
+            if group.recorded is not None or group_id in coordinator.offsets.committed:
                 groups[group_id] = group.recorded
         elif group.type_name == "consumer":
             state = dict(vars(group.state))
@@ -454,4 +453,5 @@ def durable(coordinator):
                 group.current,
                 group.state_partitions,
             )
-    return groups, {group_id: coordinator.offsets.of_group(group_id) for group_id in groups}
+    committed = coordinator.offsets.committed
+    return groups, {group_id: committed.of_group(group_id) for group_id in groups}

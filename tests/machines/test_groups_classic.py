@@ -459,9 +459,9 @@ def commit(
 def test_commits_without_a_group_make_a_simple_one(desk):
     assert commit(desk) == (ErrorCode.NONE,)
     assert [tuple(g) for g in desk.coordinator.list()] == [("g", "", "Empty", "classic")]
-    assert desk.coordinator.committed("g")["t"][0].offset == 5
+    assert desk.offsets("g")["t"][0].offset == 5
     desk.restart()
-    assert desk.coordinator.committed("g")["t"][0].offset == 5
+    assert desk.offsets("g")["t"][0].offset == 5
     assert [tuple(g) for g in desk.coordinator.list()] == [("g", "", "Empty", "classic")]
 
 
@@ -502,16 +502,16 @@ def test_metadata_has_a_limit_and_may_be_missing(desk):
         ("t", None, 2, 1),
     ]
     assert commit(desk, commits=commits) == (ErrorCode.OFFSET_METADATA_TOO_LARGE, 0, 0)
-    offsets = desk.coordinator.committed("g")["t"]
+    offsets = desk.offsets("g")["t"]
     assert 0 not in offsets
     assert offsets[2].metadata == ""
 
 
 def test_a_commit_can_ask_for_its_own_retention(desk):
     commit(desk, retention_ms=20_000)
-    assert desk.coordinator.committed("g")["t"][0].expire_timestamp_ms == desk.now_ms + 20_000
+    assert desk.offsets("g")["t"][0].expire_timestamp_ms == desk.now_ms + 20_000
     commit(desk)
-    assert desk.coordinator.committed("g")["t"][0].expire_timestamp_ms == -1
+    assert desk.offsets("g")["t"][0].expire_timestamp_ms == -1
 
 
 def test_offsets_go_with_their_topic(desk):
@@ -520,10 +520,10 @@ def test_offsets_go_with_their_topic(desk):
     commit(desk, commits=[("t", None, 0, 1), ("t", None, 1, 1), ("u", None, 0, 1)])
     commit(desk, group="h", commits=[("t", None, 0, 1)])
     desk.delete_topic("t")
-    assert {
-        topic: list(partitions) for topic, partitions in desk.coordinator.committed("g").items()
-    } == {"u": [0]}
-    assert desk.coordinator.committed("h") == {}
+    assert {topic: list(partitions) for topic, partitions in desk.offsets("g").items()} == {
+        "u": [0]
+    }
+    assert desk.offsets("h") == {}
     assert durable(desk.restarted()) == durable(desk.coordinator)
 
 
@@ -537,7 +537,7 @@ def test_deleting_groups(desk):
     desk.leave(leader)
     assert desk.submit(desk.coordinator.delete("g")) == ErrorCode.NONE
     assert desk.coordinator.groups == desk.restarted().groups == {}
-    assert desk.coordinator.committed("g") == {}
+    assert desk.offsets("g") == {}
     assert not desk.awaits_someone
 
 

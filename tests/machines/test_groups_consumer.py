@@ -462,7 +462,7 @@ def test_offsets_are_committed_all_or_none(desk):
 
     assert codes((0, ""), (1, "")) == (good, good)
     assert codes((0, ""), (2, "")) == (stale, stale)
-    assert desk.coordinator.committed("c")["t"].keys() == {0, 1}
+    assert desk.offsets("c")["t"].keys() == {0, 1}
     assert codes((0, ""), (2, "x" * 5000)) == (good, too_large)  # is not looked at any further
     assert codes((0, ""), (2, "x" * 5000), (3, "")) == (stale,) * 3
 

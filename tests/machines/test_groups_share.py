@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.share.heartbeat import ShareHeartbeat
+from headrace.groups.share.member import ShareHeartbeat
 from tests.machines.group_desk import Desk, durable
 
 
@@ -215,7 +215,7 @@ def test_a_removal_that_cannot_be_written_is_tried_again(desk):
 def test_a_member_whose_joining_could_not_be_written_never_was(desk):
     desk.beat("m", 0, ["t"])
     request = ShareHeartbeat("n", 0, None, ["t"], "c", "/h")
-    desk.coordinator.share_heartbeat("s", request, desk.topics, *desk.times)  # and the disk is full
+    desk.coordinator.share.heartbeat("s", request, desk.topics, *desk.times)  # and the disk is full
     epoch = desk.coordinator.groups["s"].epoch
     for _ in range(9):
         desk.pass_ms(5_000)
@@ -327,15 +327,15 @@ def test_groups_of_another_type_are_refused(desk):
     assert desk.heartbeat("m", 2, group="s") == ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.leave("m", group="s") == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert desk.commit(0, group="s") == (ErrorCode.GROUP_ID_NOT_FOUND,)
-    assert desk.coordinator.committed("s") == {}
+    assert desk.offsets("s") == {}
     assert desk.coordinator.classic_group("s") == Refusal(
         ErrorCode.GROUP_ID_NOT_FOUND, "Group s is not a classic group."
     )
-    assert refused(desk.coordinator.share_group("classic")) == (
+    assert refused(desk.coordinator.share.group("classic")) == (
         69,
         "Group classic is not a share group.",
     )
-    assert refused(desk.coordinator.share_group("nope")) == (69, "Group nope not found.")
+    assert refused(desk.coordinator.share.group("nope")) == (69, "Group nope not found.")
 
 
 def test_a_restart_forgets_nothing_but_the_time(desk):
@@ -399,7 +399,7 @@ def test_altering_begins_a_group_at_epoch_one(desk):
 @pytest.mark.parametrize("create", [True, False])
 def test_groups_whose_offsets_may_not_be_changed(desk, create):
     def refusal(group_id):
-        return refused(desk.coordinator.share_group_at_rest(group_id, create=create))
+        return refused(desk.coordinator.share.empty_group(group_id, create=create))
 
     desk.stable(1, group="classic")
     desk.beat("m", 0, ["t"])

@@ -115,7 +115,7 @@ def test_of_other_kinds_of_members_nothing_can_be_deleted(desk):
 def pending(desk, partition, *, group="g"):
     """Commit offset 9 within the transaction of producer 7."""
     commits = [commit_record(group, "t", None, partition, 9, wall_ms=desk.now_ms)]
-    outcome = desk.coordinator.commit(
+    outcome = desk.coordinator.offsets.commit(
         group, NO_MEMBER, -1, commits, desk.now_ms, transactional=True
     )
     for record in outcome.records:
@@ -126,7 +126,7 @@ def test_what_is_pending_can_be_deleted(desk):
     desk.commit(1)
     pending(desk, 0)
     assert desk.delete_committed(("t", 0)) == (0,)
-    desk.coordinator.end_transaction(7, 0, commit=True)
+    desk.coordinator.offsets.end_transaction(7, 0, commit=True)
     assert desk.committed() == [("t", 1)]
 
 
@@ -232,7 +232,7 @@ def test_an_open_transaction_holds_off_the_expiration(desk):
     desk.pass_ms(70_000)
     assert listed(desk) == ["g", "h"]
     assert desk.committed() == [("t", 1)]
-    desk.coordinator.end_transaction(7, 0, commit=False)
+    desk.coordinator.offsets.end_transaction(7, 0, commit=False)
     desk.pass_ms(3_000)
     assert listed(desk) == []
 
@@ -242,8 +242,8 @@ def test_what_a_transaction_commits_counts_from_the_commit_within_it(desk):
     pending(desk, 0)
     desk.pass_ms(70_000)
     assert desk.committed() == [("t", 0)]
-    desk.coordinator.end_transaction(7, 0, commit=True)
-    assert desk.coordinator.committed("g")["t"][0].offset == 9
+    desk.coordinator.offsets.end_transaction(7, 0, commit=True)
+    assert desk.offsets("g")["t"][0].offset == 9
     desk.pass_ms(3_000)
     assert desk.committed() == []
 

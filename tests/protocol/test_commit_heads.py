@@ -12,7 +12,7 @@ import pytest
 from headrace import Broker
 from headrace.broker.limits import MAX_COMMIT_HEADS
 from headrace.errors import ErrorCode
-from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.offsets.service import OffsetService
 from headrace.handlers.commit_heads import CommitHeads
 from tests.clients.confluent import create_topic
 from tests.wire_client import Connection, connection
@@ -95,7 +95,7 @@ def test_a_failure_is_answered_and_the_connection_lives_on(
 ) -> None:
     assert commit(client, 1) == {ErrorCode.NONE}
     with monkeypatch.context() as patched:
-        patched.setattr(GroupCoordinator, "check_commit", lambda *_, **__: 1 // 0)
+        patched.setattr(OffsetService, "check_commit", lambda *_, **__: 1 // 0)
         assert commit(client, 2) == {ErrorCode.UNKNOWN_SERVER_ERROR}
     assert commit(client, 3) == {ErrorCode.NONE}
     assert served == [True, True]
@@ -110,13 +110,13 @@ def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(
     def deleting(heads: CommitHeads, frame: memoryview) -> object:
         broker, answer = heads._broker, serve(heads, frame)
         broker.delete_topic(broker.catalog.topics["t"])
-        left.append(broker.groups.committed)
+        left.append(broker.groups.offsets.committed)
         return answer
 
     monkeypatch.setattr(CommitHeads, "serve", deleting)
     assert commit(client, 2) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert served == [True]
-    assert left[0]("g") == {}
+    assert left[0].of_group("g") == {}
 
 
 def test_a_client_that_goes_away_harms_nobody(client: Connection) -> None:

@@ -379,7 +379,7 @@ async def test_what_happens_to_committed_offsets_is_counted():
                 commit_record(group_id, "t", None, partition, 1, **times)
                 for partition in partitions
             ]
-            outcome = groups.commit(group_id, NO_MEMBER, -1, commits, times["wall_ms"])
+            outcome = groups.offsets.commit(group_id, NO_MEMBER, -1, commits, times["wall_ms"])
             s.broker.group_runtime.write_now(group_id, outcome)
 
         commit("kept", 0, 1)

@@ -83,7 +83,8 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
     topic = broker.catalog.topics["t"]
     now_ms = broker.now_ms()
     commits = [commit_record("g", "t", topic.topic_id, 0, 7, wall_ms=now_ms)]
-    outcome = broker.groups.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
+    offsets = broker.groups.offsets
+    outcome = offsets.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
     assert broker.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
 
 
@@ -101,9 +102,9 @@ def seen(broker: Broker) -> str:
             found.add("nothing" if log.aborted.overlapping(0, 2) else "everything")
     assert len(found) == 1, f"only a part of the transaction is seen: {found}"
     told = found.pop()
-    pending = ("g", "t", 0) in broker.groups.offsets.pending
+    pending = ("g", "t", 0) in broker.groups.offsets.committed.pending
     assert pending == (told == "open")
-    offset = broker.groups.committed("g").get("t", {}).get(0)
+    offset = broker.groups.offsets.committed.of_group("g").get("t", {}).get(0)
     assert (offset is not None and offset.offset == 7) == (told == "everything")
     return told
 

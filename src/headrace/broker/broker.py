@@ -180,7 +180,7 @@ class Broker:
     def _finish_interrupted(self) -> None:
         coordinators = self.coordinators
         groups = coordinators.loaded_groups
-        if coordinators.loaded_share_state is not None or (groups and groups.share_groups()):
+        if coordinators.loaded_share_state is not None or (groups and groups.share.all()):
             from headrace.coordinators import share_state_recovery
 
             share_state_recovery.recover(coordinators)

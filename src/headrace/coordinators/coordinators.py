@@ -165,7 +165,7 @@ class Coordinators:
         """
         topics, logs = self.environment.catalog.topics, self.environment.internal_logs
         if CONSUMER_OFFSETS in topics:
-            loader.load(logs, self.groups, self.groups.end_transaction)
+            loader.load(logs, self.groups, self.groups.offsets.end_transaction)
         if SHARE_GROUP_STATE in topics:
             loader.load(logs, self.share_state)
         if TRANSACTION_STATE in topics:

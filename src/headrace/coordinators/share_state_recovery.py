@@ -67,7 +67,7 @@ def initialize(
             snapshots.append((str(key), outcome.records))
             coordinators.share.fence(*key)
     coordinators.share_state_runtime.write_records_now(snapshots)
-    registered = coordinators.groups.share_group(group_id)
+    registered = coordinators.groups.share.group(group_id)
     assert isinstance(registered, ShareGroup)
     coordinators.group_runtime.write_now(group_id, registered.initialized(partitions))
 
@@ -104,7 +104,7 @@ def recover(coordinators: Coordinators) -> None:
     for topic_id in [topic_id for topic_id in state.topic_ids() if topic_id not in topics]:
         for key, tombstones in state.topic_deleted(topic_id):
             coordinators.share_state_runtime.write_now(key, tombstones)
-    for group in coordinators.groups.share_groups():
+    for group in coordinators.groups.share.all():
         _forget_state(coordinators, group.group_id, group.state_partitions.deleting)
         stateful = {
             topic_id: SharedTopic(name, there)

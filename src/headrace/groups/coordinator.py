@@ -10,7 +10,6 @@ group of the right type is decided in that group's module.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -33,8 +32,9 @@ from .consumer import classic_members
 from .consumer.group import ConsumerGroup
 from .consumer.service import ConsumerGroupService
 from .deadlines import OFFSETS, RETRY_MS, TimerKey
-from .offsets.expiration import PAUSE_MS, OffsetExpiration
-from .offsets.service import GroupOffsets
+from .kinds import Group, group_not_found, wrong_kind
+from .meters import GroupMeters
+from .offsets.service import OffsetService
 from .records import (
     ConsumerGroupMetadata,
     ConsumerGroupRecord,
@@ -47,14 +47,11 @@ from .settings import (
     ClassicSettings,
     Configuration,
     NoTopics,
-    OffsetSettings,
-    ShareSettings,
     Topic,
     TopicCatalog,
-    Topics,
 )
 from .share.group import ShareGroup
-from .share.heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
+from .share.service import ShareGroupService
 
 
 class GroupListing(NamedTuple):
@@ -66,48 +63,31 @@ class GroupListing(NamedTuple):
     type: str
 
 
-@dataclass(slots=True)
-class GroupMeters:
-    """What happened to groups since the start.
-
-    :ivar offset_expirations: offsets whose retention was over
-    :ivar offset_deletions: offsets that OffsetDelete forgot
-    :ivar completed_rebalances: generations of classic groups whose leader has assigned
-    :ivar consumer_rebalances: new epochs of consumer groups because of what a member said, or of a
-        topic; as in Kafka not those with which a member goes
-    """
-
-    offset_expirations: int = 0
-    offset_deletions: int = 0
-    completed_rebalances: int = 0
-    consumer_rebalances: int = 0
-
-    def heard(self, records: Iterable[GroupRecord]) -> None:
-        """Count what a member that joins or stays has brought about."""
-        self.consumer_rebalances += any(
-            isinstance(record, ConsumerGroupMetadata) and record.value is not None
-            for record in records
-        )
-
-
-class GroupCoordinator(GroupOffsets):
+class GroupCoordinator:
     """All groups and all committed offsets. Commands decide; :meth:`replay` applies their records.
 
-    :param config: where limits and times are looked up when they are needed
-    :param catalog: where consumer groups look topics up
-    :ivar consumer: the consumer groups
+    ``now_ms`` is the steady time of timers, ``wall_ms`` the epoch time of records.
+
+    :param config: the configuration, which is read whenever a value is needed
+    :param catalog: the topics to which consumer groups may subscribe
+    :ivar groups: all groups by id
+    :ivar offsets: commands on committed offsets
+    :ivar consumer: commands to consumer groups
+    :ivar share: commands to share groups
     """
 
     topic = CONSUMER_OFFSETS
 
     def __init__(self, config: Configuration, catalog: TopicCatalog | None = None) -> None:
-        super().__init__(config)
+        self.groups: dict[str, Group] = {}
         self.meters = GroupMeters()
-        self._expiration = OffsetExpiration(self.offsets)
+        self._config = config
         self._timers: Deadlines[TimerKey] = Deadlines()
+        self.offsets = OffsetService(self.groups, config, self._timers, self.meters)
         self.consumer = ConsumerGroupService(
-            self.groups, config, catalog or NoTopics(), self._timers
+            self.groups, config, catalog or NoTopics(), self._timers, self.meters
         )
+        self.share = ShareGroupService(self.groups, config, self._timers)
 
     # Classic groups -------------------------------------------------------------------------------
 
@@ -212,67 +192,10 @@ class GroupCoordinator(GroupOffsets):
         """Register a group with its first member; forget one that was never recorded with its
         last.
         """
-        if group.is_vacant and group.group_id not in self.offsets:
+        if group.is_vacant and group.group_id not in self.offsets.committed:
             self.groups.pop(group.group_id, None)
         else:
             self.groups[group.group_id] = group
-
-    # Share groups ---------------------------------------------------------------------------------
-
-    def share_member_group(self, group_id: str, request: ShareHeartbeat) -> ShareGroup | Refusal:
-        """The group that a heartbeat is for, perhaps one that begins with it; or what is wrong with
-        the request.
-        """
-        refusal = request.check(group_id)
-        if refusal is not None:
-            return refusal
-        group = self.groups.get(group_id)
-        if group is None:
-            if request.member_epoch == LEAVE_EPOCH:
-                return _not_found(group_id)
-            if request.member_epoch > 0:
-                return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
-            group = ShareGroup(group_id, self._timers)
-        if not isinstance(group, ShareGroup):
-            return not_a_share_group(group_id)
-        return group.check_member(request, self._config.get_int("group.share.max.size")) or group
-
-    def share_heartbeat(
-        self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
-        """A ShareGroupHeartbeat that :meth:`share_member_group` has let in.
-
-        What :meth:`ShareGroup.to_initialize` names of it should be initialised by now.
-        """
-        group = self.groups.get(group_id) or ShareGroup(group_id, self._timers)
-        assert isinstance(group, ShareGroup)
-        settings = ShareSettings.of(self._config, group_id)
-        return group.heartbeat(request, topics, settings, now_ms, wall_ms)
-
-    def share_group(self, group_id: str) -> ShareGroup | Refusal:
-        """A share group, to be described; or why there is none of that id."""
-        group = self.groups.get(group_id)
-        if group is None:
-            return _not_found(group_id)
-        return group if isinstance(group, ShareGroup) else not_a_share_group(group_id)
-
-    def share_group_at_rest(self, group_id: str, *, create: bool) -> ShareGroup | Refusal:
-        """A share group without members, whose offsets an administrator may change.
-
-        :param create: a group that does not exist begins with its first record
-        """
-        if not group_id:
-            return Refusal(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
-        if create and group_id not in self.groups:
-            return ShareGroup(group_id, self._timers)
-        group = self.share_group(group_id)
-        if isinstance(group, ShareGroup) and not group.is_empty:
-            return Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
-        return group
-
-    def share_groups(self) -> list[ShareGroup]:
-        """All share groups."""
-        return [group for group in self.groups.values() if isinstance(group, ShareGroup)]
 
     # All groups -----------------------------------------------------------------------------------
 
@@ -293,11 +216,9 @@ class GroupCoordinator(GroupOffsets):
         """A classic group, to be described; or why there is none of that id."""
         group = self.groups.get(group_id)
         if group is None:
-            return _not_found(group_id)
+            return group_not_found(group_id)
         if not isinstance(group, ClassicGroup):
-            return Refusal(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group."
-            )
+            return wrong_kind(group_id, "classic")
         return group
 
     def delete(self, group_id: str) -> Outcome[GroupRecord, ErrorCode]:
@@ -309,16 +230,17 @@ class GroupCoordinator(GroupOffsets):
             return Outcome(ErrorCode.GROUP_ID_NOT_FOUND)
         if not group.is_empty:
             return Outcome(ErrorCode.NON_EMPTY_GROUP)
-        return Outcome(ErrorCode.NONE, (*self.offsets.tombstones(group_id), *group.tombstones()))
+        offsets = self.offsets.committed.tombstones(group_id)
+        return Outcome(ErrorCode.NONE, (*offsets, *group.tombstones()))
 
     def topic_deleted(
         self, topic: Topic, now_ms: int
     ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
         """A topic is gone: (group id, outcome) of each group that has offsets or share state
         there."""
-        for group_id, tombstones in list(self.offsets.topic_tombstones(topic.name)):
+        for group_id, tombstones in list(self.offsets.committed.topic_tombstones(topic.name)):
             yield group_id, Outcome(None, tombstones)
-        for group in self.share_groups():
+        for group in self.share.all():
             outcome = group.deleted((topic.topic_id,))
             if outcome.records:
                 yield group.group_id, outcome
@@ -326,12 +248,12 @@ class GroupCoordinator(GroupOffsets):
     # Time -----------------------------------------------------------------------------------------
 
     def loaded(self, now_ms: int) -> None:
-        """All records have been replayed: the members' sessions begin anew."""
-        self.meters = GroupMeters()
-        self._timers.set(OFFSETS, now_ms + OffsetSettings.of(self._config).check_interval_ms)
+        """Start the sessions of all members, after all records have been replayed."""
+        self.meters.completed_rebalances = 0
+        self.offsets.start(now_ms)
         for group in self.groups.values():
             if isinstance(group, ShareGroup):
-                group.start_sessions(ShareSettings.of(self._config, group.group_id), now_ms)
+                group.start_sessions(self.share.settings(group.group_id), now_ms)
             elif isinstance(group, ConsumerGroup):
                 group.start_sessions(self.consumer.settings(group.group_id), now_ms)
             else:
@@ -349,7 +271,7 @@ class GroupCoordinator(GroupOffsets):
         """
         while (due := self._timers.pop_due(now_ms)) is not None:
             if due == OFFSETS:
-                yield from self._expire_offsets(now_ms, wall_ms)
+                yield from self.offsets.expire(now_ms, wall_ms)
                 continue
             group_id = due[0]
             outcome = self._expire_timer(*due, now_ms, wall_ms)
@@ -376,28 +298,6 @@ class GroupCoordinator(GroupOffsets):
             return group.expire(member_id)
         return None
 
-    def _expire_offsets(
-        self, now_ms: int, wall_ms: int
-    ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        settings = OffsetSettings.of(self._config)
-        self._timers.set(OFFSETS, now_ms + PAUSE_MS)
-        if not self._expiration.is_under_way:
-            self._expiration.begin(self.groups)
-        for group_id, outcome in self._expiration.portion(
-            self._offset_owner, wall_ms, settings.retention_ms
-        ):
-            count = partial(self._count_expired_offsets, outcome.reply)
-            yield group_id, outcome.with_reply(None).then(count)
-        if not self._expiration.is_under_way:
-            self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
-
-    def _count_expired_offsets(self, count: int) -> None:
-        self.meters.offset_expirations += count
-
-    def _offset_owner(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        group = self.groups.get(group_id)
-        return None if isinstance(group, ShareGroup) else group
-
     # Replay ---------------------------------------------------------------------------------------
 
     encode = staticmethod(record_schemas.encode)
@@ -407,7 +307,7 @@ class GroupCoordinator(GroupOffsets):
         """Apply one durable record."""
         group_id = record.group_id
         if isinstance(record, OffsetCommit):
-            self.offsets.replay(record, at)
+            self.offsets.committed.replay(record, at)
             if group_id not in self.groups and record.value is not None:
                 begun = self.groups[group_id] = ClassicGroup(group_id, self._timers)
                 begun.is_lasting = True
@@ -440,12 +340,3 @@ class GroupCoordinator(GroupOffsets):
             group.replay(record)
             if isinstance(record, ShareGroupMetadata) and record.value is None:
                 del self.groups[group_id]
-
-
-def _not_found(group_id: str) -> Refusal:
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-
-
-def not_a_share_group(group_id: str) -> Refusal:
-    """The answer to a share request about a group of another type."""
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")

@@ -76,7 +76,7 @@ class OffsetSettings(NamedTuple):
         )
 
 
-class ShareSettings(NamedTuple):
+class ShareGroupSettings(NamedTuple):
     """Times of one share group; the defaults are Kafka's.
 
     :param assignment_interval_ms: target assignments are computed at most this often; 0 for with
@@ -88,7 +88,7 @@ class ShareSettings(NamedTuple):
     assignment_interval_ms: int = 1_000
 
     @classmethod
-    def of(cls, config: Configuration, group_id: str) -> ShareSettings:
+    def of(cls, config: Configuration, group_id: str) -> ShareGroupSettings:
         """As configured now for a group."""
         return cls(
             config.group_int(group_id, "share.session.timeout.ms"),

@@ -90,7 +90,7 @@ class _Commit(Command[OffsetCommitResponse]):
         self, commits: list[OffsetCommit], now_ms: int
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
         request = self._request
-        return self._broker.groups.commit(
+        return self._broker.groups.offsets.commit(
             request.group_id,
             MemberIdentity(request.member_id, request.group_instance_id),
             request.generation_id_or_member_epoch,

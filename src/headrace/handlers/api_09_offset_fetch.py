@@ -65,10 +65,11 @@ class _Partition(NamedTuple):
 def _group(
     broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool
 ) -> OffsetFetchResponseGroup:
-    refused = broker.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    refused = broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     if refused:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=refused)
-    group_id, committed = group.group_id, broker.groups.committed(group.group_id)
+    group_id = group.group_id
+    committed = broker.groups.offsets.committed.of_group(group_id)
     answered: list[tuple[UUID, tuple[_Partition, ...]]] = []
     if group.topics is None:
         for name, offsets in committed.items():
@@ -77,7 +78,7 @@ def _group(
                 answered.append((topic.topic_id, _whole_topic(offsets)))
     else:
         answered = [(asked.topic_id, _topic(broker, asked, committed)) for asked in group.topics]
-    pending = broker.groups.offsets.pending.of_group(group_id) if stable else ()
+    pending = broker.groups.offsets.committed.pending.of_group(group_id) if stable else ()
     if pending:
         answered = [
             (topic_id, _stable_only(broker, topic_id, rows, pending)) for topic_id, rows in answered

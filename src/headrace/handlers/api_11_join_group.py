@@ -16,6 +16,7 @@ Version notes:
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 
 from kio.schema.join_group.v9.request import JoinGroupRequest
@@ -29,7 +30,6 @@ from headrace.protocol.primitives import MAX_STRING_BYTES
 
 from . import RequestContext
 from .durations import to_ms
-from .rebalance_requests import write_parkable
 
 _FIRST_WITH_KNOWN_MEMBER_ID = 4
 _FIRST_WITH_SKIP_ASSIGNMENT = 9
@@ -58,7 +58,8 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -
         known_member_id_required=context.api_version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         skips_assignment=context.api_version >= _FIRST_WITH_SKIP_ASSIGNMENT,
     )
-    return write_parkable(broker, request.group_id, broker.groups.join, join, _response)
+    decide = partial(broker.groups.join, request.group_id, join)
+    return broker.group_runtime.write_parkable(request.group_id, decide, _response)
 
 
 def _response(reply: JoinReply) -> JoinGroupResponse:

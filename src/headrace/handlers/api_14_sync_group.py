@@ -11,6 +11,7 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kio.schema.sync_group.v5.request import SyncGroupRequest
@@ -22,7 +23,6 @@ from headrace.groups.classic.member import SyncReply, SyncRequest
 from headrace.protocol.messages import NO_THROTTLE
 
 from . import RequestContext
-from .rebalance_requests import write_parkable
 
 _FIRST_WITH_PROTOCOL = 5
 
@@ -44,7 +44,8 @@ def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -
             (assignment.member_id, assignment.assignment) for assignment in request.assignments
         ),
     )
-    return write_parkable(broker, request.group_id, broker.groups.sync, sync, _response)
+    decide = partial(broker.groups.sync, request.group_id, sync)
+    return broker.group_runtime.write_parkable(request.group_id, decide, _response)
 
 
 def _response(reply: SyncReply) -> SyncGroupResponse:

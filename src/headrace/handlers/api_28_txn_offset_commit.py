@@ -85,7 +85,7 @@ def _commit(
     refusal = _take_part(broker, request, producer, version)
     if refusal is not None:
         return (refusal,) * len(commits)
-    outcome = broker.groups.commit(
+    outcome = broker.groups.offsets.commit(
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id,

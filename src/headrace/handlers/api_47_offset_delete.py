@@ -49,9 +49,7 @@ def handle(
     def delete(
         now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
-        outcome = broker.groups.delete_offsets(request.group_id, there)
-        broker.groups.meters.offset_deletions += len(outcome.records)
-        return outcome
+        return broker.groups.offsets.delete(request.group_id, there)
 
     def response(codes: ErrorCode | tuple[ErrorCode, ...]) -> OffsetDeleteResponse:
         if isinstance(codes, ErrorCode):

@@ -61,11 +61,7 @@ def handle(
     )
 
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        groups = broker.groups
-        outcome = groups.consumer.heartbeat(request.group_id, heartbeat, now_ms, wall_ms)
-        if not heartbeat.leaves:
-            groups.meters.heard(outcome.records)
-        return outcome
+        return broker.groups.consumer.heartbeat(request.group_id, heartbeat, now_ms, wall_ms)
 
     return broker.group_runtime.write(request.group_id, decide, _response)
 

@@ -21,7 +21,7 @@ from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import GroupRecord
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.share.heartbeat import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
+from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 from headrace.groups.topics import Partitions
 from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
@@ -51,12 +51,12 @@ def handle(
     group_id, topics = request.group_id, broker.catalog.topics
 
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, Any]:
-        group = broker.groups.share_member_group(group_id, heartbeat)
+        group = broker.groups.share.member_group(group_id, heartbeat)
         if isinstance(group, Refusal):
             return Outcome(group)
         if heartbeat.member_epoch != LEAVE_EPOCH:
             _initialize(broker, group, group.to_initialize(heartbeat, topics))
-        return broker.groups.share_heartbeat(group_id, heartbeat, topics, now_ms, wall_ms)
+        return broker.groups.share.heartbeat(group_id, heartbeat, topics, now_ms, wall_ms)
 
     return broker.group_runtime.write(group_id, decide, _response)
 

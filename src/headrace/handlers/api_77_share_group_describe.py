@@ -22,7 +22,7 @@ def handle(
     broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext
 ) -> schema.ShareGroupDescribeResponse:
     """Describe the share groups of a request."""
-    find = broker.groups.share_group
+    find = broker.groups.share.group
     return schema.ShareGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
         groups=describe_each(schema, request.group_ids, find, partial(_describe, broker)),

@@ -29,7 +29,7 @@ from . import RequestContext
 
 def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Any:
     """Set the start offsets of the partitions of a request."""
-    group = broker.groups.share_group_at_rest(request.group_id, create=True)
+    group = broker.groups.share.empty_group(request.group_id, create=True)
     if isinstance(group, Refusal):
         return AlterShareGroupOffsetsResponse(
             throttle_time=NO_THROTTLE,

@@ -27,7 +27,7 @@ _NOTHING_TO_DELETE = Refusal(
 
 def handle(broker: Broker, request: DeleteShareGroupOffsetsRequest, context: RequestContext) -> Any:
     """Delete the share state of a group in each topic of a request."""
-    group = broker.groups.share_group_at_rest(request.group_id, create=False)
+    group = broker.groups.share.empty_group(request.group_id, create=False)
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse(
             throttle_time=NO_THROTTLE,

@@ -17,7 +17,7 @@ from headrace.broker.limits import MAX_COMMIT_HEADS
 from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
 from headrace.outcome import Outcome, make
 from headrace.protocol import offset_commit
@@ -49,7 +49,7 @@ class _Known:
     start: bytes
     behind: list[bytes]
     catalog: Catalog
-    groups: GroupCoordinator
+    offsets: OffsetService
     group_id: str
     member: MemberIdentity
     generation_id: int
@@ -100,7 +100,7 @@ class _CommitAgain(Command[bytes]):
                 CommittedOffset, (offset, leader_epoch, "", wall_ms, NO_TIMESTAMP, topic_id)
             )
             commits.append(make(OffsetCommit, (*place, value)))
-        refused, apply = known.groups.check_commit(
+        refused, apply = known.offsets.check_commit(
             self.key,
             known.member,
             known.generation_id,
@@ -174,7 +174,7 @@ class CommitHeads:
             start,
             found.behind,
             self._broker.catalog,
-            self._broker.groups,
+            self._broker.groups.offsets,
             request.group_id,
             MemberIdentity(request.member_id, request.group_instance_id),
             request.generation_id_or_member_epoch,

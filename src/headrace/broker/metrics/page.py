@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.coordinator import GroupMeters
+from headrace.groups.meters import GroupMeters
 from headrace.groups.records import OffsetCommit, ShareGroupMetadata
 from headrace.handlers import APIS
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE

@@ -188,8 +188,9 @@ class MetricsScrape:
         if coordinator is None:
             return
         count = 0
-        for group_id in list(coordinator.offsets):
-            for name, committed in list(coordinator.offsets.of_group(group_id).items()):
+        offsets = coordinator.offsets.committed
+        for group_id in list(offsets):
+            for name, committed in list(offsets.of_group(group_id).items()):
                 topic = self._broker.catalog.topics.get(name)
                 for partition, one in list(committed.items()):
                     if count >= MAX_METRIC_PARTITIONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
@@ -25,8 +26,9 @@ from headrace.groups.deadlines import (
     TimerChanges,
     TimerKey,
 )
-from headrace.groups.kinds import Group
-from headrace.groups.records import GroupMetadata, GroupRecord
+from headrace.groups.kinds import Group, group_not_found, wrong_kind
+from headrace.groups.meters import GroupMeters
+from headrace.groups.records import ConsumerGroupMetadata, GroupMetadata, GroupRecord
 from headrace.groups.settings import Configuration, ConsumerSettings, TopicCatalog
 from headrace.outcome import Completion, Outcome
 
@@ -43,6 +45,8 @@ from .migration import (
 )
 from .state import ConsumerState
 
+R = TypeVar("R")
+
 
 class ConsumerGroupService:
     """Commands to consumer groups. They decide; the coordinator replays their records.
@@ -58,8 +62,10 @@ class ConsumerGroupService:
         config: Configuration,
         catalog: TopicCatalog,
         timers: Deadlines[TimerKey],
+        meters: GroupMeters,
     ) -> None:
-        self._groups, self._config, self._catalog, self._timers = groups, config, catalog, timers
+        self._groups, self._config, self._catalog = groups, config, catalog
+        self._timers, self._meters = timers, meters
 
     def settings(self, group_id: str) -> ConsumerSettings:
         """Return the settings of a group, as configured now."""
@@ -77,6 +83,16 @@ class ConsumerGroupService:
             return Outcome(refusal)
         if request.leaves:
             return self._leave(group_id, request, settings, now_ms, wall_ms)
+        return self._counted(self._join_or_stay(group_id, request, settings, now_ms, wall_ms))
+
+    def _join_or_stay(
+        self,
+        group_id: str,
+        request: ConsumerHeartbeat,
+        settings: ConsumerSettings,
+        now_ms: int,
+        wall_ms: int,
+    ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
         group = self._groups.get(group_id)
         if request.member_epoch == JOIN_EPOCH and isinstance(group, ClassicGroup):
             return self._upgrade(group, request, settings, now_ms, wall_ms)
@@ -87,8 +103,15 @@ class ConsumerGroupService:
                 )
             group = ConsumerGroup(group_id, self._timers)
         if not isinstance(group, ConsumerGroup):
-            return Outcome(not_a_consumer_group(group_id))
+            return Outcome(wrong_kind(group_id, "consumer"))
         return group.heartbeat(request, self._catalog, settings, now_ms, wall_ms)
+
+    def _counted(self, outcome: Outcome[GroupRecord, R]) -> Outcome[GroupRecord, R]:
+        """Count the group epoch that a member's request begins, if it does."""
+        for record in outcome.records:
+            if isinstance(record, ConsumerGroupMetadata) and record.value is not None:
+                return outcome.then(self._meters.began_consumer_epoch)
+        return outcome
 
     def _upgrade(
         self,
@@ -176,8 +199,8 @@ class ConsumerGroupService:
         """Return a consumer group, or GROUP_ID_NOT_FOUND."""
         group = self._groups.get(group_id)
         if group is None:
-            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return group if isinstance(group, ConsumerGroup) else not_a_consumer_group(group_id)
+            return group_not_found(group_id)
+        return group if isinstance(group, ConsumerGroup) else wrong_kind(group_id, "consumer")
 
     # The classic protocol -------------------------------------------------------------------------
 
@@ -191,6 +214,7 @@ class ConsumerGroupService:
         outcome = classic_members.join(
             group, request, self._catalog, settings, now_ms, wall_ms, assigns=not is_last
         )
+        outcome = self._counted(outcome)
         if not is_last or outcome.reply.code:
             return outcome
         after = state.after(outcome.records)  # type: ignore[arg-type]
@@ -232,8 +256,3 @@ class ConsumerGroupService:
             return Outcome(None)
         settings = self.settings(group.group_id)
         return self._remove(group, (member_id,), settings, now_ms, wall_ms)
-
-
-def not_a_consumer_group(group_id: str) -> Refusal:
-    """Return the answer to a request about a consumer group that is of another type."""
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

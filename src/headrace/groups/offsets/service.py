@@ -1,38 +1,48 @@
-"""The part of the group coordinator that is about committed offsets: who may commit, ask for and
-delete them.
-
-What is committed is kept by :class:`~headrace.groups.offsets.committed.CommittedOffsets`.
-"""
+"""Commands on committed offsets: committing, deleting and expiring them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
+from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.deadlines import OFFSETS, TimerKey
 from headrace.groups.kinds import Group
+from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupRecord, OffsetCommit
-from headrace.groups.settings import Configuration
+from headrace.groups.settings import Configuration, OffsetSettings
 from headrace.groups.share.group import ShareGroup
 from headrace.outcome import Apply, Outcome
 
-from .committed import CommittedOffsets, TopicOffsets
+from .committed import CommittedOffsets
+from .expiration import PAUSE_MS, OffsetExpiration
 
 NO_MEMBER = MemberIdentity("")
 
 
-class GroupOffsets:
-    """All groups by id, and all committed offsets.
+class OffsetService:
+    """Commands on the committed offsets of all groups. The coordinator replays their records.
 
-    :param config: where limits and times are looked up when they are needed
+    :param groups: all groups by id
+    :ivar committed: the committed offsets
     """
 
-    def __init__(self, config: Configuration) -> None:
-        self.offsets = CommittedOffsets(config)
-        self.groups: dict[str, Group] = {}
-        self._config = config
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        config: Configuration,
+        timers: Deadlines[TimerKey],
+        meters: GroupMeters,
+    ) -> None:
+        self.committed = CommittedOffsets(config)
+        self._groups, self._config, self._timers, self._meters = groups, config, timers, meters
+        self._expiration = OffsetExpiration(self.committed)
+
+    # Commands -------------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -45,19 +55,18 @@ class GroupOffsets:
         says_group_unknown: bool = True,
         transactional: bool = False,
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """OffsetCommit and TxnOffsetCommit: a code for each of ``commits``, those of which that are
-        let in are written.
+        """Commit offsets (OffsetCommit, TxnOffsetCommit); the reply has a code for each.
 
-        Parameters as of :meth:`check_commit`.
+        The parameters are those of :meth:`check_commit`.
         """
-        unfit = self.offsets.check(commits)
-        fit = [commit for commit, error in zip(commits, unfit, strict=True) if not error]
+        codes = self.committed.check(commits)
+        fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
         refused, apply = self.check_commit(
             group_id, member, generation_id, fit, now_ms, says_group_unknown, transactional
         )
-        codes = (refused,) * len(commits) if refused else tuple(unfit)
-        accepted = tuple(commit for commit, code in zip(commits, codes, strict=True) if not code)
-        return Outcome(codes, accepted, apply=apply)
+        if refused:
+            return Outcome((refused,) * len(commits))
+        return Outcome(tuple(codes), tuple(fit), apply=apply)
 
     def check_commit(
         self,
@@ -73,11 +82,12 @@ class GroupOffsets:
         changes that come with them.
 
         :param generation_id: -1 for an administrator, or a consumer that assigns itself
+        :param now_ms: the steady time
         :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
-        :param transactional: as part of a transaction, where a producer need not say which member
-            it commits for
+        :param transactional: the commit is part of a transaction, whose producer need not name a
+            member
         """
-        group = self.groups.get(group_id)
+        group = self._groups.get(group_id)
         if isinstance(group, ShareGroup):
             return ErrorCode.GROUP_ID_NOT_FOUND, None
         if group is None:
@@ -98,32 +108,23 @@ class GroupOffsets:
         return code, None
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether a member may ask for its group's offsets. Only consumer groups mind who asks."""
-        group = self.groups.get(group_id)
-        return (
-            group.check_fetch(member_id, member_epoch)
-            if isinstance(group, ConsumerGroup)
-            else ErrorCode.NONE
-        )
-
-    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """A transaction's marker stands in ``partition`` of the internal topic: its offsets count
-        now, or never.
+        """Return whether a member may fetch offsets (OffsetFetch). Only consumer groups check
+        that.
         """
-        self.offsets.end_transaction(producer_id, partition, commit=commit)
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.check_fetch(member_id, member_epoch)
+        return ErrorCode.NONE
 
-    def committed(self, group_id: str) -> Mapping[str, TopicOffsets]:
-        """OffsetFetch: all offsets of a group by topic and partition; empty for a group that has
-        none (KIP-88).
-        """
-        return self.offsets.of_group(group_id)
-
-    def delete_offsets(
+    def delete(
         self, group_id: str, partitions: Sequence[tuple[str, int]]
     ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
-        """OffsetDelete (KIP-496): a code for each (topic, partition), or one that refuses them
-        all."""
-        group = self.groups.get(group_id)
+        """Delete offsets (OffsetDelete, KIP-496).
+
+        :param partitions: (topic, partition) pairs
+        :returns: a code for each partition, or one for the request
+        """
+        group = self._groups.get(group_id)
         if not group_id:
             return Outcome(ErrorCode.INVALID_GROUP_ID)
         if group is None or isinstance(group, ShareGroup):
@@ -131,12 +132,43 @@ class GroupOffsets:
         code = group.check_offset_delete()
         if code:
             return Outcome(code)
-        needed = {topic: group.is_subscribed(topic) for topic, _ in partitions}
+        subscribed = {topic: group.is_subscribed(topic) for topic, _ in partitions}
         codes = tuple(
-            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if needed[topic] else ErrorCode.NONE
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed[topic] else ErrorCode.NONE
             for topic, _ in partitions
         )
-        return Outcome(
-            codes,
-            self.offsets.deletions(group_id, (one for one in partitions if not needed[one[0]])),
-        )
+        deleted = (one for one in partitions if not subscribed[one[0]])
+        tombstones = self.committed.deletions(group_id, deleted)
+        return Outcome(codes, tombstones, apply=partial(self._meters.deleted, len(tombstones)))
+
+    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
+        """End a transaction whose marker was appended to ``partition`` of the internal topic: its
+        offsets become committed, or are dropped.
+        """
+        self.committed.end_transaction(producer_id, partition, commit=commit)
+
+    # Time -----------------------------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> None:
+        """Set the timer of the first check for expired offsets."""
+        self._timers.set(OFFSETS, now_ms + OffsetSettings.of(self._config).check_interval_ms)
+
+    def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+        """Expire the offsets of some groups: (group id, outcome), each to be applied before the
+        next is asked for. A timer continues the round.
+        """
+        settings = OffsetSettings.of(self._config)
+        self._timers.set(OFFSETS, now_ms + PAUSE_MS)
+        if not self._expiration.is_under_way:
+            self._expiration.begin(self._groups)
+        for group_id, outcome in self._expiration.portion(
+            self._owner, wall_ms, settings.retention_ms
+        ):
+            count = partial(self._meters.expired, outcome.reply)
+            yield group_id, outcome.with_reply(None).then(count)
+        if not self._expiration.is_under_way:
+            self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
+
+    def _owner(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        group = self._groups.get(group_id)
+        return None if isinstance(group, ShareGroup) else group

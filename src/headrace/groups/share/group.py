@@ -40,7 +40,7 @@ from headrace.groups.records import (
     ShareMember,
     StatePartitions,
 )
-from headrace.groups.settings import ShareSettings, Topics
+from headrace.groups.settings import ShareGroupSettings, Topics
 from headrace.groups.topics import (
     Partitions,
     intersection,
@@ -52,7 +52,7 @@ from headrace.groups.topics import (
 )
 from headrace.outcome import Outcome
 
-from .heartbeat import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatStep, ShareHeartbeat, ShareHeartbeatReply
+from .member import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
 
 V = TypeVar("V")
 
@@ -92,35 +92,15 @@ class ShareGroup:
     def is_empty(self) -> bool:
         return not self.members
 
-    # Heartbeat ------------------------------------------------------------------------------------
+    # Members --------------------------------------------------------------------------------------
 
-    def heartbeat(
-        self,
-        request: ShareHeartbeat,
-        topics: Topics,
-        settings: ShareSettings,
-        now_ms: int,
-        wall_ms: int,
-    ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
-        """A member that :meth:`check_member` lets in joins, stays or leaves, and learns what it is
-        to read.
-        """
-        if request.member_epoch == LEAVE_EPOCH:
-            stay = (
-                member
-                for member_id, member in self.members.items()
-                if member_id != request.member_id
-            )
-            removal = self._remove(request.member_id, topics_hash(subscribed(stay, topics)))
-            return removal.with_reply(ShareHeartbeatReply(request.member_id, LEAVE_EPOCH))
-        step = HeartbeatStep(self, request, topics, settings, wall_ms)
-        step.run()
-        session_ends_ms = now_ms + settings.session_timeout_ms
-        apply = partial(self._timers.set, SESSION, request.member_id, session_ends_ms)
-        return Outcome(step.reply(), tuple(step.records), apply=apply)
+    def leave(self, member_id: str, topics: Topics) -> Outcome[GroupRecord, None]:
+        """Remove a member. The others get its partitions with their heartbeats."""
+        others = (member for other_id, member in self.members.items() if other_id != member_id)
+        return self._remove(member_id, topics_hash(subscribed(others, topics)))
 
     def check_member(self, request: ShareHeartbeat, max_size: int) -> Refusal | None:
-        """Why a heartbeat is refused; None when it is not."""
+        """Return the error of a heartbeat that the group refuses; None when it accepts it."""
         known = self.current.get(request.member_id)
         if known is None:
             if request.member_epoch != LEAVE_EPOCH and len(self.members) >= max_size:
@@ -156,7 +136,6 @@ class ShareGroup:
         return None
 
     def _remove(self, member_id: str, metadata_hash: int) -> Outcome[GroupRecord, None]:
-        """Remove a member. The others get its partitions with their heartbeats."""
         group_id = self.group_id
         records = (
             ShareGroupCurrentMemberAssignment(group_id, member_id, None),
@@ -171,10 +150,14 @@ class ShareGroup:
         assert member_id in self.members, member_id
         return self._remove(member_id, self.metadata_hash if len(self.members) > 1 else 0)
 
-    def start_sessions(self, settings: ShareSettings, now_ms: int) -> None:
-        """After a restart: the members' sessions begin anew."""
+    def restart_session(self, member_id: str, settings: ShareGroupSettings, now_ms: int) -> None:
+        """Start a member's session, or start it again."""
+        self._timers.set(SESSION, member_id, now_ms + settings.session_timeout_ms)
+
+    def start_sessions(self, settings: ShareGroupSettings, now_ms: int) -> None:
+        """Start the sessions of all members, after a restart."""
         for member_id in self.members:
-            self._timers.set(SESSION, member_id, now_ms + settings.session_timeout_ms)
+            self.restart_session(member_id, settings, now_ms)
 
     def covered(self) -> Mapping[UUID, set[int]]:
         """The partitions that somebody shall have, by topic id."""

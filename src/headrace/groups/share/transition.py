@@ -1,14 +1,11 @@
-"""One heartbeat of a share group's member: what it says, what it is answered, and how that is
-decided.
+"""One member's heartbeat to a share group, decided: the member, the epochs and the assignments
+(KIP-932).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     Assignment,
     AssignmentEpoch,
@@ -20,88 +17,27 @@ from headrace.groups.records import (
     ShareGroupMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
-    ShareMember,
 )
-from headrace.groups.settings import ShareSettings, Topic, Topics
+from headrace.groups.settings import ShareGroupSettings, Topic, Topics
 from headrace.groups.topics import partitions_of, subscribed, topics_hash
 
 from .assignors import assign_simple
-
-if TYPE_CHECKING:
-    from .group import ShareGroup
-
-JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+from .group import ShareGroup
+from .member import JOIN_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 
 
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeat:
-    """A ShareGroupHeartbeat.
+class ShareMemberTransition:
+    """The heartbeat of a member that the group has accepted. Changes nothing; collects records.
 
-    :param member_epoch: 0 to join or join again, -1 to leave
-    :param subscribed_topic_names: None for "as before"
+    :ivar records: to append, in the order in which Kafka writes them
     """
-
-    member_id: str
-    member_epoch: int
-    rack_id: str | None
-    subscribed_topic_names: Sequence[str] | None
-    client_id: str
-    client_host: str
-
-    def check(self, group_id: str) -> Refusal | None:
-        """What is wrong with the request whatever the group."""
-        if not self.member_id:
-            return Refusal(ErrorCode.INVALID_REQUEST)
-        if not group_id:
-            return Refusal(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-        if self.rack_id == "":
-            return Refusal(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
-        if self.member_epoch == JOIN_EPOCH and not self.subscribed_topic_names:
-            return Refusal(
-                ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request."
-            )
-        if self.member_epoch < LEAVE_EPOCH:
-            return Refusal(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
-        return None
-
-    def member(self, members: Mapping[str, ShareMember]) -> ShareMember:
-        """The member as this heartbeat makes it; what it does not say stays as it was."""
-        known = members.get(self.member_id)
-        names = self.subscribed_topic_names
-        return ShareMember(
-            self.rack_id if self.rack_id is not None or known is None else known.rack_id,
-            self.client_id,
-            self.client_host,
-            tuple(sorted(set(names)))
-            if names is not None
-            else known.subscribed_topic_names
-            if known
-            else (),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeatReply:
-    """The answer to a heartbeat.
-
-    :param assignment: None where the member knows it already
-    """
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int = 0
-    assignment: Assignment | None = None
-
-
-class HeartbeatStep:
-    """One accepted heartbeat being decided: the group as it is, and what is to become of it."""
 
     def __init__(
         self,
         group: ShareGroup,
         request: ShareHeartbeat,
         topics: Topics,
-        settings: ShareSettings,
+        settings: ShareGroupSettings,
         wall_ms: int,
     ) -> None:
         self.group, self.request, self.settings, self.wall_ms = group, request, settings, wall_ms
@@ -120,7 +56,7 @@ class HeartbeatStep:
         self.now_current = self.was_current = group.current.get(request.member_id)
 
     def run(self) -> None:
-        """Decide, in the order in which Kafka writes the records."""
+        """Decide the heartbeat."""
         if self.changed:
             self._write(
                 ShareGroupMemberMetadata(self.group.group_id, self.request.member_id, self.member)
@@ -150,7 +86,7 @@ class HeartbeatStep:
         self._write(ShareGroupMetadata(self.group.group_id, GroupEpoch(self.epoch, new_hash)))
 
     def _assignable(self, topic: Topic) -> set[int]:
-        """The partitions of a topic whose share state is there."""
+        """Return the partitions of a topic that have share state."""
         ready = partitions_of(self.group.state_partitions.initialized, topic.topic_id)
         return {partition for partition in ready if partition < topic.partitions}
 
@@ -179,7 +115,9 @@ class HeartbeatStep:
         self._write(ShareGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
 
     def _advance(self) -> None:
-        """Bring the member to the assignment epoch; there is nothing to be given back before."""
+        """Give the member its target assignment at once: members need not give up partitions first,
+        for they share them.
+        """
         was = self.was_current or CurrentAssignment(JOIN_EPOCH, JOIN_EPOCH, {})
         epoch, previous, assigned = was.member_epoch, was.previous_member_epoch, was.assigned
         if epoch != self.target_epoch.epoch:
@@ -199,6 +137,7 @@ class HeartbeatStep:
             )
 
     def reply(self) -> ShareHeartbeatReply:
+        """Return the answer to the heartbeat."""
         now = self.now_current
         assert now is not None
         tell = (
