@@ -9,14 +9,17 @@ from argparse import (
     ArgumentTypeError,
     Namespace,
     RawDescriptionHelpFormatter,
-    _ArgumentGroup,
 )
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.cli.client_options import client_options
 from headrace.cli.errors import BadUsage
+
+if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
 
 _DURATION = re.compile(
     r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
