@@ -6,10 +6,11 @@ import contextlib
 import re
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.consumer.regex import MAX_PROGRAM, InvalidRegex, Regex
+from headrace.groups.consumer.regex import MAX_REGEX_BYTES, InvalidRegex, Regex
 
 ATOMS = st.sampled_from(
     [
@@ -75,17 +76,71 @@ def test_flags_end_with_their_group():
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*", "(a*)*(a*)*", "(.*.*)*x"])
-def test_what_keeps_others_busy_for_ever_is_answered(pattern):
+def test_expressions_that_backtrack_without_end_elsewhere_are_answered(pattern):
     assert not Regex(pattern).matches("a" * 249 + "!")
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(a{1000}){1000}", "((a{100}){100}){100}", "(" * 1_000 + ")" * 1_000]
+    ("pattern", "reason"),
+    [
+        ("[", "missing closing ]"),
+        ("(", "missing closing )"),
+        (")", "regexp/syntax: internal error"),
+        ("a**", "invalid nested repetition operator"),
+        ("*", "missing argument to repetition operator"),
+        ("a{2,1}", "invalid repeat count"),
+        ("a{1001}", "invalid repeat count"),
+        ("\\", "trailing backslash at end of expression"),
+        (r"\8", "invalid escape sequence"),
+        ("[b-a]", "invalid character class range"),
+        ("(?=a)", "invalid or unsupported Perl syntax"),
+        ("(?P<n", "invalid named capture"),
+        ("\udc80", "invalid UTF-8"),
+    ],
 )
-def test_what_is_too_large_is_refused(pattern):
-    with pytest.raises(InvalidRegex, match="too"):
+def test_reasons_are_those_of_kafkas_library(pattern, reason):
+    with pytest.raises(InvalidRegex) as refused:
         Regex(pattern)
-    assert MAX_PROGRAM < 1_000_000
+    assert str(refused.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(a{1000}){1000}", "invalid repeat count"),
+        ("((a{100}){100}){100}", "invalid repeat count"),
+        ("(?:[ab]?[a-z]?){450}" * 24, "expression too large"),
+        ("[^x]{1000}" * 10, "expression too large"),
+    ],
+)
+def test_what_is_too_large_is_refused(pattern, reason):
+    """The work of matching grows with the program: see ``MAX_REGEX_BYTES``."""
+    with pytest.raises(InvalidRegex, match=reason):
+        Regex(pattern)
+
+
+def test_re2_matches_within_the_limit(monkeypatch):
+    """The work is RE2's, with a program of limited size and no groups to capture."""
+    given, compile_ = [], re2.compile
+
+    def compiled(pattern, options):
+        given.append(options)
+        return compile_(pattern, options)
+
+    monkeypatch.setattr(re2, "compile", compiled)
+    assert Regex("(a)(?P<n>b)?").matches("a")
+    (options,) = given
+    assert (options.max_mem, options.never_capture) == (MAX_REGEX_BYTES, True)
+    assert re2.Options().max_mem > MAX_REGEX_BYTES
+
+
+def test_deep_nesting_is_answered():
+    with contextlib.suppress(InvalidRegex):
+        assert not Regex("(" * 16_000 + ")" * 16_000).matches("a")
+
+
+def test_unicode_classes():
+    assert Regex(r"\p{Greek}+-\pN").matches("αβ-1")
 
 
 @given(st.text("ab()[]{}|*+?\\.^$:P<>-,12", max_size=12))
