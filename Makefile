@@ -64,7 +64,7 @@ bench: $(STAMP) jars
 
 conformance-kafka: $(STAMP) jars
 	$(PYTEST) tests/conformance tests/clients tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
-	  tests/protocol/test_bad_input.py tests/protocol/test_produce_heads.py tests/spark tests/examples --target kafka
+	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples --target kafka
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage spark-warehouse

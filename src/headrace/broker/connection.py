@@ -21,11 +21,12 @@ from typing import Any
 from headrace import handlers
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, StorageError
-from headrace.handlers import APIS, CloseConnection, Heads, RequestContext
+from headrace.handlers import APIS, TEMPLATED, CloseConnection, RequestContext
 from headrace.handlers.api_18_api_versions import supported
 from headrace.protocol.frames import SIZE, BadFrame, RequestHeader, request_header
 from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all
+from headrace.protocol.request_templates import RequestTemplates
 from headrace.protocol.versions import Adapted, adapt
 
 from .broker import Broker
@@ -40,7 +41,7 @@ log = logging.getLogger("headrace.server")
 
 _API_VERSIONS = 18
 _API_KEY_LOW_BYTE = 1
-_NO_HEADS: Mapping[int, Heads] = {}
+_NO_TEMPLATES: Mapping[int, RequestTemplates] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,10 @@ class Connection(asyncio.BufferedProtocol):
         "_context",
         "_frame",
         "_frame_used",
-        "_heads",
         "_paused",
-        "_repeated",
         "_requests",
+        "_templated",
+        "_templates",
         "_writable",
         "connection_id",
         "host",
@@ -115,9 +116,9 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._frame_used = 0
         self._context: RequestContext | None = None
-        self._heads = _NO_HEADS
-        self._repeated: tuple[bytes, float] = b"", 0.0
-        """The request like one before that is waited for, and when it came."""
+        self._templates = _NO_TEMPLATES
+        self._templated: tuple[bytes, float] = b"", 0.0
+        """The request served by template that waits for its answer, and when it came."""
         self._answers: list[bytes | memoryview] = []
         self._requests: deque[memoryview] = deque()
         self._writable = True
@@ -240,19 +241,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _request(self, frame: memoryview) -> None:
         started = self.last_active
-        heads = self._heads.get(frame[_API_KEY_LOW_BYTE])
-        if heads is not None:
+        templates = self._templates.get(frame[_API_KEY_LOW_BYTE])
+        if templates is not None:
             try:
-                answer = heads.serve(frame)
+                answer = templates.try_serve(frame)
             except Exception as error:
                 answer = error
             if answer is not None:
                 if isinstance(answer, Deferred):
                     self.task = answer
-                    self._repeated = bytes(frame), started
-                    answer.waiter = self._finish_as_before
+                    self._templated = bytes(frame), started
+                    answer.waiter = self._finish_templated
                 else:
-                    self._answer_as_before(frame, started, answer)
+                    self._answer_templated(frame, started, answer)
                 return
         try:
             header = request_header(frame)
@@ -290,21 +291,26 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answer(response, adapted, header, wire)
             self.shared.metrics.requests[header.api_key].answered(started, response)
-        if heads is None and (made := handlers.heads(header.api_key)) is not None:
-            heads = made(self.shared.broker)
-            self._heads = {**self._heads, header.api_key: heads}
-        if heads is not None:
-            heads.learn(frame, header.body_offset, adapted.request)
+        if header.api_key in TEMPLATED:
+            self._remember(frame, header, adapted.request)
+
+    def _remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
+        """Make a template of a request that was served."""
+        templates = self._templates.get(header.api_key)
+        if templates is None:
+            templates = handlers.request_templates(header.api_key, self.shared.broker)
+            self._templates = {**self._templates, header.api_key: templates}
+        templates.remember(frame, header, request)
 
     def _read(self, frame: bytes | memoryview, header: RequestHeader) -> tuple[Codec, Adapted]:
         wire = codec(header.api_key, header.api_version)
         request = wire.read_request(frame, header.body_offset)
         return wire, adapt(request, wire, APIS[header.api_key].highest, self.shared.broker.catalog)
 
-    def _answer_as_before(
+    def _answer_templated(
         self, frame: bytes | memoryview, started: float, answer: bytes | Exception
     ) -> None:
-        """Answer a request that began like one before."""
+        """Answer a request that was served by template."""
         if isinstance(answer, Exception):
             header = request_header(frame)
             wire, adapted = self._read(frame, header)
@@ -313,16 +319,16 @@ class Connection(asyncio.BufferedProtocol):
             self._answers.append(answer)
         self.shared.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
 
-    def _finish_as_before(self, answer: bytes | Exception) -> None:
+    def _finish_templated(self, answer: bytes | Exception) -> None:
         self.task = None
-        frame, started = self._repeated
+        frame, started = self._templated
         if isinstance(answer, bytes):
             metrics = self.shared.metrics
             metrics.sent_bytes += len(answer)
             metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
             self.transport.write(answer)
         else:
-            self._answer_as_before(frame, started, answer)
+            self._answer_templated(frame, started, answer)
             self._send()
         if self._requests or self._paused:
             self._serve()

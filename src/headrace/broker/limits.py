@@ -24,18 +24,11 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 """The buffer that all connections receive into: the most that is read from one of them at a time.
 """
 
-MAX_PRODUCE_HEADS = 1000
-"""Of so many partitions a connection remembers how requests to produce to them begin; of one more
-it begins anew.
-"""
+MAX_PRODUCE_TEMPLATES = 1000
+"""Request templates of Produce on one connection: one for each partition. One more discards all."""
 
-MAX_PRODUCE_HEAD_LENGTHS = 8
-"""And of so many lengths, each of which is tried: topics are named by their names, but for the
-newest clients.
-"""
-
-MAX_COMMIT_HEADS = 100
-"""Likewise of requests to commit offsets."""
+MAX_COMMIT_TEMPLATES = 100
+"""Request templates of OffsetCommit on one connection. One more discards all."""
 
 PRUNED_LOG_BYTES = 1024 * 1024
 """An internal log larger than this begins a new file when it is pruned: the old one can go the

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+from headrace.broker.limits import MAX_COMMIT_TEMPLATES, MAX_PRODUCE_TEMPLATES
+from headrace.protocol.request_templates import RequestTemplates
 
 Handle = Callable[..., Any | Awaitable[Any]]
 
@@ -116,38 +119,27 @@ APIS: Mapping[int, Api] = {
 }
 
 
-class Heads(Protocol):
-    """What a connection remembers of one API's requests, to serve at once those that begin like one
-    before.
+class Templated(NamedTuple):
+    """An API whose requests are served by template.
+
+    :ivar module: has ``make_template(broker, frame, header, request)``
     """
 
-    def __init__(self, broker: Any) -> None: ...
-
-    def serve(self, frame: memoryview) -> Any:
-        """The answer's frame, perhaps Later; None when nothing was done: it has to be served in the
-        ordinary way.
-        """
-
-    def learn(self, frame: memoryview, body_offset: int, request: Any) -> None:
-        """Take in how a request begins that was served in the ordinary way.
-
-        :param body_offset: where its header's fixed part ends
-        :param request: as it was served
-        """
+    module: str
+    max_templates: int
 
 
-_HEADS = {0: ("produce_heads", "ProduceHeads"), 8: ("commit_heads", "CommitHeads")}
-"""What producers and consumers ask for again and again (docs/decisions/0009)."""
+TEMPLATED: Mapping[int, Templated] = {
+    0: Templated("produce_templates", MAX_PRODUCE_TEMPLATES),
+    8: Templated("commit_templates", MAX_COMMIT_TEMPLATES),
+}
 
 
-@cache
-def heads(api_key: int) -> type[Heads] | None:
-    """What remembers how requests of an API begin; None for most."""
-    if api_key not in _HEADS:
-        return None
-    module, name = _HEADS[api_key]
-    found: type[Heads] = getattr(import_module(f"{__name__}.{module}"), name)
-    return found
+def request_templates(api_key: int, broker: Any) -> RequestTemplates:
+    """Return the templates of a new connection for an API in :data:`TEMPLATED`."""
+    module, max_templates = TEMPLATED[api_key]
+    make_template = import_module(f"{__name__}.{module}").make_template
+    return RequestTemplates(partial(make_template, broker), max_templates)
 
 
 @cache

@@ -1,9 +1,13 @@
-"""OffsetCommit (8), versions 2-10: how far a group has come.
+"""OffsetCommit (8), versions 2-10: commit offsets of a group.
 
-Versions before 10 name their topics; 2-4 may bring a retention time of their own (KIP-211). There
-is no error for the request as a whole: what the group refuses, it refuses for every partition. What
-the topic or partition is at fault for does not get that far. A topic of which no partitions are
-named is not in the answer.
+The response has no error for the request as a whole: what the group refuses has the same error in
+every partition. Topics without partitions are left out of the response.
+
+* 2-4: retention time for these offsets (KIP-211); later ones use the broker's
+* 6: leader epochs (KIP-320)
+* 7: group instance id (KIP-345)
+* 9: member epochs, STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND (KIP-848)
+* 10: topic ids instead of names (KIP-848)
 """
 
 from __future__ import annotations
@@ -12,9 +16,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode
-from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.offsets.committed import NO_RETENTION, commit_record
-from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.groups.offsets.committed import NO_RETENTION
+from headrace.groups.records import GroupRecord
 from headrace.outcome import Outcome
 from headrace.protocol.offset_commit import (
     OffsetCommitRequest,
@@ -26,15 +29,13 @@ from headrace.protocol.offset_commit import (
 
 from . import RequestContext
 from .durations import to_ms
-
-FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-_NOTHING: Outcome[GroupRecord, tuple[ErrorCode, ...]] = Outcome(())
+from .offset_commits import committer_of, decide_commit, topic_of
 
 
 def handle(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext
 ) -> Deferred[OffsetCommitResponse]:
+    """Commit offsets at the end of this turn, together with other commits."""
     return broker.group_runtime.submit(_Commit(broker, request, context))
 
 
@@ -52,56 +53,33 @@ class _Commit(Command[OffsetCommitResponse]):
         self._context = context
 
     def decide(self, now_ms: int, wall_ms: int) -> Outcome[GroupRecord, OffsetCommitResponse]:
-        asked_retention = self._context.legacy.get("retention_time")
-        retention_ms = NO_RETENTION if asked_retention is None else to_ms(asked_retention)
-        found = [(asked, topic_of(self._broker, asked)) for asked in self._request.topics]
-        commits = [
-            commit_record(
-                self.key,
-                topic.name,
-                topic.topic_id,
-                *partition,
-                wall_ms=wall_ms,
-                retention_ms=retention_ms,
-            )
-            for asked, topic in found
-            if topic is not None
-            for partition in asked.partitions
-            if 0 <= partition.partition_index < topic.partitions
+        broker, request = self._broker, self._request
+        found = [
+            (asked, topic_of(broker.catalog, asked.name, asked.topic_id))
+            for asked in request.topics
         ]
-        outcome = self._commit(commits, now_ms) if commits else _NOTHING
-        codes = iter(outcome.reply)
-        topics = []
-        for asked, topic in found:
-            if topic is not None and not asked.partitions:
-                continue
-            count = 0 if topic is None else topic.partitions
-            unknown = (
-                ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None and topic is None else _UNKNOWN
-            )
-            partitions = tuple(
-                OffsetCommitResponsePartition(index, next(codes) if 0 <= index < count else unknown)
-                for index, *_ in asked.partitions
-            )
-            topics.append(OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id))
-        return outcome.with_reply(OffsetCommitResponse(tuple(topics)))
-
-    def _commit(
-        self, commits: list[OffsetCommit], now_ms: int
-    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        request = self._request
-        return self._broker.groups.offsets.commit(
-            request.group_id,
-            MemberIdentity(request.member_id, request.group_instance_id),
-            request.generation_id_or_member_epoch,
-            commits,
-            now_ms,
-            says_group_unknown=self._context.api_version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
+        topics = [(asked, topic) for asked, topic in found if topic is None or asked.partitions]
+        retention = self._context.legacy.get("retention_time")
+        committer = committer_of(broker.groups.offsets, request, self._context.api_version)
+        outcome = decide_commit(
+            self.key,
+            topics,
+            lambda commits: committer.commit(commits, now_ms),
+            wall_ms=wall_ms,
+            retention_ms=NO_RETENTION if retention is None else to_ms(retention),
         )
+        response_topics = [
+            _response_topic(asked, topic, codes)
+            for (asked, topic), codes in zip(topics, outcome.reply, strict=True)
+        ]
+        return outcome.with_reply(OffsetCommitResponse(tuple(response_topics)))
 
 
-def topic_of(broker: Broker, asked: OffsetCommitRequestTopic) -> Topic | None:
-    """The topic that offsets are committed for, by its name or its id."""
-    if asked.name is not None:
-        return broker.catalog.topics.get(asked.name)
-    return None if asked.topic_id is None else broker.catalog.topics_by_id.get(asked.topic_id)
+def _response_topic(
+    asked: OffsetCommitRequestTopic, topic: Topic | None, codes: list[ErrorCode]
+) -> OffsetCommitResponseTopic:
+    if asked.name is None and topic is None:
+        codes = [ErrorCode.UNKNOWN_TOPIC_ID] * len(codes)
+    indexes = [one.partition_index for one in asked.partitions]
+    partitions = tuple(map(OffsetCommitResponsePartition, indexes, codes))
+    return OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id)

@@ -1,16 +1,19 @@
-"""TxnOffsetCommit (28), versions 0-5: how far a group has come, as part of a transaction (KIP-98,
-KIP-447).
+"""TxnOffsetCommit (28), versions 0-5: commit offsets of a group as part of a transaction (KIP-98).
 
-The group must take part in the transaction; from version 5 on committing is what lets it take part
-(KIP-890). From version 3 on the producer says which member it commits for, and is refused when that
-member is no longer in the group.
+* 2: leader epochs (KIP-320)
+* 3: the member for which the producer commits; refused when it is no longer in the group (KIP-447)
+* 4: TRANSACTION_ABORTABLE where the transaction can only be aborted (KIP-890)
+* 5: the commit adds the group to the transaction; before, AddOffsetsToTxn has to (KIP-890)
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
+from kio.schema.txn_offset_commit.v5.request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+)
 from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -20,102 +23,81 @@ from kio.schema.txn_offset_commit.v5.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.offsets.committed import commit_record
-from headrace.groups.records import OffsetCommit
+from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
 
 from . import RequestContext
+from .offset_commits import Committer, decide_commit, topic_of
 
-_FIRST_THAT_KNOWS_ABORTABLE = 4
-_FIRST_THAT_TAKES_PART = 5
+_FIRST_WITH_TRANSACTION_ABORTABLE = 4
+_FIRST_THAT_ADDS_GROUP = 5
 
 
 def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
-    codes: dict[tuple[str, int], ErrorCode] = {}
-    commits: list[OffsetCommit] = []
-    group_id, wall_ms = request.group_id, broker.clock.wall_ms()
-    for asked in request.topics:
-        topic = broker.catalog.topics.get(asked.name)
-        for partition in asked.partitions:
-            index = partition.partition_index
-            if topic is None or not 0 <= index < topic.partitions:
-                codes[asked.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            said = (
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata,
-            )
-            commits.append(
-                commit_record(group_id, topic.name, topic.topic_id, index, *said, wall_ms=wall_ms)
-            )
-    if commits:
-        answers = _commit(broker, request, context.api_version, commits)
-        codes |= {
-            (commit.topic, commit.partition): code
-            for commit, code in zip(commits, answers, strict=True)
-        }
-    topics = tuple(
-        TxnOffsetCommitResponseTopic(
-            name=asked.name,
-            partitions=tuple(
-                TxnOffsetCommitResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=codes[asked.name, partition.partition_index],
-                )
-                for partition in asked.partitions
-            ),
-        )
-        for asked in request.topics
-        if asked.partitions or asked.name not in broker.catalog.topics
-    )
-    return broker.when_durable(TxnOffsetCommitResponse(throttle_time=NO_THROTTLE, topics=topics))
-
-
-def _commit(
-    broker: Broker,
-    request: TxnOffsetCommitRequest,
-    version: int,
-    commits: list[OffsetCommit],
-) -> tuple[ErrorCode, ...]:
-    if not request.group_id:
-        return (ErrorCode.INVALID_GROUP_ID,) * len(commits)
+    """Write offsets that count when the transaction is committed."""
     producer = Producer(request.producer_id, request.producer_epoch)
-    refusal = _take_part(broker, request, producer, version)
-    if refusal is not None:
-        return (refusal,) * len(commits)
-    outcome = broker.groups.offsets.commit(
-        request.group_id,
-        MemberIdentity(request.member_id, request.group_instance_id),
-        request.generation_id,
-        commits,
-        broker.clock.now_ms(),
-        says_group_unknown=False,
-        transactional=True,
+
+    def commit(commits: list[OffsetCommit]) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+        refused = _check_transaction(broker, request, producer, context.api_version)
+        if refused:
+            return Outcome((refused,) * len(commits))
+        committer = Committer(
+            broker.groups.offsets,
+            request.group_id,
+            MemberIdentity(request.member_id, request.group_instance_id),
+            request.generation_id,
+            transactional=True,
+        )
+        return committer.commit(commits, broker.clock.now_ms())
+
+    found = [(asked, topic_of(broker.catalog, asked.name)) for asked in request.topics]
+    topics = [(asked, topic) for asked, topic in found if topic is None or asked.partitions]
+    outcome = decide_commit(request.group_id, topics, commit, wall_ms=broker.clock.wall_ms())
+    if outcome.records:
+        broker.group_runtime.write_now(request.group_id, outcome, producer)
+    response = TxnOffsetCommitResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            _response_topic(asked, codes_of_topic)
+            for (asked, _), codes_of_topic in zip(topics, outcome.reply, strict=True)
+        ),
     )
-    return broker.group_runtime.write_now(request.group_id, outcome, producer)
+    return broker.when_durable(response)
 
 
-def _take_part(
+def _response_topic(
+    asked: TxnOffsetCommitRequestTopic, codes: list[ErrorCode]
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=asked.name,
+        partitions=tuple(
+            TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+            for one, code in zip(asked.partitions, codes, strict=True)
+        ),
+    )
+
+
+def _check_transaction(
     broker: Broker, request: TxnOffsetCommitRequest, producer: Producer, version: int
-) -> ErrorCode | None:
-    offsets = broker.partition_by_name(*broker.transactions.offsets_partition(request.group_id))
-    if isinstance(offsets, ErrorCode):
+) -> ErrorCode:
+    """Return why the group is not part of the producer's transaction, or NONE."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    offsets_log = broker.partition_by_name(*broker.transactions.offsets_partition(request.group_id))
+    if isinstance(offsets_log, ErrorCode):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     refusal = broker.transactions.may_write(
         request.transactional_id,
         producer,
-        offsets,
-        adds_partition=version >= _FIRST_THAT_TAKES_PART,
+        offsets_log,
+        adds_partition=version >= _FIRST_THAT_ADDS_GROUP,
     )
     if refusal is None:
-        return None
-    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_THAT_KNOWS_ABORTABLE:
+        return ErrorCode.NONE
+    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_WITH_TRANSACTION_ABORTABLE:
         return ErrorCode.TRANSACTION_ABORTABLE
-    # What a client of any version knows: PRODUCER_FENCED is no answer to this request.
-    return (
-        ErrorCode.INVALID_PRODUCER_EPOCH
-        if refusal.code == ErrorCode.PRODUCER_FENCED
-        else refusal.code
-    )
+    if refusal.code == ErrorCode.PRODUCER_FENCED:  # not an error of this API
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return refusal.code

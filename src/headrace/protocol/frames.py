@@ -55,20 +55,3 @@ def request_header(frame: bytes | memoryview) -> RequestHeader:
     except UnicodeDecodeError as error:
         raise BadFrame("the client id is not UTF-8") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, end)
-
-
-_API_AND_VERSION, _CORRELATION_ID = slice(0, 4), slice(4, 8)
-
-
-def head_bytes(frame: bytes | memoryview, end: int) -> bytes:
-    """What a request that begins like this one, up to ``end``, has in the same place: all but its
-    correlation id.
-    """
-    return bytes(frame[_API_AND_VERSION]) + bytes(frame[_CORRELATION_ID.stop : end])
-
-
-def correlation_bytes(frame: bytes | memoryview) -> bytes:
-    """What a request's answer is recognised by: its correlation id, as it stands in the frame of
-    either.
-    """
-    return bytes(frame[_CORRELATION_ID])

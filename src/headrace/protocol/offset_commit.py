@@ -1,10 +1,8 @@
-"""OffsetCommit, versions 8 to 10, read and written by hand: most of what consumers have their
-broker write.
+"""OffsetCommit, versions 8-10: readers and writers of their own (docs/decisions/0005).
 
-A commit of one partition is so little work that reading it field by field would be most of it.
-Versions up to 9 name their topics, version 10 has their ids (KIP-848): the classes here have room
-for both, and whoever serves a request looks the topic up by the one that is there. What is common
-has the names of kio's classes.
+Reading a small commit field by field would take longer than carrying it out. The classes serve for
+all versions: up to version 9 a topic has a name, in version 10 an id (KIP-848). Their other fields
+have the names of kio's.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
-from struct import Struct, calcsize
+from functools import cache
+from struct import Struct
 from typing import Any, ClassVar, NamedTuple
 
 from headrace.errors import ErrorCode
@@ -40,7 +38,7 @@ _NO_ID = uuid.UUID(int=0)
 
 
 class OffsetCommitRequestPartition(NamedTuple):
-    """How far a group has come in a partition."""
+    """The offset to commit in a partition."""
 
     partition_index: int
     committed_offset: int
@@ -50,7 +48,7 @@ class OffsetCommitRequestPartition(NamedTuple):
 
 @dataclass(slots=True)
 class OffsetCommitRequestTopic:
-    """The offsets for the partitions of a topic, which has a name or an id."""
+    """The offsets to commit in a topic, which has either a name or an id."""
 
     partitions: tuple[OffsetCommitRequestPartition, ...]
     name: str | None = None
@@ -70,7 +68,7 @@ class OffsetCommitRequest:
 
 @dataclass(slots=True)
 class OffsetCommitResponsePartition:
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: int
     error_code: ErrorCode
@@ -78,9 +76,7 @@ class OffsetCommitResponsePartition:
 
 @dataclass(slots=True)
 class OffsetCommitResponseTopic:
-    """What became of the offsets in a topic, which has the name or the id that it was asked about
-    with.
-    """
+    """The results for a topic, which has the name or the id of the request."""
 
     partitions: tuple[OffsetCommitResponsePartition, ...]
     name: str | None = None
@@ -99,7 +95,7 @@ REFUSAL_TYPE = OffsetCommitResponse
 
 
 def upgrade(request: Any) -> OffsetCommitRequest:
-    """What kio has read of version 2 to 7."""
+    """Return a request of version 2-7, which kio has read, as one of this module."""
     topics = tuple(
         OffsetCommitRequestTopic(
             tuple(
@@ -127,9 +123,10 @@ _OFFSET = Struct(">iqi")
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[OffsetCommitRequest, int]]:
-    """What reads the request that starts at an offset of a frame, and tells the position behind it.
+    """Return the function that reads a request at an offset of its frame.
 
-    It raises IndexError, ValueError or struct.error when the bytes are no such request.
+    It returns the request and the position after it. It raises IndexError, ValueError or
+    struct.error when the bytes are no such request.
     """
     read_topic = _topic_with_id if version >= FIRST_WITH_TOPIC_IDS else _topic_with_name
 
@@ -166,7 +163,7 @@ def _topic_with_id(frame: bytes, offset: int) -> tuple[OffsetCommitRequestTopic,
 
 
 def _partitions(frame: bytes, offset: int) -> tuple[tuple[OffsetCommitRequestPartition, ...], int]:
-    """The partitions of a topic, and the position behind its tagged fields."""
+    """Read the partitions of a topic and its tagged fields."""
     partitions = []
     count, offset = read_compact_count(frame, offset)
     for _ in range(count):
@@ -179,59 +176,62 @@ def _partitions(frame: bytes, offset: int) -> tuple[tuple[OffsetCommitRequestPar
 
 # Requests for one topic ---------------------------------------------------------------------------
 
-_START = "4s4s"
-"""Api and version, correlation id."""
 _OFFSET_AND_EPOCH = "qi"
-_BEHIND_ONE, _AT_THE_END = "6s", "4s"
-"""Behind a partition: no metadata, no tagged fields, and the next partition's index or no more
-tagged fields.
-"""
-_MOST_OFFSETS = 256
+_BETWEEN, _AT_END = "6s", "4s"
+"""After each partition's leader epoch: empty metadata, no tagged fields, and the next partition's
+index or the tagged fields of topic and request."""
+_MAX_PARTITIONS = 256
 
 
-class Head(NamedTuple):
-    """How a request for partitions of one topic begins, and what varies behind that.
+class OffsetsLayout(NamedTuple):
+    """Where the offsets stand in a request for partitions of one topic.
 
-    :ivar shape: of the whole frame: :data:`_START`, the rest of the head with the index of the
-        first partition, then offset, leader epoch and what stands behind them for each partition
-    :ivar behind: every third of these, which does not vary
+    :ivar prefix_bytes: position of the first offset
+    :ivar offsets: layout of the rest: offset, leader epoch and constant bytes of each partition
+    :ivar constants: these constant bytes, every third value of the layout
     """
 
-    shape: Struct
-    behind: list[bytes]
+    prefix_bytes: int
+    offsets: Struct
+    constants: tuple[bytes, ...]
 
 
-def head(
+def offsets_layout(
     frame: bytes | memoryview, body_offset: int, version: int, request: OffsetCommitRequest
-) -> Head | None:
-    """The head of a request whose header's fixed part ends at ``body_offset``, and which has been
-    read.
+) -> OffsetsLayout | None:
+    """Return the layout of a request that was read from ``frame``.
 
-    None when it is not for one topic, has metadata or tagged fields, or is for very many
-    partitions.
+    None when it is not for one topic, has metadata or tagged fields, or has very many partitions.
+
+    :param body_offset: where the fixed part of its header ends
     """
     if len(request.topics) != 1:
         return None
     (topic,) = request.topics
-    count = len(topic.partitions)
-    if not 0 < count <= _MOST_OFFSETS or any(one.committed_metadata for one in topic.partitions):
+    partitions = topic.partitions
+    if not 0 < len(partitions) <= _MAX_PARTITIONS:
+        return None
+    if any(one.committed_metadata for one in partitions):
         return None
     _, end = reader(version)(frame, skip_tagged_fields(frame, body_offset))
     if end != len(frame):
         return None
-    shape = _shape(end, count)
-    _, _, _, *values = shape.unpack(frame)
-    metadata = [b"\0" if one.committed_metadata is None else b"\1" for one in topic.partitions]
-    following = [*(i32(one.partition_index) for one in topic.partitions[1:]), 2 * NO_TAGS]
-    behind = [text + NO_TAGS + next_ for text, next_ in zip(metadata, following, strict=True)]
-    return Head(shape, behind) if values[2::3] == behind else None
+    layout = _layout_of(len(partitions))
+    prefix_bytes = end - layout.size
+    metadata = [b"\0" if one.committed_metadata is None else b"\1" for one in partitions]
+    following = [*(i32(one.partition_index) for one in partitions[1:]), 2 * NO_TAGS]
+    constants = tuple(
+        text + NO_TAGS + next_ for text, next_ in zip(metadata, following, strict=True)
+    )
+    found = layout.unpack_from(frame, prefix_bytes) if prefix_bytes > 0 else ()
+    return OffsetsLayout(prefix_bytes, layout, constants) if found[2::3] == constants else None
 
 
-@lru_cache(1024)
-def _shape(frame_bytes: int, count: int) -> Struct:
-    varying = (_OFFSET_AND_EPOCH + _BEHIND_ONE) * (count - 1) + _OFFSET_AND_EPOCH + _AT_THE_END
-    fixed_bytes = calcsize(f">{_START}{varying}")
-    return Struct(f">{_START}{frame_bytes - fixed_bytes}s{varying}")
+@cache
+def _layout_of(partitions: int) -> Struct:
+    return Struct(
+        f">{(_OFFSET_AND_EPOCH + _BETWEEN) * (partitions - 1)}{_OFFSET_AND_EPOCH}{_AT_END}"
+    )
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ _ANSWER = Struct(">ihB")
 
 
 def writer(version: int) -> Callable[[Callable[[bytes], object], OffsetCommitResponse], None]:
-    """What hands a response's bytes to the function that it is given."""
+    """Return the function that puts the bytes of a response."""
     has_ids = version >= FIRST_WITH_TOPIC_IDS
 
     def write(put: Callable[[bytes], object], response: OffsetCommitResponse) -> None:

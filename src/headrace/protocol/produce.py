@@ -1,10 +1,7 @@
-"""Produce in its latest version, read and written by hand: the one message that is most of a
-broker's work.
+"""Produce, version 13: reader and writer of its own (docs/decisions/0005).
 
-kio copies the records out of a request and needs them skimmed first; here they stay where they were
-received, so that between the socket and the file nothing copies them. What is said in the general
-classes of kio's is said with the same names, so whoever serves a request need not know which of the
-two has read it.
+kio copies the records out of a request. Here they stay where they were received, so that nothing
+copies them between the socket and the file. The classes have the names and fields of kio's.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from struct import Struct
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from kio.schema.produce.v13 import response as kio_response
 
@@ -24,7 +21,9 @@ from .primitives import (
     INT32,
     UUID_BYTES,
     compact_length,
+    i32,
     read_compact_count,
+    read_compact_length,
     read_compact_span,
     read_nullable_compact_string,
     skip_tagged_fields,
@@ -38,9 +37,9 @@ API_KEY, VERSION = 0, 13
 
 @dataclass(slots=True)
 class PartitionProduceData:
-    """What to append to a partition.
+    """Records for a partition.
 
-    :param records: where they were received: good until the request has been served, not longer
+    :param records: a view of the buffer they were received in; valid until the request was served
     """
 
     index: int
@@ -49,7 +48,7 @@ class PartitionProduceData:
 
 @dataclass(slots=True)
 class TopicProduceData:
-    """What to append to the partitions of a topic."""
+    """Records for the partitions of a topic."""
 
     topic_id: uuid.UUID
     partition_data: tuple[PartitionProduceData, ...]
@@ -57,7 +56,7 @@ class TopicProduceData:
 
 @dataclass(slots=True)
 class ProduceRequest:
-    """A Produce request, version 13."""
+    """A Produce request."""
 
     transactional_id: str | None
     acks: int
@@ -66,15 +65,15 @@ class ProduceRequest:
 
     @property
     def timeout(self) -> timedelta:
-        """How long to wait for replicas, of which there are none."""
+        """How long to wait for replicas. Not used: there are none."""
         return timedelta(milliseconds=self.timeout_ms)
 
 
 @dataclass(slots=True)
 class PartitionProduceResponse:
-    """What became of the records for a partition.
+    """The result for a partition.
 
-    :param log_append_time_ms: -1 where records keep the time of their creation
+    :param log_append_time_ms: epoch milliseconds for LogAppendTime; -1 for CreateTime
     """
 
     index: int
@@ -88,7 +87,7 @@ class PartitionProduceResponse:
 
     @property
     def log_append_time(self) -> datetime | None:
-        """The time that the log gave the records, None for -1."""
+        """The time that the log has given the records; None for CreateTime."""
         return (
             None
             if self.log_append_time_ms < 0
@@ -98,7 +97,7 @@ class PartitionProduceResponse:
 
 @dataclass(slots=True)
 class TopicProduceResponse:
-    """What became of the records for the partitions of a topic."""
+    """The results for the partitions of a topic."""
 
     topic_id: uuid.UUID
     partition_responses: tuple[PartitionProduceResponse, ...]
@@ -106,7 +105,7 @@ class TopicProduceResponse:
 
 @dataclass(slots=True)
 class ProduceResponse:
-    """A Produce response, version 13."""
+    """A Produce response."""
 
     responses: tuple[TopicProduceResponse, ...]
     throttle_time: ClassVar[timedelta] = NO_TIME
@@ -119,8 +118,9 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 
 
 def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
-    """The request that starts at ``offset``, and the position behind it. Its records are views of
-    ``frame``.
+    """Read the request at ``offset``; return it and the position after it.
+
+    Its records are views of ``frame``.
 
     :raises IndexError, ValueError, struct.error: the bytes are no such request
     """
@@ -151,74 +151,67 @@ def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
     return TopicProduceData(topic_id, tuple(partitions)), skip_tagged_fields(frame, offset)
 
 
-# A request for one partition ----------------------------------------------------------------------
+# Requests for one partition -----------------------------------------------------------------------
 
-_FIRST_FLEXIBLE = 9
-_TAGS_BEHIND, _NO_TAGS_BEHIND = b"\0\0\0", b""
-"""What stands behind the only records of a request: the tagged fields of partition, topic and
-request, which are empty, where its version has such fields."""
+FIRST_FLEXIBLE = 9
+_EMPTY_TAGS = b"\0\0\0"
+"""The tagged fields of partition, topic and request, which follow the records."""
 
 
-class Head(NamedTuple):
-    """How a request for one partition begins.
+def prefix_of_one_partition(
+    frame: memoryview, version: int, records: bytes | memoryview
+) -> int | None:
+    """Return how many bytes of a request precede the length of ``records``.
 
-    :ivar end: where the length of its records begins
-    :ivar is_flexible: how that is written, and whether tagged fields follow
+    None unless ``records`` are the last field of the request, with empty tagged fields after them.
     """
+    is_flexible = version >= FIRST_FLEXIBLE
+    if is_flexible:
+        length_bytes, tags_bytes = len(compact_length(len(records))), len(_EMPTY_TAGS)
+    else:
+        length_bytes, tags_bytes = INT32.size, 0
+    position = len(frame) - tags_bytes - len(records) - length_bytes
+    return position if records_at(frame, position, is_flexible) == records else None
 
-    end: int
-    is_flexible: bool
 
+def records_at(frame: memoryview, position: int, is_flexible: bool) -> memoryview | None:
+    """Return the records whose length is at ``position``, as a view of ``frame``.
 
-def head(frame: memoryview, version: int, records: bytes | memoryview) -> Head | None:
-    """The head of a request that brings ``records`` for one partition, and nothing behind them;
-    else None.
+    None when they are null, or are not the last field of the request with empty tagged fields.
     """
-    is_flexible = version >= _FIRST_FLEXIBLE
-    length = compact_length(len(records)) if is_flexible else INT32.pack(len(records))
-    behind = _TAGS_BEHIND if is_flexible else _NO_TAGS_BEHIND
-    found = Head(len(frame) - len(behind) - len(records) - len(length), is_flexible)
-    return found if records_behind(frame, found) == records else None
-
-
-def records_behind(frame: memoryview, head: Head) -> memoryview | None:
-    """The records of a request for one partition, a view of ``frame``; None when they are null, or
-    more follows.
-    """
-    end_of_head, is_flexible = head
     if not is_flexible:
-        start = end_of_head + INT32.size
-        return frame[start:] if frame[end_of_head:start] == INT32.pack(len(frame) - start) else None
+        start = position + INT32.size
+        return frame[start:] if frame[position:start] == i32(len(frame) - start) else None
     try:
-        start, end = read_compact_span(frame, end_of_head)
+        length, start = read_compact_length(frame, position)
     except (IndexError, ValueError):
         return None
-    return frame[start:end] if start <= end and frame[end:] == _TAGS_BEHIND else None
+    end = start + length
+    return frame[start:end] if length >= 0 and frame[end:] == _EMPTY_TAGS else None
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceRequest, int]]:
-    """:func:`read`, for the one version there is here."""
+    """Return :func:`read`, the reader of the only version."""
     return read
 
 
 # Writing ------------------------------------------------------------------------------------------
 
 REFUSAL_TYPE = kio_response.ProduceResponse
-"""Of what says the same error everywhere; other answers are a :class:`ProduceResponse` of this
-module.
-"""
+"""The class of responses with the same error everywhere; others are :class:`ProduceResponse`."""
 
 _write_any = general_writer(kio_response.ProduceResponse)
 _APPENDED = Struct(">ihqqqBBB")
-"""Index, error code, base offset, append time, log start offset, and :data:`_NOTHING_MORE`."""
-_NOTHING_MORE = (1, 0, 0)  # an empty array of record errors, no message, no tagged fields
+"""Index, error code, base offset, append time, log start offset, and :data:`_NO_DETAILS`."""
+_NO_DETAILS = (1, 0, 0)  # an empty array of record errors, no message, no tagged fields
 _END = b"\0\0\0\0\0"
-"""Not throttled, no tagged fields."""
+"""Throttle time 0, no tagged fields."""
 
 
 def write(put: Callable[[Any], object], response: Any) -> None:
-    """Hand the response's bytes to ``put``: one ``struct`` call for each partition. Errors go the
-    general way.
+    """Put the response's bytes, with one ``struct`` call for each partition.
+
+    Responses with errors are written by the general writer.
     """
     pieces = [compact_length(len(response.responses))]
     for topic in response.responses:
@@ -228,12 +221,12 @@ def write(put: Callable[[Any], object], response: Any) -> None:
                 _write_any(put, response)
                 return
             offsets = (one.base_offset, one.log_append_time_ms, one.log_start_offset)
-            pieces.append(_APPENDED.pack(one.index, 0, *offsets, *_NOTHING_MORE))
+            pieces.append(_APPENDED.pack(one.index, 0, *offsets, *_NO_DETAILS))
         pieces.append(b"\0")
     pieces.append(_END)
     put(b"".join(pieces))
 
 
 def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
-    """:func:`write`, for the one version there is here."""
+    """Return :func:`write`, the writer of the only version."""
     return write

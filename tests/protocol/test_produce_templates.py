@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 from headrace import Broker
-from headrace.broker.limits import MAX_PRODUCE_HEAD_LENGTHS, MAX_PRODUCE_HEADS
+from headrace.broker.limits import MAX_PRODUCE_TEMPLATES
 from headrace.errors import ErrorCode
-from headrace.handlers.produce_heads import ProduceHeads
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.request_templates import MAX_PREFIX_LENGTHS, RequestTemplates
 from tests.clients.confluent import admin, consumer, create_topic, set_configs, take
 from tests.support import unique, wait_until
 from tests.wire_client import Connection, batch, connection, with_byte_changed
@@ -291,25 +291,23 @@ def test_a_failure_is_answered_and_the_connection_lives_on(
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether requests were served as before, one after the other; the first of a connection is not
-    asked about.
-    """
+    """Whether each request was served by template, without the first one of a connection."""
     found: list[bool] = []
-    serve = ProduceHeads.serve
+    try_serve = RequestTemplates.try_serve
 
-    def counted(heads: ProduceHeads, frame: memoryview) -> bytes | None:
-        answer = serve(heads, frame)
+    def counted(templates: RequestTemplates, frame: memoryview) -> bytes | None:
+        answer: bytes | None = try_serve(templates, frame)
         found.append(answer is not None)
-        assert len(heads) <= MAX_PRODUCE_HEADS
+        assert len(templates) <= MAX_PRODUCE_TEMPLATES
         return answer
 
-    monkeypatch.setattr(ProduceHeads, "serve", counted)
+    monkeypatch.setattr(RequestTemplates, "try_serve", counted)
     return found
 
 
 @pytest.mark.parametrize("version", range(3, LATEST + 1))
-def test_from_which_version_on_heads_are_remembered(served: list[bool], version: int) -> None:
-    """And that they are: else this whole file would be of the ordinary way."""
+def test_from_which_version_on_there_are_templates(served: list[bool], version: int) -> None:
+    """Without templates the tests of this file would show nothing about them."""
     with Broker() as broker:
         name = create_topic(broker.bootstrap_servers, "again")
         with used(broker.bootstrap_servers, name, version) as (client, found):
@@ -319,17 +317,17 @@ def test_from_which_version_on_heads_are_remembered(served: list[bool], version:
 
 def test_what_a_connection_remembers_is_limited(served: list[bool]) -> None:
     with Broker() as broker:
-        create_topic(broker.bootstrap_servers, "wide", MAX_PRODUCE_HEADS + 10)
+        create_topic(broker.bootstrap_servers, "wide", MAX_PRODUCE_TEMPLATES + 10)
         with used(broker.bootstrap_servers, "wide") as (client, found):
             assert served == [True]
-            for partition in (*range(MAX_PRODUCE_HEADS + 10), 0, 0):
+            for partition in (*range(MAX_PRODUCE_TEMPLATES + 10), 0, 0):
                 assert produce(client, found, batch([b"x"]), partition).error_code == ErrorCode.NONE
-    assert served[1] and served[-1], "a head that was forgotten is learnt again"
+    assert served[1] and served[-1], "a template that was discarded is made again"
     assert served.count(True) == 3
 
 
-def test_names_of_how_many_lengths_are_remembered(served: list[bool]) -> None:
-    names = ["n" * length for length in range(1, MAX_PRODUCE_HEAD_LENGTHS + 2)]
+def test_prefixes_of_many_lengths_are_limited(served: list[bool]) -> None:
+    names = ["n" * length for length in range(1, MAX_PREFIX_LENGTHS + 2)]
     with Broker() as broker:
         for name in names:
             create_topic(broker.bootstrap_servers, name)

@@ -1,6 +1,4 @@
-"""That a connection remembers how its commits begin: what is told to the client is in
-tests/conformance.
-"""
+"""Templates of OffsetCommit requests. Their answers are tested in tests/conformance."""
 
 from __future__ import annotations
 
@@ -10,10 +8,11 @@ from typing import Any
 import pytest
 
 from headrace import Broker
-from headrace.broker.limits import MAX_COMMIT_HEADS
+from headrace.broker.limits import MAX_COMMIT_TEMPLATES
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.service import OffsetService
-from headrace.handlers.commit_heads import CommitHeads
+from headrace.handlers.commit_templates import CommitTemplate
+from headrace.protocol.request_templates import RequestTemplates
 from tests.clients.confluent import create_topic
 from tests.wire_client import Connection, connection
 
@@ -52,19 +51,17 @@ def client() -> Iterator[Connection]:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether requests were served as before, one after the other; the first of a connection is not
-    asked about.
-    """
+    """Whether each request was served by template, without the first one of a connection."""
     found: list[bool] = []
-    serve = CommitHeads.serve
+    try_serve = RequestTemplates.try_serve
 
-    def counted(heads: CommitHeads, frame: memoryview) -> object:
-        answer = serve(heads, frame)
+    def counted(templates: RequestTemplates, frame: memoryview) -> object:
+        answer: object = try_serve(templates, frame)
         found.append(answer is not None)
-        assert len(heads._known) <= MAX_COMMIT_HEADS
+        assert len(templates) <= MAX_COMMIT_TEMPLATES
         return answer
 
-    monkeypatch.setattr(CommitHeads, "serve", counted)
+    monkeypatch.setattr(RequestTemplates, "try_serve", counted)
     return found
 
 
@@ -85,9 +82,9 @@ def test_what_is_remembered(client: Connection, served: list[bool]) -> None:
 
 
 def test_it_is_limited(client: Connection, served: list[bool]) -> None:
-    for number in (*range(MAX_COMMIT_HEADS + 1), 0, 0):
+    for number in (*range(MAX_COMMIT_TEMPLATES + 1), 0, 0):
         assert commit(client, 1, f"g-{number}") == {ErrorCode.NONE}
-    assert served == [False] * (MAX_COMMIT_HEADS + 1) + [True]
+    assert served == [False] * (MAX_COMMIT_TEMPLATES + 1) + [True]
 
 
 def test_a_failure_is_answered_and_the_connection_lives_on(
@@ -105,15 +102,15 @@ def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(
     client: Connection, served: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert commit(client, 1) == {ErrorCode.NONE}
-    serve, left = CommitHeads.serve, []
+    try_serve, left = CommitTemplate.try_serve, []
 
-    def deleting(heads: CommitHeads, frame: memoryview) -> object:
-        broker, answer = heads._broker, serve(heads, frame)
+    def deleting(template: CommitTemplate, frame: memoryview, correlation_id: bytes) -> object:
+        broker, answer = template._broker, try_serve(template, frame, correlation_id)
         broker.delete_topic(broker.catalog.topics["t"])
         left.append(broker.groups.offsets.committed)
         return answer
 
-    monkeypatch.setattr(CommitHeads, "serve", deleting)
+    monkeypatch.setattr(CommitTemplate, "try_serve", deleting)
     assert commit(client, 2) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert served == [True]
     assert left[0].of_group("g") == {}

@@ -1,0 +1,109 @@
+"""Templates of Produce requests, versions 5-13, for one partition (docs/decisions/0009).
+
+Between two requests of a producer for the same partition only the records differ. They go straight
+to the log, and the offsets from there to the response. Requests for several partitions, with
+acks=0, for internal topics, or for topics that are flushed before the answer have no template. Null
+and transactional records, and records that the log refuses, are left to the handler.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from types import SimpleNamespace
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode, Refusal
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol import produce
+from headrace.protocol.frames import RequestHeader
+from headrace.protocol.messages import NO_THROTTLE, codec
+from headrace.protocol.produce import PartitionProduceResponse, ProduceRequest, records_at
+from headrace.protocol.record_batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT
+from headrace.protocol.request_templates import split_response
+
+_FIRST_WITH_LOG_START = 5
+"""The first version with all of :data:`_OFFSETS` in its response."""
+_OFFSETS = Struct(">qqq")
+"""In a response: base offset, append time, log start offset."""
+_SAMPLE_OFFSETS = (0x1234567890ABCDEF, 1_234_567_890_123, 0x23456789ABCDEF01)
+"""Values to find the offsets in a sample response."""
+
+
+class ProduceTemplate:
+    """Produce requests of one version for one partition.
+
+    :ivar prefix_bytes: the frame up to the length of the records
+    """
+
+    __slots__ = (
+        "_after_offsets",
+        "_before_offsets",
+        "_broker",
+        "_config",
+        "_is_flexible",
+        "_log",
+        "_size",
+        "prefix_bytes",
+    )
+
+    def __init__(self, broker: Broker, version: int, log: PartitionLog, prefix_bytes: int) -> None:
+        self.prefix_bytes = prefix_bytes
+        self._broker = broker
+        self._log = log
+        self._config = log.config
+        self._is_flexible = version >= produce.FIRST_FLEXIBLE
+        self._size, rest = split_response(_sample_response(version, log))
+        self._before_offsets, self._after_offsets = rest.split(_OFFSETS.pack(*_SAMPLE_OFFSETS))
+
+    def try_serve(self, frame: memoryview, correlation_id: bytes) -> bytes | None:
+        """Append the records of a request.
+
+        :returns: the response's frame; None when nothing was done
+        """
+        log = self._log
+        records = records_at(frame, self.prefix_bytes, self._is_flexible)
+        if records is None or log.config is not self._config or len(records) < HEADER_BYTES:
+            return None
+        if records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+            return None
+        broker = self._broker
+        appended = log.append(records, broker.clock.wall_ms())
+        if isinstance(appended, Refusal):
+            return None
+        broker.appended(log)
+        base_offset, _, log_append_time_ms, log_start_offset, _ = appended
+        offsets = _OFFSETS.pack(base_offset, log_append_time_ms, log_start_offset)
+        pieces = (self._size, correlation_id, self._before_offsets, offsets, self._after_offsets)
+        return b"".join(pieces)
+
+
+def make_template(
+    broker: Broker, frame: memoryview, header: RequestHeader, request: ProduceRequest
+) -> ProduceTemplate | None:
+    """Return a template of a request that was served; None if it can have none."""
+    version = header.api_version
+    if version < _FIRST_WITH_LOG_START or not request.acks or len(request.topic_data) != 1:
+        return None
+    (topic,) = request.topic_data
+    if len(topic.partition_data) != 1:
+        return None
+    (partition,) = topic.partition_data
+    if not partition.records:
+        return None
+    log = broker.partition(topic.topic_id, partition.index)
+    if isinstance(log, ErrorCode) or log.config.is_flushed or log.config.internal:
+        return None
+    prefix_bytes = produce.prefix_of_one_partition(frame, version, partition.records)
+    if prefix_bytes is None:
+        return None
+    return ProduceTemplate(broker, version, log, prefix_bytes)
+
+
+def _sample_response(version: int, log: PartitionLog) -> bytes:
+    base_offset, log_append_time_ms, log_start_offset = _SAMPLE_OFFSETS
+    partition = PartitionProduceResponse(
+        log.partition, ErrorCode.NONE, base_offset, log_append_time_ms, log_start_offset
+    )
+    topic = SimpleNamespace(name=log.topic, topic_id=log.topic_id, partition_responses=(partition,))
+    response = SimpleNamespace(responses=(topic,), throttle_time=NO_THROTTLE, node_endpoints=())
+    return b"".join(codec(produce.API_KEY, version).write_response(0, response))

@@ -1,0 +1,101 @@
+"""Request templates: requests that begin like one before, served without reading them
+(docs/decisions/0009).
+
+A producer sends the same bytes before its records again and again, and a consumer before its
+offsets. A template is made of a request that was read and served. It keeps what that request led
+to, so that only what differs in the next one has to be looked at. Serving by template is optional:
+a template returns None for everything unusual, and the request is read and served like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Protocol
+
+from .frames import SIZE, RequestHeader
+
+MAX_PREFIX_LENGTHS = 16
+"""Lengths of prefixes of one API on one connection, which are tried one after the other. One more
+discards all templates. Names of different lengths give different prefixes."""
+
+_FIXED_PREFIX = "4s4s"
+"""Api key and version, correlation id."""
+
+
+class RequestTemplate(Protocol):
+    """Requests of one API and version that are equal up to some position, but for the correlation
+    id.
+
+    :ivar prefix_bytes: that position in the frame
+    """
+
+    @property
+    def prefix_bytes(self) -> int: ...
+
+    def try_serve(self, frame: memoryview, correlation_id: bytes) -> Any:
+        """Serve a request with this prefix.
+
+        :returns: the response's frame, or a deferred one; None when nothing was done, because the
+            request has to be read
+        """
+
+
+MakeTemplate = Callable[[memoryview, RequestHeader, Any], RequestTemplate | None]
+"""``make(frame, header, request)``: a template of a request that was read, with its frame; None for
+a request that cannot be served by template."""
+
+
+class RequestTemplates:
+    """The templates of one API on one connection.
+
+    :param make: makes a template
+    :param max_templates: one more discards them all
+    """
+
+    __slots__ = ("_by_length", "_count", "_make", "_max_templates")
+
+    def __init__(self, make: MakeTemplate, max_templates: int) -> None:
+        self._make = make
+        self._max_templates = max_templates
+        self._by_length: dict[int, tuple[Struct, dict[tuple[bytes, bytes], RequestTemplate]]] = {}
+        self._count = 0
+
+    def try_serve(self, frame: memoryview) -> Any:
+        """Serve a request by the template with its prefix, as that template's method does."""
+        frame_bytes = len(frame)
+        for prefix_bytes, (prefix, templates) in self._by_length.items():
+            if frame_bytes > prefix_bytes:
+                version, correlation_id, rest = prefix.unpack_from(frame)
+                template = templates.get((version, rest))
+                if template is not None:
+                    return template.try_serve(frame, correlation_id)
+        return None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
+        """Make a template of a request that was read, if possible."""
+        template = self._make(frame, header, request)
+        if template is None:
+            return
+        length = template.prefix_bytes
+        is_new_length = length not in self._by_length
+        if self._count >= self._max_templates or (
+            is_new_length and len(self._by_length) >= MAX_PREFIX_LENGTHS
+        ):
+            self._by_length.clear()
+            self._count, is_new_length = 0, True
+        if is_new_length:
+            rest_bytes = length - 2 * SIZE.size
+            self._by_length[length] = Struct(f">{_FIXED_PREFIX}{rest_bytes}s"), {}
+        prefix, templates = self._by_length[length]
+        version, _, rest = prefix.unpack_from(frame)
+        self._count += (version, rest) not in templates
+        templates[version, rest] = template
+
+
+def split_response(frame: bytes) -> tuple[bytes, bytes]:
+    """Return what stands before and after the correlation id in a response's frame."""
+    return frame[: SIZE.size], frame[2 * SIZE.size :]
