@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -320,6 +321,7 @@ def test_all_groups_are_described_at_once(
         (("--to-datetime", "2026-06-01T03:30:00.000+02:00"), [2, 0]),
         (("--to-datetime", "2026-06-02T00:00:00.000"), [10, 0]),
         (("--by-duration", "P3650D"), [0, 0]),
+        (("--by-duration", "PT0S"), [10, 0]),
     ],
 )
 def test_all_ways_to_say_where_to_go(
@@ -329,6 +331,21 @@ def test_all_ways_to_say_where_to_go(
     assert targets(run, group, "--all-topics", *how, "--dry-run") == expected[:1]
     assert targets(run, group, "--topic", f"{topic}:1", *how) == expected[1:]
     assert objects(run("describe", group, "--json"))[0]["current_offset"] == 4
+
+
+def test_a_duration_leads_to_the_first_record_that_is_young_enough(
+    run: Run, bootstrap_servers: str, topic_name: str
+) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    now_ms = time.time_ns() // 1_000_000
+    for hours in (5, 3, 1):
+        producer.produce(topic_name, b"x", partition=0, timestamp=now_ms - hours * 3_600_000)
+    assert producer.flush(PATIENCE_S) == 0
+    group_id = commit(bootstrap_servers, unique("group"), **{f"{topic_name}__0": 0})
+    for duration, offset in (("PT6H", 0), ("PT4H", 1), ("PT1H30M", 2), ("PT30M", 3)):
+        how = ("--by-duration", duration, "--dry-run")
+        assert targets(run, group_id, "--topic", topic_name, *how) == [offset]
 
 
 def test_offsets_are_shifted_within_the_log(

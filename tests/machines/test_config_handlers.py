@@ -321,11 +321,10 @@ def test_a_resource_named_twice_is_refused(broker: Broker) -> None:
         resource_type=TOPIC, resource_name="t", configs=()
     )
     request = alter_request.AlterConfigsRequest(resources=(resource, resource), validate_only=True)
-    for result in handler(33)(broker, request, CONTEXT).responses:
-        assert (result.error_code, result.error_message) == (
-            INVALID,
-            "Each resource must appear at most once.",
-        )
+    assert [
+        (result.error_code, result.error_message)
+        for result in handler(33)(broker, request, CONTEXT).responses
+    ] == [(INVALID, "Each resource must appear at most once.")] * 2
 
 
 def test_changes_reach_logs_that_are_open(broker: Broker) -> None:

@@ -145,12 +145,16 @@ class Stage:
         )
         assert not any(one.error_code for topic in response.responses for one in topic.partitions)
 
-    def produce(self, *sizes: int, partition: int = 0, value: bytes = b"v") -> None:
-        """Append log batches of so many records."""
+    def produce(
+        self, *sizes: int, partition: int = 0, value: bytes = b"v", age_ms: int = 0
+    ) -> None:
+        """Append log batches of so many records, which were written `age_ms` ago."""
         log = self.broker.log(self.broker.catalog.topics["t"], partition)
         assert log is not None
         for size in sizes:
-            data = record_batch.build([(None, value)] * size, timestamp_ms=self.broker.now_ms())
+            data = record_batch.build(
+                [(None, value)] * size, timestamp_ms=self.broker.now_ms() - age_ms
+            )
             self.broker.append(log, data)
 
     def member(self, name: str = "m", group_id: str = GROUP) -> Member:

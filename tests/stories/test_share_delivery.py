@@ -19,6 +19,7 @@ NOT_HOSTED = (
     "This server does not host this topic-partition.",
 )
 ANYONE = "Member is not the owner of batch record"
+HOUR_MS = 3_600_000
 
 
 # --- sessions ---
@@ -227,8 +228,19 @@ async def test_latest_is_not_resolved_again_when_all_members_left_before_an_ack(
 @story
 async def test_by_duration_begins_with_the_first_record_young_enough():
     async with stage(share_auto_offset_reset="by_duration:PT1H") as s:
-        s.produce(5, 2)
-        assert await s.member().fetch() == [(0, 6, 1)]
+        s.produce(5, age_ms=2 * HOUR_MS)
+        s.produce(2, age_ms=HOUR_MS // 2)
+        assert await s.member().fetch() == [(5, 6, 1)]
+
+
+@story
+async def test_by_duration_begins_at_the_end_when_all_records_are_too_old():
+    async with stage(share_auto_offset_reset="by_duration:PT1H") as s:
+        s.produce(5, age_ms=2 * HOUR_MS)
+        m = s.member()
+        assert await m.fetch() == []
+        s.produce(1)
+        assert await m.fetch() == [(5, 5, 1)]
 
 
 @story
@@ -672,8 +684,13 @@ async def test_a_backoff_outlives_the_last_session_but_no_restart():
         assert await s.member("n").fetch() == []
         s.broker.share.drop(GROUP, s.topic_id, 0)  # as a restart does
         assert await s.member("o").fetch() == [(0, 2, 2)]
-        s.pass_ms(60_000)
-        await s.member("p").fetch()
+        s.pass_ms(60_000)  # the locks of o run out, and a backoff begins again
+        p = s.member("p")
+        assert await p.fetch() == []
+        s.pass_ms(59_999)
+        assert await p.fetch() == []
+        s.pass_ms(1)
+        assert await p.fetch() == [(0, 2, 3)]
 
 
 # --- the log moves, the state is changed, the broker restarts ---
