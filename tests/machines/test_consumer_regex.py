@@ -58,6 +58,7 @@ def test_they_match_what_python_matches(pattern, text):
         ("[[:alpha:]]+", "abc"),
         ("[[:^digit:]]", "a"),
         ("(?P<n>a)(?<m>b)", "ab"),
+        (r"\Q(?<n>\E[](?<n>]\(?<n>(?<n>a)", "(?<n>](<n>a"),
         ("x{", "x{"),
         ("a{,2}", "a{,2}"),
         ("[]a]+", "]a"),
@@ -95,6 +96,9 @@ def test_expressions_that_backtrack_without_end_elsewhere_are_answered(pattern):
         ("[b-a]", "invalid character class range"),
         ("(?=a)", "invalid or unsupported Perl syntax"),
         ("(?P<n", "invalid named capture"),
+        ("(?P<é>a)", "invalid named capture"),
+        ("(?P<n>a)(?<n>b)", "duplicate capture group name"),
+        (r"\Q(?<n>\E[](?<n>](?<n>a)(?<n>b)", "duplicate capture group name"),
         ("\udc80", "invalid UTF-8"),
     ],
 )

@@ -7,6 +7,7 @@ clients of Kafka know them. See docs/decisions/0011-google-re2.md.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +30,13 @@ _REASONS = {
     "unexpected )": "regexp/syntax: internal error",
 }
 """RE2's reasons, and RE2/J's where they differ."""
+
+_GROUP_NAME = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^]\\])*\]|\(\?P?<([^>]*)>", re.DOTALL
+)
+"""Finds the groups' names in a valid expression, and what may look like one: quotations, escapes,
+classes.
+"""
 
 
 class InvalidRegex(ValueError):
@@ -53,10 +61,19 @@ class Regex:
             raise InvalidRegex(_REASONS.get(reason, reason)) from None
         except UnicodeEncodeError:
             raise InvalidRegex("invalid UTF-8") from None
+        _check_group_names([name for name in _GROUP_NAME.findall(pattern) if name])
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches."""
         return self._compiled.fullmatch(text) is not None
+
+
+def _check_group_names(names: list[str]) -> None:
+    """Refuse the names that RE2 accepts and RE2/J does not."""
+    if not all(map(str.isascii, names)):
+        raise InvalidRegex("invalid named capture")
+    if len(set(names)) < len(names):
+        raise InvalidRegex("duplicate capture group name")
 
 
 def _options() -> re2.Options:
