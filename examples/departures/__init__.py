@@ -1,5 +1,4 @@
-"""Every departure from New York with the weather as it was known at that moment: a pipeline over
-all three sources.
+"""A pipeline over all three sources: departures from New York with the weather known at the time.
 
 ``data`` produces flights and weather, ``enrich`` joins them in timestamp order (``kafka-ordered``),
 ``desk`` works the result as a queue (``kafka-share``), ``backlog`` watches both (``kafka-lag``),

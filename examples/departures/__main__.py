@@ -1,4 +1,4 @@
-"""``python -m examples.departures [--rows N] [--out DIR]``: what ``make demo`` runs."""
+"""The command ``python -m examples.departures [--rows N] [--out DIR]``, run by ``make demo``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -30,14 +29,14 @@ import headrace
 from . import data, desk, enrich, report
 from .backlog import Backlog, BacklogWatch
 from .data import AIRPORTS, PipelineError
-from .session import deferred_interrupts, spark_session, wait_until
+from .session import Job, deferred_interrupts, spark_session, wait_until
 
 _PLOT = "backlog.png"
 _PARQUET = "departures.parquet"
 _SPARK_LOG = "spark.log"
 _DEPARTURES_PARTITIONS = 8
-# Enough to see the backlog fall.
 _BATCHES = 20
+"""Number of micro-batches of a run: enough to see the backlog shrink."""
 _LEAST_BATCH_RECORDS = 1000
 
 
@@ -53,7 +52,7 @@ class Names:
 
     @classmethod
     def ending_in(cls, suffix: str) -> Names:
-        """The usual names, made new by a suffix."""
+        """Return the usual names with a suffix."""
         return cls(
             *(
                 name + suffix
@@ -63,8 +62,9 @@ class Names:
 
 
 def main() -> int:
-    """Run the pipeline. Returns its exit status: 0, 1 when something failed or does not add up, 130
-    after Ctrl-C.
+    """Run the pipeline.
+
+    :returns: the exit status: 0; 1 after a failure or a difference; 130 after Ctrl-C
     """
     arguments = _arguments()
     out: Path = arguments.out
@@ -76,7 +76,7 @@ def main() -> int:
     try:
         with _broker(arguments.bootstrap) as (bootstrap_servers, suffix):
             _run(bootstrap_servers, Names.ending_in(suffix), arguments.rows, unfinished, console)
-        _put(unfinished, out)
+        _publish(unfinished, out)
     except PipelineError as error:
         console.print(f"[red]the pipeline failed:[/] {error}", highlight=False)
         log = unfinished / _SPARK_LOG
@@ -84,7 +84,7 @@ def main() -> int:
             console.print(f"Spark's log: {log.rename(out.with_name(f'{out.name}.{_SPARK_LOG}'))}")
         return 1
     except KeyboardInterrupt:
-        console.print("[yellow]interrupted:[/] nothing was kept")
+        console.print("[yellow]interrupted:[/] no result was kept")
         return 130
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -108,9 +108,10 @@ def _run(
         starting = progress.add_task("starting Spark", total=1)
         with spark_session(folder / _SPARK_LOG) as spark:
             progress.update(starting, completed=1)
-            totals, watch = _queries(
-                spark, bootstrap_servers, names, len(flights), len(weather), folder, progress
-            )
+            inputs = len(flights) + len(weather)
+            per_batch = max(_LEAST_BATCH_RECORDS, inputs // _BATCHES)
+            job = Job(spark, bootstrap_servers, folder, per_batch)
+            totals, watch = _run_queries(job, names, len(flights), inputs, progress)
     outcome = report.Result(
         produced=len(flights),
         observations=len(weather),
@@ -128,29 +129,24 @@ def _run(
     report.plot(folder / _PLOT, outcome)
     report.check(outcome, table, flights, weather)
     console.print(
-        f"[green]✓[/] {len(table):,} departures, each as a batch join with pandas has it",
+        f"[green]✓[/] {len(table):,} departures, each equal to that of a batch join with pandas",
         highlight=False,
     )
 
 
-def _queries(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    names: Names,
-    flights: int,
-    observations: int,
-    folder: Path,
-    progress: Progress,
+def _run_queries(
+    job: Job, names: Names, flights: int, inputs: int, progress: Progress
 ) -> tuple[Counter[str], BacklogWatch]:
-    """Run the three queries until every departure has been dealt with; what the desk did, and the
-    backlog meanwhile.
+    """Run the three queries until every departure is finished.
+
+    :param flights: number of flights
+    :param inputs: number of flights and observations
+    :returns: numbers of records by the desk's outcomes, and the backlog over time
     """
     totals: Counter[str] = Counter()
-    inputs = flights + observations
     watch = BacklogWatch({names.enrich: inputs, names.desk: 0})
     joined = progress.add_task("joining in order", total=inputs)
     worked = progress.add_task("working the queue", total=flights)
-    per_batch = max(_LEAST_BATCH_RECORDS, inputs // _BATCHES)
 
     def add(batch: desk.BatchResult) -> None:
         totals.update(
@@ -164,34 +160,11 @@ def _queries(
         progress.update(joined, completed=inputs - backlog[names.enrich])
 
     with deferred_interrupts() as interrupted, ExitStack() as running:
-        backlog = watch.start(
-            spark,
-            bootstrap_servers,
-            [names.enrich, names.desk],
-            folder / "checkpoint" / "backlog",
-            show,
-        )
+        backlog = watch.start(job, [names.enrich, names.desk], show)
         running.callback(backlog.stop)
-        working = desk.start(
-            spark,
-            bootstrap_servers,
-            names.departures,
-            names.desk,
-            folder / _PARQUET,
-            folder / "checkpoint" / "desk",
-            add,
-            per_batch,
-        )
+        working = desk.start(job, names.departures, names.desk, job.folder / _PARQUET, add)
         running.callback(working.stop)
-        joining = enrich.start(
-            spark,
-            bootstrap_servers,
-            (names.weather, names.flights),
-            names.enrich,
-            names.departures,
-            folder / "checkpoint" / "enrich",
-            per_batch,
-        )
+        joining = enrich.start(job, names.weather, names.flights, names.enrich, names.departures)
         running.callback(joining.stop)
         queries = (joining, working, backlog)
         wait_until(
@@ -204,8 +177,9 @@ def _queries(
 
 @contextmanager
 def _broker(bootstrap_servers: str | None) -> Iterator[tuple[str, str]]:
-    """(bootstrap servers, what to end names with so that they are new) of an embedded broker, or of
-    a given cluster.
+    """Provide an embedded broker, or the given cluster.
+
+    :returns: bootstrap servers, and a suffix that makes names of topics and groups unique
     """
     if bootstrap_servers is not None:
         yield bootstrap_servers, f"-{time.time_ns() // 1_000_000:x}"
@@ -214,8 +188,8 @@ def _broker(bootstrap_servers: str | None) -> Iterator[tuple[str, str]]:
         yield broker.bootstrap_servers, ""
 
 
-def _put(unfinished: Path, out: Path) -> None:
-    """Make what was written the result, in place of an earlier one."""
+def _publish(unfinished: Path, out: Path) -> None:
+    """Replace an earlier result with the finished one."""
     shutil.rmtree(unfinished / "checkpoint", ignore_errors=True)
     earlier = out.with_name(f"{out.name}.earlier")
     shutil.rmtree(earlier, ignore_errors=True)
@@ -243,11 +217,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m examples.departures",
-        description="336,776 real flights, joined in timestamp order with the weather known when "
-        "each "
-        "departed, and "
-        "worked as a queue on Spark: counts, a table, a plot of the backlog, and a check "
-        "against pandas.",
+        description="Join 336,776 real flights in timestamp order with the weather known when "
+        "each departed, and work them as a queue on Spark. Print counts and a table, draw the "
+        "backlog, and compare the result with pandas.",
     )
     parser.add_argument(
         "--rows", type=_count, metavar="N", help="only the first N flights (default: all)"
@@ -258,7 +230,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",
-        help="an Apache Kafka 4.2+ or headrace to use (default: one started for this)",
+        help="an Apache Kafka 4.2+ or headrace broker to use (default: start one)",
     )
     return parser.parse_args()
 

@@ -1,24 +1,25 @@
-"""The backlog of both queries, all the time: snapshots of ``kafka-lag``."""
+"""The backlog of both queries over time, from snapshots of ``kafka-lag``."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+from .session import Job
+
 Backlog = Mapping[str, int]
-"""Group -> records that it has not dealt with yet."""
+"""Group → number of records that it has not finished."""
 
 
 class BacklogWatch:
-    """Keeps what each snapshot said.
+    """A query that keeps the backlog of each snapshot.
 
-    :param initial: the backlog before the groups are there
-    :ivar samples: seconds since the start, and the backlog then
+    :param initial: the backlog before the groups exist
+    :ivar samples: pairs of seconds since the start and the backlog then
     """
 
     def __init__(self, initial: Backlog) -> None:
@@ -26,39 +27,34 @@ class BacklogWatch:
         self._started_s = time.monotonic()
 
     def start(
-        self,
-        spark: SparkSession,
-        bootstrap_servers: str,
-        group_ids: list[str],
-        checkpoint: Path,
-        show: Callable[[Backlog], None],
+        self, job: Job, group_ids: Sequence[str], show: Callable[[Backlog], None]
     ) -> StreamingQuery:
-        """Start the query that looks at the groups every second, and tells ``show``."""
+        """Start the query. It takes a snapshot every second and passes the backlog to ``show``."""
         lags = (
-            spark.readStream.format("kafka-lag")
-            .option("kafka.bootstrap.servers", bootstrap_servers)
+            job.spark.readStream.format("kafka-lag")
+            .option("kafka.bootstrap.servers", job.bootstrap_servers)
             .option("groups", ",".join(group_ids))
             .option("timeLag", "false")
             .load()
         )
 
-        def look(snapshot: DataFrame, batch_id: int) -> None:
+        def add_sample(snapshot: DataFrame, batch_id: int) -> None:
             rows = snapshot.groupBy("group_id").agg(F.sum("lag").alias("lag")).collect()
-            backlog = {
-                **self.samples[-1][1],
-                **{row.group_id: row.lag for row in rows if row.lag is not None},
-            }
+            known = {row.group_id: row.lag for row in rows if row.lag is not None}
+            _, previous = self.samples[-1]
+            backlog = {**previous, **known}
             self.samples.append((time.monotonic() - self._started_s, backlog))
             show(backlog)
 
         return (
             lags.writeStream.queryName("backlog")
-            .foreachBatch(look)
-            .option("checkpointLocation", str(checkpoint))
+            .foreachBatch(add_sample)
+            .option("checkpointLocation", job.checkpoint("backlog"))
             .trigger(processingTime="1 second")
             .start()
         )
 
     def is_drained(self, *group_ids: str) -> bool:
-        """Whether the last snapshot saw nothing left for these groups."""
-        return not any(self.samples[-1][1][group_id] for group_id in group_ids)
+        """Return True if these groups had no backlog in the last snapshot."""
+        _, backlog = self.samples[-1]
+        return not any(backlog[group_id] for group_id in group_ids)

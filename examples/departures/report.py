@@ -1,6 +1,4 @@
-"""What the pipeline shows at its end: tables, a plot, and whether the result is the one of a batch
-join.
-"""
+"""The pipeline's output: tables, a plot, and a comparison with a batch join."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from .data import WEATHER, PipelineError, airlines
 _INK = "#1f2933"
 _GRID = "#d9dee3"
 _COLOURS = ("#2b6cb0", "#dd6b20")
-# A flight is what its carrier and number mean at one airport at one scheduled hour.
+# A flight is identified by carrier and number at one airport and scheduled hour.
 _FLIGHT = ["carrier", "flight", "origin", "time_hour"]
 
 
@@ -27,10 +25,10 @@ _FLIGHT = ["carrier", "flight", "origin", "time_hour"]
 class Result:
     """The numbers of one run.
 
-    :param produced: flights
-    :param observations: of the weather
-    :param samples: seconds since the queries started, and the backlog of each group then
-    :param groups: group -> what it works on
+    :param produced: number of flights
+    :param observations: number of weather observations
+    :param samples: pairs of seconds since the queries started and the backlog of each group then
+    :param groups: group → a description of its work
     """
 
     produced: int
@@ -43,8 +41,9 @@ class Result:
 
 
 def read(parquet: Path) -> pd.DataFrame:
-    """The departures kept, each once: a record delivered twice, or produced twice, is one
-    departure.
+    """Return the departures in the table, each once.
+
+    A record that was delivered twice, or produced twice, is one departure.
     """
     rows = pd.read_parquet(parquet).drop(columns="batch")
     rows = rows.drop_duplicates(["topic", "partition", "offset"])
@@ -54,7 +53,7 @@ def read(parquet: Path) -> pd.DataFrame:
 
 
 def expected(flights: pd.DataFrame, weather: pd.DataFrame) -> pd.DataFrame:
-    """The same by a batch join: the flights that departed, with the last observation until then."""
+    """Return the same from a batch join: flights that departed, with their last observation."""
     departed = flights[flights["dep_time"].notna()]
     observed = weather[["origin", "time", *WEATHER]]
     return pd.merge_asof(departed, observed, on="time", by="origin").drop(columns="time")
@@ -63,9 +62,9 @@ def expected(flights: pd.DataFrame, weather: pd.DataFrame) -> pd.DataFrame:
 def check(
     result: Result, table: pd.DataFrame, flights: pd.DataFrame, weather: pd.DataFrame
 ) -> None:
-    """Compare what went in with what came out.
+    """Compare the result with what was produced and with a batch join.
 
-    :raises PipelineError: something does not add up; says what
+    :raises PipelineError: there is a difference
     """
     settled = result.accepted + result.rejected
     if settled != result.produced and not result.redelivered:
@@ -75,27 +74,25 @@ def check(
         )
     left = {group: lag for group, lag in result.samples[-1][1].items() if lag}
     if left:
-        raise PipelineError(f"there is a backlog left: {left}")
+        raise PipelineError(f"a backlog is left: {left}")
     wanted = expected(flights, weather).set_index(_FLIGHT).sort_index()
     found = table.set_index(_FLIGHT).sort_index()[wanted.columns].astype(wanted.dtypes.to_dict())
     if not wanted.index.equals(found.index):
-        missing, surplus = (
-            wanted.index.difference(found.index),
-            found.index.difference(wanted.index),
-        )
+        missing = wanted.index.difference(found.index)
+        surplus = found.index.difference(wanted.index)
         raise PipelineError(
             f"{len(missing):,} departures are missing and {len(surplus):,} are too many"
         )
     differences = wanted.compare(found)
     if len(differences):
         raise PipelineError(
-            f"{len(differences):,} departures differ from a batch join, first "
-            f"{differences.index[0]}"
+            f"{len(differences):,} departures differ from a batch join, "
+            f"the first is {differences.index[0]}"
         )
 
 
 def show(console: Console, result: Result, table: pd.DataFrame) -> None:
-    """The tables."""
+    """Print tables of delays and of the run."""
     by_carrier = Table(
         title="Mean delay in minutes by carrier, flights that departed", title_justify="left"
     )
@@ -129,7 +126,7 @@ def show(console: Console, result: Result, table: pd.DataFrame) -> None:
 
 
 def plot(path: Path, result: Result) -> None:
-    """The backlog of both groups over time, as a PNG."""
+    """Draw the backlog of both groups over time into a PNG file."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
     from matplotlib.ticker import StrMethodFormatter
@@ -141,23 +138,18 @@ def plot(path: Path, result: Result) -> None:
         axes.plot(times_s, lags, color=colour, linewidth=2, label=f"{group}: {what}")
         axes.fill_between(times_s, lags, color=colour, alpha=0.12, linewidth=0)
     took_s = result.samples[-1][0]
-    axes.set_title(
-        (
-            f"{result.produced:,} flights met their weather and were worked as a queue in "
-            f"{took_s:.0f} s"
-        ),
-        loc="left",
-        color=_INK,
-        fontsize=13,
-        pad=26,
+    title = (
+        f"{result.produced:,} flights were joined with their weather and worked as a queue in "
+        f"{took_s:.0f} s"
     )
+    axes.set_title(title, loc="left", color=_INK, fontsize=13, pad=26)
     note = (
-        f"{result.accepted:,} accepted, {result.rejected:,} rejected, {result.redelivered:,} "
-        f"redelivered"
+        f"{result.accepted:,} accepted, {result.rejected:,} rejected, "
+        f"{result.redelivered:,} redelivered"
     )
     axes.text(0, 1.02, note, transform=axes.transAxes, color=_INK, fontsize=9.5, alpha=0.8)
     axes.set_xlabel("seconds since the queries started", color=_INK)
-    axes.set_ylabel("records not yet dealt with", color=_INK)
+    axes.set_ylabel("unfinished records", color=_INK)
     axes.set_xlim(0, took_s * 1.02)
     axes.set_ylim(0, None)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

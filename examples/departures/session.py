@@ -1,6 +1,4 @@
-"""A Spark session whose noise goes to a file, and waiting for queries so that Ctrl-C ends all of it
-cleanly.
-"""
+"""A Spark session that logs to a file, and waiting for queries so that Ctrl-C stops everything."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,19 +18,36 @@ from pyspark.sql.streaming import StreamingQuery
 
 from .data import PipelineError
 
-_LOOK_EVERY_S = 0.2
+_POLL_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Common parameters of the pipeline's queries.
+
+    :param folder: folder for results and checkpoints
+    :param records_per_batch: limit on a micro-batch
+    """
+
+    spark: SparkSession
+    bootstrap_servers: str
+    folder: Path
+    records_per_batch: int
+
+    def checkpoint(self, query: str) -> str:
+        """Return the checkpoint location of a query."""
+        return str(self.folder / "checkpoint" / query)
 
 
 @contextmanager
 def spark_session(log: Path) -> Iterator[SparkSession]:
-    """A local Spark session whose own output goes to the file ``log``.
+    """Run a local Spark session whose output goes to the file ``log``.
 
     :raises PipelineError: Spark does not start
     """
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # it logs whatever a foreachBatch function raises
+    # py4j logs every exception of a foreachBatch function.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with log.open("ab") as file, _stderr_to(file.fileno()):
         try:
@@ -60,7 +76,7 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
-    """What is started meanwhile inherits it: here the JVM."""
+    """Redirect stderr of this process, and of processes started meanwhile: here the JVM."""
     kept = os.dup(2)
     sys.stderr.flush()
     os.dup2(descriptor, 2)
@@ -73,8 +89,9 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set the event: raised inside a call to the JVM they would break the
-    connection to it.
+    """Let Ctrl-C and SIGTERM set an event.
+
+    Raised inside a call to the JVM, they would break the connection to it.
     """
     interrupted = threading.Event()
     kept = {
@@ -91,13 +108,13 @@ def deferred_interrupts() -> Iterator[threading.Event]:
 def wait_until(
     done: Callable[[], bool], queries: Sequence[StreamingQuery], interrupted: threading.Event
 ) -> None:
-    """Wait while the queries run.
+    """Wait until ``done`` returns True.
 
-    :raises PipelineError: one of them failed
-    :raises KeyboardInterrupt: the user wants no more
+    :raises PipelineError: a query failed
+    :raises KeyboardInterrupt: the user pressed Ctrl-C
     """
     while not done():
-        if interrupted.wait(_LOOK_EVERY_S):
+        if interrupted.wait(_POLL_INTERVAL_S):
             raise KeyboardInterrupt
         for query in queries:
             error = query.exception()
