@@ -1,4 +1,4 @@
-"""The reference pipeline: what it checks, and all of it for a few thousand flights."""
+"""The reference pipeline: its check, and a run with a few thousand flights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def result(samples: list[tuple[float, dict[str, int]]], rejected: int = 0) -> re
 def test_each_flight_has_the_last_observation_until_its_departure(
     inputs: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
-    """Against a loop over all observations."""
+    """Compare with a loop over all observations."""
     flights, weather = inputs
     joined = report.expected(flights, weather)
     departed = flights[flights["dep_time"].notna()].reset_index(drop=True)
@@ -59,7 +59,7 @@ def test_a_difference_is_found(inputs: tuple[pd.DataFrame, pd.DataFrame]) -> Non
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_whole_pipeline(request: pytest.FixtureRequest, target: str, tmp_path: Path) -> None:
-    """With a broker of its own, as a user runs it, or on the Apache Kafka under test."""
+    """Run it with a broker of its own, as a user does, or with the Apache Kafka under test."""
     command = [
         sys.executable,
         "-m",

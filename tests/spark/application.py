@@ -1,6 +1,4 @@
-"""Spark applications on this machine: in this process, or as drivers of their own that can be
-killed whole.
-"""
+"""Spark applications on this machine: in this process, or as drivers that can be killed."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from headrace.spark import register
 from tests.support import ROOT
 
 SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For a JVM that does not live long enough for its best compiler to pay: half the CPU time."""
+"""Settings for a JVM that lives too short for its best compiler: half the CPU time."""
 
 _QUIET = {
     "spark.ui.enabled": "false",
@@ -31,7 +29,7 @@ _QUIET = {
 
 
 def python_environment() -> dict[str, str]:
-    """The environment in which Spark's Python workers find this checkout."""
+    """Return the environment in which Spark's Python workers find this checkout."""
     path = os.pathsep.join(
         filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")])
     )
@@ -39,7 +37,7 @@ def python_environment() -> dict[str, str]:
 
 
 def application(cores: int, configs: Mapping[str, str]) -> SparkSession:
-    """A session on `local[cores]` that knows headrace's sources."""
+    """Return a session on `local[cores]` with headrace's sources."""
     os.environ.update(python_environment())
     builder = SparkSession.builder.master(f"local[{cores}]").appName("headrace")
     for name, value in {**_QUIET, **configs}.items():
@@ -52,25 +50,24 @@ def application(cores: int, configs: Mapping[str, str]) -> SparkSession:
 def start_driver(
     program: str, *arguments: str, output: IO[str] | int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
-    """Run a Python program that has a session of its own; it complains where the tests do."""
+    """Run a Python program that has a session of its own. Its stderr is that of the tests."""
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdout=output,
         text=True,
-        start_new_session=True,  # by which `kill_driver` finds the JVM and the Python workers
+        start_new_session=True,  # `kill_driver` finds the JVM and the workers by their session
         env=python_environment(),
     )
 
 
 def kill_driver(driver: subprocess.Popen[str]) -> None:
-    """kill -9 for the driver, its JVM and all Python workers, at once: nobody gets to say
-    goodbye."""
-    everyone = [
+    """Kill the driver, its JVM and all Python workers with SIGKILL, all at once."""
+    pids = [
         process.pid for process in psutil.process_iter() if _session_of(process.pid) == driver.pid
     ]
     for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in everyone:
-            with contextlib.suppress(ProcessLookupError):  # some end by themselves meanwhile
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
                 os.kill(pid, number)
     driver.wait()
 

@@ -1,4 +1,4 @@
-"""One Spark session for the suite, and topics with something in them."""
+"""The Spark session of the suite, queues to read, and queries over them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def spark() -> Iterator[SparkSession]:
 
 @dataclass(frozen=True)
 class Queue:
-    """A topic, a share group that starts at its beginning, and ways to look at both."""
+    """A topic, a share group that starts at its beginning, and questions about both."""
 
     bootstrap_servers: str
     topic: str
@@ -49,7 +49,7 @@ class Queue:
     partitions: int
 
     def produce(self, count: int, start: int = 0, **headers: bytes) -> None:
-        """Values b"0", b"1", … to the partitions in turn; keys of ten kinds."""
+        """Produce values b"0", b"1", … to the partitions in turn, with keys of ten kinds."""
         producer = Producer(
             {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 50}
         )
@@ -64,9 +64,7 @@ class Queue:
         assert producer.flush(30) == 0
 
     def options(self, **more: Any) -> dict[str, str]:
-        """Reader options; `maxRecordsPerTrigger=5`, `outcome__default="reject"`; None leaves one
-        out.
-        """
+        """Return reader options: `outcome__default="reject"` sets one, and None removes one."""
         options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.group.id": self.group_id,
@@ -77,14 +75,14 @@ class Queue:
         return {name: str(value) for name, value in options.items() if value is not None}
 
     def group_configs(self, *names: str) -> dict[str, str]:
-        """Configs of the group."""
+        """Return configs of the group."""
         return self.ask(lambda cluster: cluster.group_configs(self.group_id, names))
 
     def lag(self) -> list[PartitionLag]:
         return self.ask(lambda cluster: cluster.share_lag(self.group_id, [self.topic]))
 
     def ask(self, question: Callable[[Cluster], Awaitable[T]]) -> T:
-        """What the cluster answers."""
+        """Return the answer of a call on the cluster."""
 
         async def ask() -> T:
             cluster = Cluster(self.bootstrap_servers)
@@ -96,7 +94,7 @@ class Queue:
         return asyncio.run(ask())
 
     def is_drained(self) -> bool:
-        """Every partition has been begun, and has nothing left."""
+        """Return True if nothing is left in any partition."""
         return all(lag.lag == 0 for lag in self.lag())
 
 
@@ -107,7 +105,7 @@ def make_queue(
     topic: str | None = None,
     group_id: str | None = None,
 ) -> Queue:
-    """A new topic with that many records, and a new group."""
+    """Create a topic with records, and return it with a new group."""
     made = Queue(
         bootstrap_servers, topic or unique("flights"), group_id or unique("workers"), partitions
     )
@@ -121,16 +119,12 @@ def make_queue(
 
 @pytest.fixture
 def queue(bootstrap_servers: str) -> Callable[..., Queue]:
-    """queue(records, partitions=4, topic=None, group_id=None): `make_queue` on the broker under
-    test.
-    """
+    """Return `make_queue` for the broker under test: queue(records, partitions=4, …)."""
     return functools.partial(make_queue, bootstrap_servers)
 
 
 class Batches:
-    """What the micro-batches of a query held. `work(batch_df)` runs in each of them, before the
-    rows are kept.
-    """
+    """Rows of a query's micro-batches. `work(batch_df)` runs in each before its rows are kept."""
 
     def __init__(self, work: Callable[[DataFrame], Any] | None = None) -> None:
         self._work = work
@@ -157,7 +151,7 @@ class Batches:
 
 @pytest.fixture
 def drain(spark: SparkSession, tmp_path: Path) -> Callable[..., Batches]:
-    """drain(queue, work=None, **options): run a query over what is there, to its end."""
+    """Return drain(queue, work=None, **options): a query over everything there is, to its end."""
 
     def run(
         queue: Queue, work: Callable[[DataFrame], Any] | None = None, **options: Any

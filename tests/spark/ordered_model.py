@@ -1,6 +1,4 @@
-"""Logs made up in memory, and the merge of `kafka-ordered` one record at a time: what the planner
-is held against.
-"""
+"""A model of `kafka-ordered`: logs in memory, and a merge of one record at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +15,9 @@ from headrace.tasks import OrderedMerge, Readiness
 
 @dataclass
 class SimulatedLog:
-    """Partitions as lists of (offset, timestamp, whether consumers see it); offsets ascend, with
-    gaps.
+    """A log in memory: lists of (offset, timestamp, is visible). Offsets ascend, with gaps.
 
-    :ivar asked: how many questions have been answered, by kind
+    :ivar asked: number of questions by kind
     """
 
     records: dict[TopicPartition, list[tuple[int, int, bool]]]
@@ -36,7 +33,11 @@ class SimulatedLog:
         return {p: self.end(p) for p in partitions}
 
     def visible(self, partition: TopicPartition, start: int, end: int) -> list[tuple[int, int]]:
-        return [(o, t) for o, t, seen in self.records[partition] if seen and start <= o < end]
+        return [
+            (o, t)
+            for o, t, is_visible in self.records[partition]
+            if is_visible and start <= o < end
+        ]
 
     def offsets_at(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -65,13 +66,14 @@ class SimulatedLog:
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._count("first_visible")
-        return {p: seen[0] for p, bounds in ranges.items() if (seen := self.visible(p, *bounds))}
+        visible = {partition: self.visible(partition, *ranges[partition]) for partition in ranges}
+        return {partition: records[0] for partition, records in visible.items() if records}
 
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
         self._count("scan")
-        seen = self.visible(partition, start, end)
-        for at in range(0, len(seen), self.chunk):
-            piece = seen[at : at + self.chunk]
+        records = self.visible(partition, start, end)
+        for at in range(0, len(records), self.chunk):
+            piece = records[at : at + self.chunk]
             yield np.array([o for o, _ in piece]), np.array([t for _, t in piece])
 
     def _count(self, kind: str) -> None:
@@ -79,7 +81,7 @@ class SimulatedLog:
 
 
 def merged(log: SimulatedLog, inputs: Inputs) -> list[tuple[TopicPartition, int]]:
-    """What a batch holds, in order, by always taking the smallest head: (partition, offset)."""
+    """Return (partition, offset) of a batch's records in the order of a merge."""
     merge: OrderedMerge[TopicPartition, int] = OrderedMerge(inputs.partitions)
     for p in inputs.partitions:
         merge.add(p, [(t, o) for o, t in log.visible(p, inputs.starts[p], inputs.ends.get(p, 0))])
@@ -87,14 +89,14 @@ def merged(log: SimulatedLog, inputs: Inputs) -> list[tuple[TopicPartition, int]
 
 
 class BruteForce:
-    """A task that merges one record at a time, and asks the rule before each."""
+    """A task that merges one record at a time and asks the rule before each."""
 
     def __init__(self, partitions: tuple[TopicPartition, ...], max_task_idle_ms: int) -> None:
         self.partitions = partitions
         self.rule: Readiness[TopicPartition] = Readiness(partitions, max_task_idle_ms)
 
     def may_begin(self, log: SimulatedLog, inputs: Inputs, now_ms: int) -> bool:
-        """What the rule says of what is there to be fetched, seen by consumers or not."""
+        """Return the rule's decision about records to fetch, visible or not."""
         lags = {p: 0 if p in inputs.ends else None for p in self.partitions}
         return self.rule.decide(
             {p: inputs.available(p) for p in self.partitions}, lags, now_ms
@@ -107,8 +109,7 @@ class BruteForce:
         ends: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> list[tuple[TopicPartition, int]]:
-        """Take records for as long as the rule allows; what nobody sees is passed over before
-        that."""
+        """Take visible records while the rule allows it."""
         queues = {p: log.visible(p, starts[p], ends.get(p, 0)) for p in self.partitions}
         lags = {p: 0 if p in ends else None for p in self.partitions}
         taken = []

@@ -1,6 +1,4 @@
-"""What Spark does with the readers of `kafka-ordered`, without a JVM: one micro-batch at a time, as
-a test wants it.
-"""
+"""Queries of `kafka-ordered` without a JVM: the readers, called as Spark calls them."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tests.spark.ordered_topics import Place, Topics
 
 
 def batch(topics: Topics, **options: Any) -> list[Place]:
-    """What a batch reads, task after task."""
+    """Return the rows of a batch, task after task."""
     reader = OrderedReader(OrderedOptions.parse(topics.options(**options), streaming=False))
     return _rows(reader, reader.partitions())
 
@@ -24,7 +22,7 @@ def batch(topics: Topics, **options: Any) -> list[Place]:
 class Query:
     """A streaming query.
 
-    :param offset: where its checkpoint says that it is; None for a new one
+    :param offset: the offset in its checkpoint; None for a new query
     """
 
     def __init__(self, topics: Topics, offset: JsonOffsets | None = None, **options: Any) -> None:
@@ -33,9 +31,9 @@ class Query:
         self.offset = _through_json(self.reader.initialOffset()) if offset is None else offset
 
     def step(self, meanwhile: Callable[[], None] | None = None) -> list[Place]:
-        """One micro-batch: its rows, task after task.
+        """Run one micro-batch and return its rows, task after task.
 
-        :param meanwhile: what happens after it has been planned
+        :param meanwhile: called after the micro-batch has been planned
         """
         end = _through_json(
             self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
@@ -48,11 +46,11 @@ class Query:
         return rows
 
     def replay(self, end: JsonOffsets) -> list[Place]:
-        """The micro-batch that was under way, as a restart reads it again."""
+        """Run the last micro-batch again, as a restart does."""
         return _rows(self.reader, self.reader.partitions(self.offset, end))
 
     def until_idle(self) -> list[Place]:
-        """Micro-batches until there is no new one: their rows by task."""
+        """Run micro-batches until there is no new one; return their rows by task."""
         rows: list[Place] = []
         while True:
             before = self.offset
@@ -61,7 +59,7 @@ class Query:
                 return sorted(rows, key=lambda place: place[1])
 
     def report(self) -> dict[str, Any]:
-        """What the query's progress shows."""
+        """Return what the query's progress shows."""
         return self.reader.reportLatestOffset() or {}
 
 

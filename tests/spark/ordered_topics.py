@@ -1,4 +1,4 @@
-"""Topics for the tests of `kafka-ordered`, and what a merge of them one record at a time yields."""
+"""Topics for the tests of `kafka-ordered`, and the merge of their records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Topics:
     def add(self, name: str) -> None:
         for created in self.admin.create_topics([NewTopic(name, self.partitions, 1)]).values():
             created.result(30)
-        # Kafka answers before all of it knows the topic.
+        # Kafka answers before all brokers know the topic.
         wait_until(
             lambda: len(self.admin.list_topics(timeout=10).topics.get(name, _NONE).partitions),
             30,
@@ -60,10 +60,12 @@ class Topics:
         )
 
     def drop(self, name: str) -> None:
-        """Delete a topic; it is gone when this returns."""
+        """Delete a topic, and wait until it no longer exists."""
         self.admin.delete_topics([name])[name].result(30)
         wait_until(
-            lambda: name not in self.admin.list_topics(timeout=10).topics, 30, f"{name} to be gone"
+            lambda: name not in self.admin.list_topics(timeout=10).topics,
+            30,
+            f"the deletion of {name}",
         )
 
     def drop_records(self, topic: int, before: int, partition: int = 0) -> None:
@@ -76,7 +78,7 @@ class Topics:
             done.result(30)
 
     def produce(self, topic: int | str, timestamps: Iterable[int], partition: int = 0) -> None:
-        """A record for each timestamp, its value the same in words."""
+        """Produce a record for each timestamp; its value is the timestamp."""
         producer = Producer(
             {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "batch.num.messages": 7}
         )
@@ -88,7 +90,7 @@ class Topics:
     def transaction(
         self, topic: int, timestamps: Iterable[int], partition: int = 0, *, commit: bool = True
     ) -> None:
-        """The same in a transaction; its marker has been written when this returns."""
+        """Produce in a transaction, and wait for its marker."""
         place = TopicPartition(self.names[topic], partition)
         before = self.end(place)
         producer = Producer(
@@ -107,13 +109,13 @@ class Topics:
         )
 
     def end(self, place: TopicPartition, *, committed: bool = False) -> int:
-        """The end of a partition, or its last stable offset."""
+        """Return the end of a partition, or its last stable offset."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         listed = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
         return int(listed[place].result(30).offset)
 
     def committed(self, group_id: str) -> dict[str, dict[str, int]]:
-        """What a group has committed, as Spark's offsets."""
+        """Return a group's committed offsets in the form of Spark's offsets."""
         admin = GroupAdmin({"bootstrap.servers": self.bootstrap_servers})
         listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])[
             group_id
@@ -124,7 +126,7 @@ class Topics:
         return found
 
     def options(self, **more: Any) -> dict[str, str]:
-        """`maxTaskIdleMs=5`, `kafka__group__id="g"`."""
+        """Return reader options: `maxTaskIdleMs=5`, `kafka__group__id="g"`."""
         return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "subscribe": ",".join(self.names),
@@ -133,7 +135,7 @@ class Topics:
         }
 
     def ends(self) -> dict[str, dict[str, int]]:
-        """The end of each partition, as Spark's offsets."""
+        """Return the ends of all partitions in the form of Spark's offsets."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "unused"})
         try:
             return {
@@ -153,8 +155,9 @@ class Topics:
     def merged(
         self, start: Offsets | None = None, end: Offsets | None = None, committed: bool = False
     ) -> list[Place]:
-        """What lies between two offsets, task after task: always the record with the smallest
-        timestamp.
+        """Return the records between two offsets in order, task after task.
+
+        The next record is always the one with the smallest timestamp.
         """
         end = end or self.ends()
         records = self._records(end, committed)
@@ -186,7 +189,7 @@ class Topics:
         reading = set(found)
         while reading:
             message = consumer.poll(30)
-            assert message is not None, f"nothing comes of {reading}"
+            assert message is not None, f"no record of {reading}"
             key = (message.topic(), message.partition())
             if message.error() is not None:
                 reading.discard(key)
@@ -198,14 +201,14 @@ class Topics:
 
 def _send(producer: Producer, topic: str, timestamps: Iterable[int], partition: int) -> None:
     for timestamp in timestamps:
-        # With a key, because a compacted topic takes no others.
+        # Compacted topics accept only records with a key.
         producer.produce(
             topic, b"%d" % timestamp, b"%d" % timestamp, partition=partition, timestamp=timestamp
         )
 
 
 def places(rows: Sequence[Row]) -> list[Place]:
-    """Where rows come from, task after task, each in the order that Spark yielded."""
+    """Return where rows come from, task after task, in the order of Spark within each."""
     return sorted(
         ((row.topic, row.partition, row.offset) for row in rows), key=lambda place: place[1]
     )

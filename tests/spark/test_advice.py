@@ -1,4 +1,4 @@
-"""The arithmetic of progress, against what a loop over points finds."""
+"""The arithmetic of progress, compared with loops over points."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_stalls_are_what_a_loop_finds(
 
 
 def _is_run(marks: list[bool], first: int, last: int) -> bool:
-    """Whether these are marked, and their neighbours are not."""
+    """Return True if these are marked and their neighbours are not."""
     beside = [marks[at] for at in (first - 1, last + 1) if 0 <= at < len(marks)]
     return all(marks[first : last + 1]) and not any(beside)
 

@@ -1,4 +1,4 @@
-"""Record batches as columns, against opening them record by record."""
+"""Record batches as columns, compared with opening them record by record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCH = st.tuples(
 
 
 def built(batches: list[Any], repeat: int = 1) -> bytes:
-    """Batches behind one another, with gaps in their offsets."""
+    """Return batches one behind the other, with gaps in their offsets."""
     out, offset = bytearray(), 7
     for records, codec, attributes, gap in batches * repeat:
         out += record_batch.build(
@@ -96,9 +96,7 @@ def test_only_wanted_offsets_are_decoded(batches: list[Any], bounds: set[int]) -
 
 @given(st.lists(BATCH, min_size=1, max_size=4), st.data())
 @settings(deadline=None)
-def test_damaged_bytes_are_refused_or_read_but_never_break_out(
-    batches: list[Any], data: Any
-) -> None:
+def test_damaged_bytes_raise_only_corrupt_batch(batches: list[Any], data: Any) -> None:
     broken = bytearray(built(batches, data.draw(st.sampled_from((1, 60)))))
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
@@ -115,18 +113,18 @@ def test_damaged_bytes_are_refused_or_read_but_never_break_out(
     except record_batch.CorruptBatch:
         return
     assert as_columns(bytes(broken)) == one_by_one(bytes(broken)), (
-        "bytes whose checksum holds must be readable"
+        "bytes with a right checksum must be readable"
     )
 
 
-def test_a_checksum_that_is_wrong_is_said() -> None:
+def test_a_wrong_checksum_is_an_error() -> None:
     data = bytearray(record_batch.build([(None, b"value")], timestamp_ms=1, base_offset=3))
     data[-3] ^= 1
     with pytest.raises(record_batch.CorruptBatch, match="offset 3 has a wrong checksum"):
         Batches.find(bytes(data)).check_crc()
 
 
-def test_spark_has_microseconds_and_no_others() -> None:
+def test_timestamps_are_limited_to_microseconds_of_64_bits() -> None:
     data = record_batch.build(
         [(None, None), (b"", b"")], timestamp_ms=0, timestamps_ms=[1_700_000_000_123, 2**62]
     )
@@ -141,10 +139,10 @@ def test_spark_has_microseconds_and_no_others() -> None:
     assert rows.column("partition").to_pylist() == [3, 3]
 
 
-def test_records_of_aborted_transactions_and_markers_are_not_seen() -> None:
+def test_aborted_records_and_markers_are_not_visible() -> None:
     data, expected, offset = b"", [], 0
 
-    def add(producer_id: int, seen: bool, marker: Marker | None = None) -> None:
+    def add(producer_id: int, is_visible: bool, marker: Marker | None = None) -> None:
         nonlocal data, offset
         if marker is not None:
             piece = bytearray(record_batch.end_transaction_marker(producer_id, 0, marker, 1))
@@ -163,22 +161,22 @@ def test_records_of_aborted_transactions_and_markers_are_not_seen() -> None:
                 )
             )
             count = 2
-        if seen:
+        if is_visible:
             expected.extend(range(offset, offset + count))
         data += bytes(piece)
         offset += count
 
-    add(5, seen=False)  # aborted
-    add(6, seen=True)  # committed
-    add(-1, seen=True)
-    add(5, seen=False, marker=Marker(False, 0))
-    add(5, seen=True)  # its next transaction
-    add(6, seen=False, marker=Marker(True, 0))
+    add(5, is_visible=False)  # aborted
+    add(6, is_visible=True)  # committed
+    add(-1, is_visible=True)
+    add(5, is_visible=False, marker=Marker(False, 0))
+    add(5, is_visible=True)  # its next transaction
+    add(6, is_visible=False, marker=Marker(True, 0))
     second = offset
-    add(6, seen=False)
-    add(5, seen=False, marker=Marker(True, 0))
-    add(6, seen=False, marker=Marker(False, 0))
-    add(6, seen=True)
+    add(6, is_visible=False)
+    add(5, is_visible=False, marker=Marker(True, 0))
+    add(6, is_visible=False, marker=Marker(False, 0))
+    add(6, is_visible=True)
     batches = Batches.find(data)
     seen = [
         o

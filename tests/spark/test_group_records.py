@@ -1,4 +1,4 @@
-"""Records of the internal topics as columns, against decoding them one by one."""
+"""Records of the internal topics as columns, compared with decoding them one by one."""
 
 from __future__ import annotations
 
@@ -157,82 +157,82 @@ def rows(pairs: Sequence[Pair], topic: str) -> list[dict[str, Any]]:
 
 
 def known(row: dict[str, Any]) -> dict[str, Any]:
-    """What a row says, without what every row has."""
+    """Return the columns that are set, without those that every row has."""
     common = ("timestamp", "log_topic", "log_partition", "log_offset", "record_type", "version")
     return {name: value for name, value in row.items() if value is not None and name not in common}
 
 
 def expected(record: Any) -> dict[str, Any] | None:
-    """What a record of ``__consumer_offsets`` says of progress."""
-    said: dict[str, Any] = {"group_id": record.group_id}
+    """Return the columns that a record of ``__consumer_offsets`` sets; None if it has no event."""
+    fields: dict[str, Any] = {"group_id": record.group_id}
     value = record.value
     match record:
         case OffsetCommit():
-            said |= {"event": COMMIT, "topic": record.topic, "partition": record.partition}
+            fields |= {"event": COMMIT, "topic": record.topic, "partition": record.partition}
             if value is not None:
-                said |= {"offset": value.offset}
+                fields |= {"offset": value.offset}
                 if value.leader_epoch >= 0 and value.expire_timestamp_ms < 0:
-                    said["leader_epoch"] = value.leader_epoch
+                    fields["leader_epoch"] = value.leader_epoch
                 if value.commit_timestamp_ms >= 0:
-                    said["commit_timestamp"] = value.commit_timestamp_ms
-            return said | ({} if value is not None else {"event": COMMIT_DELETED})
+                    fields["commit_timestamp"] = value.commit_timestamp_ms
+            return fields | ({} if value is not None else {"event": COMMIT_DELETED})
         case GroupMetadata():
-            said |= {"event": GROUP, "group_type": "classic"}
+            fields |= {"event": GROUP, "group_type": "classic"}
             if value is not None:
-                said |= {"epoch": value.generation_id, "members": len(value.members)}
+                fields |= {"epoch": value.generation_id, "members": len(value.members)}
         case ConsumerGroupMetadata() | ShareGroupMetadata():
             kind = "share" if isinstance(record, ShareGroupMetadata) else "consumer"
-            said |= {"event": GROUP, "group_type": kind} | (
+            fields |= {"event": GROUP, "group_type": kind} | (
                 {} if value is None else {"epoch": value.epoch}
             )
         case ConsumerGroupMemberMetadata() | ShareGroupMemberMetadata():
             kind = "share" if isinstance(record, ShareGroupMemberMetadata) else "consumer"
-            said |= {"event": MEMBER, "group_type": kind, "member_id": record.member_id}
+            fields |= {"event": MEMBER, "group_type": kind, "member_id": record.member_id}
         case _:
             return None
-    gone = {GROUP: GROUP_DELETED, MEMBER: MEMBER_LEFT}[said["event"]]
-    return said if value is not None else said | {"event": gone}
+    gone = {GROUP: GROUP_DELETED, MEMBER: MEMBER_LEFT}[fields["event"]]
+    return fields if value is not None else fields | {"event": gone}
 
 
-def in_ms(said: dict[str, Any]) -> dict[str, Any]:
-    if "commit_timestamp" in said:
-        said["commit_timestamp"] = round(said["commit_timestamp"].timestamp() * 1000)
-    return said
+def in_ms(fields: dict[str, Any]) -> dict[str, Any]:
+    if "commit_timestamp" in fields:
+        fields["commit_timestamp"] = round(fields["commit_timestamp"].timestamp() * 1000)
+    return fields
 
 
 @given(st.lists(GROUP_RECORDS, min_size=1, max_size=20))
 @settings(deadline=None)
-def test_what_happened_in_groups(records: list[Any]) -> None:
+def test_events_in_groups(records: list[Any]) -> None:
     found = [
         in_ms(known(row))
         for row in rows([record_schemas.encode(record) for record in records], CONSUMER_OFFSETS)
     ]
-    assert found == [said for record in records if (said := expected(record)) is not None]
+    assert found == [fields for record in records if (fields := expected(record)) is not None]
 
 
 @given(st.lists(SHARE_RECORDS, min_size=1, max_size=20))
 @settings(deadline=None)
-def test_what_happened_in_share_partitions(records: list[Any]) -> None:
+def test_events_in_share_partitions(records: list[Any]) -> None:
     found = [
         known(row)
         for row in rows([share_records.encode(record) for record in records], SHARE_GROUP_STATE)
     ]
     for record, row in zip(records, found, strict=True):
-        said = {
+        fields = {
             "group_id": record.key.group_id,
             "topic_id": TOPIC_ID.bytes,
             "partition": record.key.partition,
         }
-        said |= {"group_type": "share", "event": SHARE_STATE}
+        fields |= {"group_type": "share", "event": SHARE_STATE}
         if isinstance(record, share_records.ShareTombstone):
-            said["event"] = SHARE_STATE_DELETED
+            fields["event"] = SHARE_STATE_DELETED
         else:
-            said["leader_epoch"] = record.leader_epoch
+            fields["leader_epoch"] = record.leader_epoch
             if record.start_offset >= 0:
-                said["offset"] = record.start_offset
+                fields["offset"] = record.start_offset
             if record.delivery_complete_count >= 0:
-                said["delivery_complete_count"] = record.delivery_complete_count
-        assert row == said
+                fields["delivery_complete_count"] = record.delivery_complete_count
+        assert row == fields
 
 
 def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
@@ -304,8 +304,9 @@ STREAMS_RECORDS = (
     ("0016" + STREAMS_GROUP + STREAMS_MEMBER, None),
     ("0011" + STREAMS_GROUP, None),
 )
-"""As Apache Kafka 4.3.1 wrote them of a streams group (KIP-1071): of types 17, 19 to 23; the
-topology is shortened.
+"""Records that Apache Kafka 4.3.1 wrote for a streams group (KIP-1071), of types 17 and 19 to 23.
+
+The topology is shortened.
 """
 
 
@@ -334,7 +335,7 @@ def test_a_varint_that_is_too_long_makes_only_its_own_record_unreadable() -> Non
     assert [row["event"] for row in found] == [COMMIT, UNREADABLE, COMMIT]
 
 
-def test_what_is_not_known_is_counted() -> None:
+def test_unknown_types_and_versions_are_unreadable() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
     newer = (commit[0], primitives.i16(9) + commit[1][2:])
     other_type = (primitives.i16(77) + commit[0][2:], commit[1])
@@ -356,7 +357,10 @@ def test_what_is_not_known_is_counted() -> None:
 )
 @settings(deadline=None)
 def test_damaged_records_do_not_harm_their_neighbours(pairs: list[Pair], data: Any) -> None:
-    good = record_schemas.encode(OffsetCommit("good", "topic", 2, CommittedOffset(11, 3, "x", 1)))
+    commit = OffsetCommit("good", "topic", 2, CommittedOffset(11, 3, "x", 1))
+    good_commit = record_schemas.encode(commit)
+    key = share_records.SharePartitionKey("good", TOPIC_ID, 2)
+    good_state = share_records.encode(share_records.ShareUpdate(key, 1, 1, 11, (), 0))
     cut = [
         (
             key[: data.draw(st.integers(0, len(key)))],
@@ -364,23 +368,20 @@ def test_damaged_records_do_not_harm_their_neighbours(pairs: list[Pair], data: A
         )
         for key, value in pairs
     ]
-    for topic in (CONSUMER_OFFSETS, SHARE_GROUP_STATE):
-        found = rows([good, *cut, good], topic)
-        if topic == CONSUMER_OFFSETS:
-            for row in (found[0], found[-1]):
-                assert (row["event"], row["group_id"], row["topic"], row["offset"]) == (
-                    COMMIT,
-                    "good",
-                    "topic",
-                    11,
-                )
+    for topic, intact, event in (
+        (CONSUMER_OFFSETS, good_commit, COMMIT),
+        (SHARE_GROUP_STATE, good_state, SHARE_STATE),
+    ):
+        found = rows([intact, *cut, intact], topic)
+        for row in (found[0], found[-1]):
+            assert (row["event"], row["group_id"], row["offset"]) == (event, "good", 11)
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 40)), max_size=6),
     st.integers(1, 30),
 )
-def test_tasks_have_all_ranges_between_them(bounds: list[tuple[int, int, int]], size: int) -> None:
+def test_tasks_together_have_all_ranges(bounds: list[tuple[int, int, int]], size: int) -> None:
     ranges = [
         OffsetRange(CONSUMER_OFFSETS, index, start, start + count) for index, start, count in bounds
     ]

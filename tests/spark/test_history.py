@@ -1,4 +1,4 @@
-"""The history of groups, against a log of what the test did."""
+"""The history of groups, compared with a log of the test's own actions."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ pytestmark = pytest.mark.spark
 
 STEP_MS = 100
 STILL_S = 0.6
-"""How long nothing happens: several steps."""
+"""Time in which a group makes no progress: several steps."""
 
 
 class Done(NamedTuple):
-    """Something that the test did, and when."""
+    """An action of the test, and its time."""
 
     group_id: str
     event: str
@@ -60,7 +60,7 @@ class Done(NamedTuple):
 
 
 class Story:
-    """Does things to groups of a topic of its own, and writes down what."""
+    """Actions on groups of a topic of its own, with a log of them."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.servers = bootstrap_servers
@@ -74,7 +74,7 @@ class Story:
         return f"{self.prefix}-{name}"
 
     def produce(self, count: int, partition: int = 0) -> None:
-        """Add records, and write down between which moments the partition had which end."""
+        """Produce records, and log the moments between which the end moved."""
         before = int(time.time() * 1000)
         produce(self.servers, self.topic, [b"x"] * count, partition)
         self.produced.append((partition, before, int(time.time() * 1000), count))
@@ -124,9 +124,9 @@ class Story:
 
 @pytest.fixture(scope="module")
 def uncompacted(bootstrap_servers: str) -> Iterator[None]:
-    """Of what is committed now nothing is compacted away."""
+    """Keep all new commits from being compacted away."""
     told = Story(bootstrap_servers)
-    told.commit("first", 0)  # which makes there be an internal topic
+    told.commit("first", 0)  # creates the internal topic
     set_configs(
         bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="3600000"
     )
@@ -152,9 +152,8 @@ def story(bootstrap_servers: str, uncompacted: None) -> Story:
     told.delete_group("back")
     told.commit("back", 30)
     deadline = time.monotonic() + STILL_S
-    while (
-        time.monotonic() < deadline
-    ):  # one group commits without getting on, the other says nothing
+    while time.monotonic() < deadline:
+        # One group commits without progress, the other does not commit.
         told.commit("stuck", 7)
         told.produce(1)
     told.commit("steady", 100)
@@ -174,7 +173,7 @@ class Written:
     folder: Path
 
     def rows(self, table: str, **wanted: Any) -> list[dict[str, Any]]:
-        """Rows of a table that have these values."""
+        """Return the rows of a table that have these values."""
         rows = pq.read_table(self.folder / table).to_pylist()
         return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
@@ -192,7 +191,7 @@ def at_ms(when: datetime) -> int:
     return round(when.timestamp() * 1000)
 
 
-def test_events_are_what_was_done_and_when(written: Written, story: Story) -> None:
+def test_events_are_the_actions_and_their_times(written: Written, story: Story) -> None:
     for group_id in {done.group_id for done in story.log}:
         done = [one for one in story.log if one.group_id == group_id]
         rows = [
@@ -209,8 +208,8 @@ def test_events_are_what_was_done_and_when(written: Written, story: Story) -> No
     assert len(written.rows("events", group_id=story.group("gone"), event=GROUP_DELETED)) == 1
 
 
-def dealt_with(written: Written, story: Story) -> dict[int, int]:
-    """By partition, how many records the share group has dealt with, where its state tells."""
+def finished_records(written: Written, story: Story) -> dict[int, int]:
+    """Return the number of finished records of the share group by partition, where known."""
     states = written.rows("events", group_id=story.group("sharing"), event=SHARE_STATE)
     states.sort(key=lambda row: (row["timestamp"], row["log_offset"]))
     start: dict[int, int] = {}
@@ -225,8 +224,8 @@ def dealt_with(written: Written, story: Story) -> dict[int, int]:
     return found
 
 
-def test_share_state_tells_how_many_records_were_dealt_with(written: Written, story: Story) -> None:
-    assert sum(dealt_with(written, story).values()) == 30
+def test_share_state_has_the_number_of_finished_records(written: Written, story: Story) -> None:
+    assert sum(finished_records(written, story).values()) == 30
 
 
 def test_positions_and_ends_at_every_point(written: Written, story: Story, period: Period) -> None:
@@ -284,16 +283,16 @@ def test_the_report(written: Written, story: Story, period: Period) -> None:
     assert groups["stuck"].lag == end - 7
     assert groups["steady"].lag == (end - 100) + 45
     assert groups["sharing"].group_type == "share"
-    ends = {0: end, 1: 50}  # a partition of which nothing was acknowledged yet has no lag
+    ends = {0: end, 1: 50}  # a partition without an acknowledgement has no lag
     assert groups["sharing"].lag == sum(
-        ends[partition] - done for partition, done in dealt_with(written, story).items()
+        ends[partition] - done for partition, done in finished_records(written, story).items()
     )
     assert groups["gone"].lag is None
     assert groups["gone"].gone
     assert groups["gone"].advice == Advice(None)
     assert (groups["back"].lag, groups["back"].gone) == (end - 30, False)
     assert groups["stuck"].eta_s is None
-    assert 1 <= (groups["steady"].advice.consumers or 0) <= 2, "it has two partitions"
+    assert 1 <= (groups["steady"].advice.consumers or 0) <= 2, "the topic has two partitions"
     assert report.unreadable == 0
     assert len(written.rows("events")) == report.records
     assert [row["group_id"] for row in written.rows("groups")] == [
@@ -304,24 +303,23 @@ def test_the_report(written: Written, story: Story, period: Period) -> None:
     )
 
 
-def test_the_page_stands_alone(written: Written) -> None:
+def test_the_report_loads_nothing(written: Written) -> None:
     text = page(written.report)
     assert text.count("<svg") == 5
     assert all(group.group_id in text for group in written.report.groups)
     assert not re.search(r"<(script|link|img|iframe)|url\((?!#)|\bsrc=", text), (
-        "nothing is loaded from elsewhere"
+        "nothing is loaded from other places"
     )
 
 
 def test_a_cluster_without_groups_has_no_history() -> None:
     reader = GroupHistoryReader(KafkaOptions("127.0.0.1:1"), 1)
-    assert (
-        list(reader.read(InputPartition(None))) == []
-    )  # which Spark makes up when there is nothing to read
+    made_up_by_spark = InputPartition(None)
+    assert list(reader.read(made_up_by_spark)) == []
 
 
 @pytest.mark.slow
-def test_the_command_says_it_in_json_and_makes_its_folder_anew(
+def test_the_command_prints_json_and_replaces_its_folder(
     story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -364,7 +362,7 @@ def test_the_command_says_it_in_json_and_makes_its_folder_anew(
         (["--target-drain", "soon"], "'soon' is not a duration, such as 10m, 6h or 2d"),
     ],
 )
-def test_what_is_said_wrongly_is_refused_in_one_line(
+def test_invalid_options_are_one_line(
     arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["lag", "history", "--out", str(tmp_path / "out"), *arguments]) == 2
@@ -373,7 +371,7 @@ def test_what_is_said_wrongly_is_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_other_peoples_folders_are_left_alone(
+def test_a_folder_that_is_no_report_is_not_touched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine").write_text("dear")
@@ -382,7 +380,7 @@ def test_other_peoples_folders_are_left_alone(
     assert (tmp_path / "mine").read_text() == "dear"
 
 
-def test_nobody_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert main(["lag", "history", "--out", str(out), "--bootstrap-server", "127.0.0.1:1"]) == 1
     assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err

@@ -1,5 +1,6 @@
-"""A Spark driver killed with -9, in any phase of a micro-batch, loses nothing; a keyed table has
-each record once.
+"""A Spark driver that is killed in any phase of a micro-batch loses no record.
+
+A keyed table has each record once.
 """
 
 from __future__ import annotations
@@ -68,16 +69,16 @@ writer.option("checkpointLocation", checkpoint).start().awaitTermination()
 
 
 def merge(batch: DataFrame, table: str) -> None:
-    """Add to a Parquet table what it does not have yet, by topic, partition and offset."""
+    """Add the rows that a Parquet table lacks, by topic, partition and offset."""
     key = ["topic", "partition", "offset"]
     rows = batch.select(*key, "value", "deliveryCount")
-    Path(table).mkdir(exist_ok=True)  # a driver that was killed may have left a table without files
+    Path(table).mkdir(exist_ok=True)  # a killed driver may have left a table without files
     there = rows.sparkSession.read.schema(rows.schema).parquet(table)
     rows.join(there, key, "left_anti").write.mode("append").parquet(table)
 
 
 def run_until(phase: str, folder: Path, table: str, options: dict[str, str]) -> None:
-    """Run a query up to that phase of its first micro-batch, and kill it there."""
+    """Run a query up to a phase of its first micro-batch, and kill it there."""
     reached = folder / phase.replace(" ", "-")
     given = (f"{name}={value}" for name, value in options.items())
     driver = start_driver(DRIVER, str(reached), phase, str(folder / "checkpoint"), table, *given)
@@ -97,8 +98,7 @@ def test_a_killed_driver_loses_nothing_and_a_keyed_table_has_each_record_once(
 ) -> None:
     flights = queue(RECORDS, partitions=2)
     table = str(tmp_path / "table")
-    # A dead member keeps its partitions to itself until its session ends: the shortest that brokers
-    # in tests allow.
+    # A dead member keeps its partitions until its session expires: use the shortest session.
     options = {"share.session.timeout.ms": 5000, "share.delivery.count.limit": 10}
 
     for phase in PHASES:
@@ -114,6 +114,6 @@ def test_a_killed_driver_loses_nothing_and_a_keyed_table_has_each_record_once(
     rows = spark.read.parquet(table).select("partition", "offset", "value").collect()
     assert sorted(int(row.value) for row in rows) == list(range(RECORDS))
     assert sum(count > 1 for count in delivered) >= BATCH, (
-        "what the killed drivers held is delivered again"
+        "records that the killed drivers held are delivered again"
     )
     assert flights.is_drained()

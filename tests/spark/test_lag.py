@@ -1,4 +1,4 @@
-"""`format("kafka-lag")`: the progress of groups as a table, and what its options take."""
+"""`format("kafka-lag")`: the progress of groups as a table, and its options."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ COLUMNS = [
 
 
 class Team:
-    """Groups with a common prefix on a topic of two partitions with five records each, an hour
-    old."""
+    """Groups with a common prefix, on two partitions with five records each, an hour old."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers

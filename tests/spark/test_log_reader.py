@@ -1,4 +1,4 @@
-"""Reading ranges of offsets with our own connections, against librdkafka's consumer."""
+"""Reading of ranges of offsets, compared with librdkafka's consumer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTITIONS = 3
 
 
 def librdkafka(bootstrap_servers: str, topic: str, isolation_level: str) -> list[Row]:
-    """All that is in a topic, as librdkafka reads it."""
+    """Return all records of a topic, as librdkafka reads them."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -95,8 +95,7 @@ def whole(bootstrap_servers: str, topic: str) -> list[OffsetRange]:
 
 @pytest.fixture(scope="module")
 def mixture(bootstrap_servers: str) -> str:
-    """A topic with records of every kind, in batches of all codecs, some of them in
-    transactions."""
+    """Create a topic with records of every kind, all codecs, and transactions."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -154,7 +153,7 @@ def test_the_same_records_as_librdkafka(
     )
 
 
-def test_little_room_and_many_ranges(bootstrap_servers: str, mixture: str) -> None:
+def test_a_small_buffer_and_many_ranges(bootstrap_servers: str, mixture: str) -> None:
     ranges, chosen = [], []
     expected = librdkafka(bootstrap_servers, mixture, "read_uncommitted")
     for partition in whole(bootstrap_servers, mixture):
@@ -168,9 +167,7 @@ def test_little_room_and_many_ranges(bootstrap_servers: str, mixture: str) -> No
     assert ours(bootstrap_servers, ranges[::-1], buffer_bytes=1) == chosen
 
 
-def test_one_partition_after_another_as_the_caller_likes(
-    bootstrap_servers: str, mixture: str
-) -> None:
+def test_the_caller_chooses_the_partition(bootstrap_servers: str, mixture: str) -> None:
     ranges = whole(bootstrap_servers, mixture)
     expected = librdkafka(bootstrap_servers, mixture, "read_uncommitted")
     with LogReader(KafkaOptions(bootstrap_servers), ranges, ReadOptions(buffer_bytes=1)) as reader:
@@ -183,10 +180,8 @@ def test_one_partition_after_another_as_the_caller_likes(
         assert reader.next(mixture, 0) is None
 
 
-def test_what_was_fetched_is_let_go_at_the_end(bootstrap_servers: str, mixture: str) -> None:
-    """At once: a query's driver looks at single records in every micro-batch, and the garbage
-    collector comes late.
-    """
+def test_fetched_bytes_are_freed_at_the_end(bootstrap_servers: str, mixture: str) -> None:
+    """Drivers read single records in every micro-batch, and the garbage collector runs rarely."""
 
     def held() -> bool:
         return any(type(thing) is Piece for thing in gc.get_objects())
@@ -204,7 +199,7 @@ def test_what_was_fetched_is_let_go_at_the_end(bootstrap_servers: str, mixture: 
         gc.enable()
 
 
-def test_deleted_records_fail_or_are_passed_over(bootstrap_servers: str, topic_name: str) -> None:
+def test_deleted_records_fail_or_are_skipped(bootstrap_servers: str, topic_name: str) -> None:
     create_topic(bootstrap_servers, topic_name)
     produce(bootstrap_servers, topic_name, [b"%d" % i for i in range(10)])
     at = TopicPartition(topic_name, 0, 4)
@@ -222,7 +217,7 @@ def test_deleted_records_fail_or_are_passed_over(bootstrap_servers: str, topic_n
     assert [row[1] for row in ours(bootstrap_servers, beyond, skip_lost=True)] == [8, 9]
 
 
-def test_what_does_not_come_is_named(bootstrap_servers: str, topic_name: str) -> None:
+def test_an_error_names_the_missing_record(bootstrap_servers: str, topic_name: str) -> None:
     create_topic(bootstrap_servers, topic_name)
     produce(bootstrap_servers, topic_name, [b"one"])
     with pytest.raises(
@@ -249,7 +244,7 @@ def test_what_does_not_come_is_named(bootstrap_servers: str, topic_name: str) ->
     producer.abort_transaction(PATIENCE_S)
 
 
-def test_a_broker_that_comes_back_is_read_on(tmp_path: Path, topic_name: str) -> None:
+def test_reading_continues_after_a_restart_of_the_broker(tmp_path: Path, topic_name: str) -> None:
     with HeadraceProcess(tmp_path / "data") as server:
         create_topic(server.bootstrap_servers, topic_name)
         produce(server.bootstrap_servers, topic_name, [b"x" * 1000] * 500, batch_num_messages=10)

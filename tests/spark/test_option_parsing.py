@@ -1,4 +1,4 @@
-"""What the options of all sources have in common."""
+"""Option parsing that all sources have in common."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_names_are_known_whatever_their_case() -> None:
     assert options.text("subscribe") is None
 
 
-def test_an_unknown_name_is_told_the_nearest() -> None:
+def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(SourceError, match=r"unknown option 'maxsizes': did you mean maxSize\?"):
         given(maxsizes="7")
     with pytest.raises(
@@ -62,14 +62,14 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_one_line_with_advice(options: dict[str, str], advice: str) -> None:
+def test_an_invalid_value_is_one_line_with_advice(options: dict[str, str], advice: str) -> None:
     with pytest.raises(SourceError) as caught:
         read_all(options)
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_pattern_means_whole_names() -> None:
+def test_a_pattern_matches_whole_names() -> None:
     assert given(subscribePattern="t[0-9]").subscription().matching(["t2", "t1", "t11", "at1"]) == (
         "t1",
         "t2",
@@ -78,7 +78,7 @@ def test_a_pattern_means_whole_names() -> None:
     assert given().subscription(required=False) == Subscription()
 
 
-def test_settings_go_to_librdkafka_and_what_secures_to_our_own_connections() -> None:
+def test_security_settings_apply_to_both_clients() -> None:
     kafka = given(
         kafka__fetch__min__bytes="5",
         kafka__group__id="g",
@@ -114,9 +114,7 @@ def test_settings_go_to_librdkafka_and_what_secures_to_our_own_connections() -> 
         ),
     ],
 )
-def test_settings_are_looked_at_before_anything_is_connected(
-    settings: dict[str, str], advice: str
-) -> None:
+def test_settings_are_checked_without_connecting(settings: dict[str, str], advice: str) -> None:
     with pytest.raises(SourceError) as caught:
         KafkaOptions("127.0.0.1:1", settings).check()
     assert advice in str(caught.value)

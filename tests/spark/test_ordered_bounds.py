@@ -1,6 +1,4 @@
-"""`kafka-ordered` told to begin or end where no record is: it says what to change, or goes on and
-says so.
-"""
+"""`kafka-ordered` with bounds where there is no record: it fails with advice, or continues."""
 
 from __future__ import annotations
 
@@ -13,19 +11,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from headrace.spark.errors import SourceError
 from tests.spark.ordered_query import Query, batch
 from tests.spark.ordered_topics import Topics
-from tests.spark.test_ordered_losses import GOES_ON, warnings
+from tests.spark.test_ordered_losses import CONTINUES, warnings
 from tests.support import unique, wait_until
 
 
 @pytest.fixture(autouse=True)
 def full_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readers shorten them for the process that they end with."""
+    """Undo the traceback limit that the readers set for a process that ends."""
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 
 
 @pytest.fixture
 def topics(bootstrap_servers: str) -> Topics:
-    """Four records of the first, of which the first two are gone by now; two of the second."""
+    """Create two topics: four records, of which two have been deleted; and two records."""
     made = Topics.create(bootstrap_servers, 2)
     made.produce(0, [10, 20, 30, 40])
     made.produce(1, [15, 35])
@@ -44,7 +42,7 @@ def commit(topics: Topics, group: str, topic: int, offset: int) -> None:
 
 
 def test_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for records that may never come: a mistake, or a topic that was made again."""
+    """A query does not wait for records that may never come."""
     first, second = topics.names
     says = f"option startingOffsets has 7 for {second}-0, but its log ends at 2"
     start = {"startingOffsets": offsets(topics, 2, 7)}
@@ -53,8 +51,8 @@ def test_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> Non
             reading(topics, **start)
     everything = [(second, 0, 0), (first, 0, 2), (second, 0, 1), (first, 0, 3)]
     assert (
-        batch(topics, **start, **GOES_ON)
-        == Query(topics, **start, **GOES_ON).until_idle()
+        batch(topics, **start, **CONTINUES)
+        == Query(topics, **start, **CONTINUES).until_idle()
         == everything
     )
     end = {"endingOffsets": offsets(topics, -1, 9)}
@@ -62,17 +60,17 @@ def test_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> Non
         SourceError, match=f"option endingOffsets has 9 for {second}-0, but its log ends at 2"
     ):
         batch(topics, **end)
-    assert batch(topics, **end, **GOES_ON) == everything
+    assert batch(topics, **end, **CONTINUES) == everything
     assert [line.rpartition(" makes the query ")[2] for line in warnings(caplog)] == [
         *["begin at its start"] * 2,
         "end at its end",
     ]
-    assert Query(topics, startingOffsets=offsets(topics, 4, 2)).until_idle() == [], "the end itself"
+    assert Query(topics, startingOffsets=offsets(topics, 4, 2)).until_idle() == [], (
+        "the end is a valid offset"
+    )
 
 
-def test_what_a_group_has_committed_beyond_the_end(
-    topics: Topics, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_committed_offsets_beyond_the_end(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
     group = unique("reader")
     commit(topics, group, 1, 7)
     options = {"startingOffsets": "committed", "kafka__group__id": group}
@@ -82,7 +80,7 @@ def test_what_a_group_has_committed_beyond_the_end(
     )
     with pytest.raises(SourceError, match=says):
         Query(topics, **options)
-    assert len(Query(topics, **options, **GOES_ON).until_idle()) == 4
+    assert len(Query(topics, **options, **CONTINUES).until_idle()) == 4
     assert len(warnings(caplog)) == 1
 
 
@@ -93,20 +91,20 @@ def test_below_the_start(topics: Topics) -> None:
         match=f"offset 1 of {first}-0 is not available: its log starts at 2; set failOnDataLoss",
     ):
         Query(topics, startingOffsets=offsets(topics, 1, 0)).step()
-    assert len(Query(topics, startingOffsets=offsets(topics, 1, 0), **GOES_ON).step()) == 4
+    assert len(Query(topics, startingOffsets=offsets(topics, 1, 0), **CONTINUES).step()) == 4
 
 
 @pytest.mark.parametrize("wrong", [-3, True, 0.5, None, "2"])
-def test_what_is_no_offset(topics: Topics, wrong: object) -> None:
+def test_invalid_offsets(topics: Topics, wrong: object) -> None:
     says = (
         f"option startingOffsets has {json.dumps(wrong)} for {topics.names[1]}-0: use a number "
         f"from -2"
     )
     with pytest.raises(SourceError, match=says):
-        Query(topics, startingOffsets=offsets(topics, 2, wrong), **GOES_ON)
+        Query(topics, startingOffsets=offsets(topics, 2, wrong), **CONTINUES)
 
 
-def test_partitions_that_are_left_out_or_do_not_exist(topics: Topics) -> None:
+def test_missing_and_unknown_partitions(topics: Topics) -> None:
     first, second = topics.names
     for option, read in (("startingOffsets", Query), ("endingOffsets", batch)):
         with pytest.raises(
@@ -123,8 +121,7 @@ def test_partitions_that_are_left_out_or_do_not_exist(topics: Topics) -> None:
 def test_a_restart_with_a_checkpoint_beyond_the_end(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As of a topic that lost records with its broker, or was made again while the query was
-    down."""
+    """The topic lost records, or was created again while the query was down."""
     first, second = topics.names
     checkpoint = {first: {"0": 4}, second: {"0": 5}}
     with pytest.raises(
@@ -132,9 +129,9 @@ def test_a_restart_with_a_checkpoint_beyond_the_end(
         match=f"{second}-0 ends at 2, before this query's position 5: set failOnDataLoss",
     ):
         Query(topics, checkpoint).step()
-    restarted = Query(topics, checkpoint, **GOES_ON)
+    restarted = Query(topics, checkpoint, **CONTINUES)
     assert restarted.replay({first: {"0": 4}, second: {"0": 8}}) == [], (
-        "the micro-batch that was under way"
+        "the last micro-batch before the restart"
     )
     assert warnings(caplog) == [f"skipping offsets 5 to 7 of {second}-0: its log ends before it"]
     with pytest.raises(
@@ -146,11 +143,11 @@ def test_a_restart_with_a_checkpoint_beyond_the_end(
     assert len(warnings(caplog)) == 2
 
 
-@pytest.mark.parametrize("more", [{}, GOES_ON])
+@pytest.mark.parametrize("more", [{}, CONTINUES])
 def test_a_position_behind_an_open_transaction_is_no_loss(
     topics: Topics, caplog: pytest.LogCaptureFixture, more: dict[str, str]
 ) -> None:
-    """A group that reads uncommitted records has got there."""
+    """A group that reads uncommitted records may have such a position."""
     first, second = topics.names
     group, servers = unique("reader"), topics.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "transactional.id": unique("producer")})

@@ -1,6 +1,4 @@
-"""`kafka-ordered` over compacted topics: offsets are missing everywhere, which is neither loss nor
-a reason to wait.
-"""
+"""`kafka-ordered` with compacted topics: missing offsets are no loss and cause no wait."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ COMMITTED = {"kafka__isolation__level": "read_committed"}
 
 @pytest.fixture(scope="module")
 def topics(bootstrap_servers: str) -> Topics:
-    """Two topics that have been compacted, and a plain one."""
+    """Create two compacted topics and a plain one."""
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     compacted = [CompactedTopic(bootstrap_servers, unique("compacted"), chance) for _ in range(2)]
@@ -42,7 +40,7 @@ def by_partition(offsets: dict[str, int]) -> JsonOffsets:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_batches_of_all_and_of_any_range(topics: Topics, committed: bool) -> None:
+def test_batches_of_everything_and_of_any_range(topics: Topics, committed: bool) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     level = COMMITTED if committed else {}
@@ -62,7 +60,7 @@ def test_batches_of_all_and_of_any_range(topics: Topics, committed: bool) -> Non
 
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("most", [None, 7, 60])
-def test_streams_get_to_the_end(topics: Topics, committed: bool, most: int | None) -> None:
+def test_streams_reach_the_end(topics: Topics, committed: bool, most: int | None) -> None:
     limit = {} if most is None else {"maxOffsetsPerTrigger": most}
     query = Query(topics, **limit, **(COMMITTED if committed else {}))
     assert query.until_idle() == topics.merged(committed=committed)
@@ -70,12 +68,10 @@ def test_streams_get_to_the_end(topics: Topics, committed: bool, most: int | Non
     assert {lag for by in query.report()["lag"].values() for lag in by.values()} == {0}
 
 
-def test_what_nobody_sees_at_the_end_is_caught_up_too(
+def test_invisible_records_at_the_end_count_as_caught_up(
     bootstrap_servers: str, topics: Topics
 ) -> None:
-    """After the last record there are aborted ones, and markers: the other topic waits, but not for
-    them.
-    """
+    """The log ends with aborted records and markers. The other topic does not wait for them."""
     chance = random.Random(SEED)
     one = CompactedTopic(bootstrap_servers, unique("compacted"), chance)
     one.write(8)

@@ -1,6 +1,4 @@
-"""A `kafka-ordered` driver killed with -9 in the middle of a micro-batch: it comes again, row by
-row the same.
-"""
+"""A `kafka-ordered` driver that is killed during a micro-batch reads the same rows again."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
                 break
     finally:
         kill_driver(driver)
-    topics.produce(0, [1001, 1002])  # what comes now does not change what was planned
+    topics.produce(0, [1001, 1002])  # later records do not change a planned micro-batch
 
     again: dict[int, list[tuple[str, int, int]]] = {}
 

@@ -1,6 +1,4 @@
-"""Planning against a broker, and reading what was planned: what Spark does with `kafka-ordered`,
-without a JVM.
-"""
+"""Planning with a broker, and reading of the planned ranges, without a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tests.spark.ordered_topics import Place, Topics
 
 
 def read_all(planned: dict[int, Inputs], options: OrderedOptions) -> list[Place]:
-    """What the tasks yield, one after the other."""
+    """Return the rows of all tasks, one after the other."""
     found: list[Place] = []
     for task, inputs in planned.items():
         work = TaskWork(task, 0, offset_ranges(inputs))
@@ -37,7 +35,7 @@ def as_spark(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("max_task_idle_ms", [0, 1000])
-def test_what_is_planned_and_read_is_the_merge_in_pieces(
+def test_micro_batches_are_the_merge_in_pieces(
     bootstrap_servers: str, isolation: str, max_task_idle_ms: int
 ) -> None:
     seed = random.randrange(10**6)
@@ -77,7 +75,7 @@ def test_what_is_planned_and_read_is_the_merge_in_pieces(
                 p: offset for inputs in planned.values() for p, offset in inputs.reached.items()
             }
             if reached == position:
-                now_ms += max_task_idle_ms  # all that is left waits for somebody
+                now_ms += max_task_idle_ms  # every task with records waits
             position = reached
         pieces = [place for rows in taken.values() for place in rows]
         assert pieces == topics.merged(as_spark(before), as_spark(available), committed)
@@ -85,7 +83,7 @@ def test_what_is_planned_and_read_is_the_merge_in_pieces(
     assert len(set(read_so_far)) == len(read_so_far)
 
 
-def test_what_a_broker_knows_of_records(bootstrap_servers: str) -> None:
+def test_answers_of_a_broker(bootstrap_servers: str) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     topics.produce(0, [10, 30, 20])
     topics.transaction(0, [40], commit=False)
@@ -109,5 +107,5 @@ def test_what_a_broker_knows_of_records(bootstrap_servers: str) -> None:
     ]
     assert scanned == [(1, 30), (2, 20)]
     largest_ms, offset = log.largest_timestamps([first, empty])[first]
-    assert offset == 4  # the marker, which has the time of its writing
+    assert offset == 4  # the marker, whose timestamp is that of its writing
     assert largest_ms > 10**12

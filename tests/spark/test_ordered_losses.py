@@ -1,6 +1,4 @@
-"""`kafka-ordered` when topics, or records, are gone: it fails with one clear line, or goes on and
-says so.
-"""
+"""`kafka-ordered` after losses of topics and records: it fails with one line, or continues."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from tests.spark.ordered_query import Query, batch
 from tests.spark.ordered_topics import Topics
 from tests.support import unique
 
-GOES_ON = {"failOnDataLoss": "false"}
+CONTINUES = {"failOnDataLoss": "false"}
 GONE = "no longer exists or is not subscribed"
 
 
 @pytest.fixture(autouse=True)
 def full_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readers shorten them for the process that they end with."""
+    """Undo the traceback limit that the readers set for a process that ends."""
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 
 
@@ -33,7 +31,7 @@ def pattern_of(topics: Topics) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("by_pattern", [False, True])
-def test_a_deleted_topic_is_gone_on_without(
+def test_a_deleted_topic(
     bootstrap_servers: str, caplog: pytest.LogCaptureFixture, by_pattern: bool
 ) -> None:
     topics = Topics.create(bootstrap_servers, 2)
@@ -41,7 +39,10 @@ def test_a_deleted_topic_is_gone_on_without(
     options = pattern_of(topics) if by_pattern else {}
     topics.produce(0, [10, 30])
     topics.produce(1, [20])
-    strict, lenient = Query(topics, **options), Query(topics, **options, **GOES_ON, maxTaskIdleMs=0)
+    strict, lenient = (
+        Query(topics, **options),
+        Query(topics, **options, **CONTINUES, maxTaskIdleMs=0),
+    )
     assert strict.step() == lenient.step() == [(first, 0, 0), (second, 0, 0), (first, 0, 1)]
 
     topics.drop(second)
@@ -55,28 +56,28 @@ def test_a_deleted_topic_is_gone_on_without(
     assert len(warnings(caplog)) == 1
     assert second in warnings(caplog)[0]
 
-    # A restart knows of nothing else; then the topic comes back, and is a new one.
-    restarted = Query(topics, lenient.offset, **options, **GOES_ON)
+    # A restart does not know the topic. When it is created again, it is a new one.
+    restarted = Query(topics, lenient.offset, **options, **CONTINUES)
     assert restarted.until_idle() == []
     topics.add(second)
     topics.produce(1, [1, 2, 3])
     topics.produce(0, [50])
     assert restarted.until_idle() == [(second, 0, 0), (second, 0, 1), (second, 0, 2), (first, 0, 3)]
-    assert list(restarted.offset) == [first, second], "the order that breaks ties"
+    assert list(restarted.offset) == [first, second], "the order that breaks ties does not change"
     assert len(warnings(caplog)) == 1
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_a_topic_made_again_between_two_looks_is_read_from_its_beginning(
+def test_a_topic_that_was_created_again_is_read_from_its_start(
     bootstrap_servers: str, caplog: pytest.LogCaptureFixture, partitions: int
 ) -> None:
-    """Though it has more records by now than the old one had; and fewer partitions, or more."""
+    """The new topic has more records than the old one, and fewer partitions, or more."""
     topics = Topics.create(bootstrap_servers, 2, partitions=2)
     first, second = topics.names
     for partition in topics.numbers:
         topics.produce(0, [10], partition)
         topics.produce(1, [20], partition)
-    strict, lenient = Query(topics), Query(topics, **GOES_ON)
+    strict, lenient = Query(topics), Query(topics, **CONTINUES)
     assert len(strict.step()) == len(lenient.step()) == 4
     topics.drop(second)
     topics.partitions = partitions
@@ -115,31 +116,31 @@ def test_a_restart_after_topics_were_deleted(
         OrderedDataSource(topics.options()).schema()
     with pytest.raises(SourceError, match=f"topic '{second}' {GONE}"):
         Query(topics, query.offset).step()
-    assert "offset bigint" in OrderedDataSource(topics.options(**GOES_ON)).schema()
+    assert "offset bigint" in OrderedDataSource(topics.options(**CONTINUES)).schema()
     with pytest.raises(SourceError, match=f"topic '{second}' does not exist: create it first"):
-        Query(topics, **GOES_ON)
-    restarted = Query(topics, query.offset, **GOES_ON, kafka__group__id=group)
+        Query(topics, **CONTINUES)
+    restarted = Query(topics, query.offset, **CONTINUES, kafka__group__id=group)
     restarted.reader.prepareForTriggerAvailableNow()
     assert restarted.until_idle() == [(first, 0, 2)]
     assert len(warnings(caplog)) == 1
     assert topics.committed(group)[first] == {"0": 3}
 
     topics.drop(first)
-    nothing_left = Query(topics, restarted.offset, **pattern_of(topics), **GOES_ON)
+    nothing_left = Query(topics, restarted.offset, **pattern_of(topics), **CONTINUES)
     assert nothing_left.until_idle() == []
     topics.add(first)
     topics.produce(0, [1])
     assert nothing_left.until_idle() == [(first, 0, 0)]
 
 
-def test_records_that_go_before_they_are_read(
+def test_records_that_are_deleted_before_they_are_read(
     bootstrap_servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     first, second = topics.names
     topics.produce(0, [10, 20, 30])
     topics.produce(1, [15])
-    strict, lenient = Query(topics), Query(topics, **GOES_ON)
+    strict, lenient = Query(topics), Query(topics, **CONTINUES)
     with pytest.raises(
         SourceError, match=r"its log starts at 2; set failOnDataLoss=false to continue without it"
     ):
@@ -152,14 +153,14 @@ def test_records_that_go_before_they_are_read(
 
 
 @pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": 2}, {"maxTaskIdleMs": 3_600_000}])
-def test_records_that_went_before_a_micro_batch_is_planned(
+def test_records_that_were_deleted_before_a_micro_batch_is_planned(
     bootstrap_servers: str, caplog: pytest.LogCaptureFixture, options: dict[str, object]
 ) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     first, second = topics.names
     topics.produce(0, range(10, 110, 10))
     topics.produce(1, [75, 200])
-    strict, lenient = Query(topics, **options), Query(topics, **options, **GOES_ON)
+    strict, lenient = Query(topics, **options), Query(topics, **options, **CONTINUES)
     topics.drop_records(0, 6)
     with pytest.raises(
         SourceError, match=r"its log starts at 6; set failOnDataLoss=false to continue without it"
@@ -177,14 +178,14 @@ def test_records_that_went_before_a_micro_batch_is_planned(
     assert warnings(caplog) == [f"skipping offsets 0 to 5 of {first}-0: its log starts at 6"]
 
 
-def test_a_topic_that_goes_before_it_is_read(
+def test_a_topic_that_is_deleted_before_it_is_read(
     bootstrap_servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     first, second = topics.names
     topics.produce(0, [10, 20])
     topics.produce(1, [15])
-    strict, lenient = Query(topics), Query(topics, **GOES_ON)
+    strict, lenient = Query(topics), Query(topics, **CONTINUES)
     with pytest.raises(
         SourceError, match=f"topic '{second}' does not exist; set failOnDataLoss=false to continue"
     ):
@@ -192,10 +193,10 @@ def test_a_topic_that_goes_before_it_is_read(
     offset = lenient.offset
     assert lenient.until_idle() == [(first, 0, 0), (first, 0, 1)]
     assert [line for line in warnings(caplog) if second in line]
-    # A micro-batch that was planned with the topic comes again after a restart.
+    # A restart replays a micro-batch that was planned with the topic.
     planned = {first: {"0": 2}, second: {"0": 1}}
     caplog.clear()
-    assert Query(topics, offset, **GOES_ON).replay(planned) == [(first, 0, 0), (first, 0, 1)]
+    assert Query(topics, offset, **CONTINUES).replay(planned) == [(first, 0, 0), (first, 0, 1)]
     assert warnings(caplog) == [
         f"skipping offsets 0 to 0 of {second}-0: topic '{second}' does not exist"
     ]

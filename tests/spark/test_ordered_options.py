@@ -1,6 +1,4 @@
-"""The options of `kafka-ordered`, its offsets, and the numbers that tasks report. Needs no broker
-and no JVM.
-"""
+"""Options of `kafka-ordered`, and reports of tasks. Needs no broker and no JVM."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_start_unless_told_otherwi
         (None, {"maxTaskIdle": "5"}, "did you mean maxTaskIdleMs?"),
     ],
 )
-def test_wrong_options_say_what_to_change(
+def test_invalid_options_have_advice(
     streaming: bool | None, wrong: dict[str, str], advice: str
 ) -> None:
     with pytest.raises(SourceError) as caught:

@@ -1,6 +1,4 @@
-"""How `kafka-ordered` cuts its micro-batches, held against a merge that takes one record at a time.
-Needs no JVM.
-"""
+"""Cuts of `kafka-ordered`, compared with a merge of one record at a time. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
 @st.composite
 def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
-    """One to four partitions; timestamps mostly ascend, offsets have gaps, some records nobody
-    sees.
-    """
+    """Draw one to four partitions with gaps, late records and invisible records."""
     records = {}
     for number in range(draw(st.integers(1, 4))):
         offset, clock, partition = 0, draw(st.integers(0, 20)), (f"t{number}", 0)
@@ -33,17 +29,19 @@ def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
             offset += draw(st.sampled_from([1, 1, 1, 1, 4, 1000]))
             clock += draw(st.sampled_from([0, 0, 1, 2, 7]))
             late = draw(st.sampled_from([0, 0, 0, 5, -9]))
-            seen = not transactions or draw(st.integers(0, 5)) > 0
-            # The marker of a transaction has the time at which it ended, whatever its records say.
-            timestamp = max(0, clock - late) if seen else clock + draw(st.sampled_from([0, 30]))
-            records[partition].append((offset, timestamp, seen))
+            is_visible = not transactions or draw(st.integers(0, 5)) > 0
+            # A marker has the time at which its transaction ended, whatever its records have.
+            timestamp = (
+                max(0, clock - late) if is_visible else clock + draw(st.sampled_from([0, 30]))
+            )
+            records[partition].append((offset, timestamp, is_visible))
     return SimulatedLog(records, chunk=draw(st.integers(1, 5)))
 
 
 def grow(
     data: st.DataObject, log: SimulatedLog, ends: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Later ends, some of them unknown."""
+    """Draw later ends; some are unknown."""
     grown = {}
     for partition in log.records:
         known = data.draw(st.integers(0, 9)) > 0
@@ -56,9 +54,7 @@ def grow(
 
 
 def noticed(log: SimulatedLog, inputs: Inputs) -> dict[TopicPartition, int]:
-    """The ends, or those behind the largest timestamps where that has meanwhile been seen to be
-    there.
-    """
+    """Return the ends, moved behind a largest timestamp that the planner can see."""
     ends = dict(inputs.ends)
     if len(inputs.filled) > 1:
         for partition, (timestamp, offset) in log.largest_timestamps(inputs.filled).items():
@@ -108,9 +104,31 @@ def test_limited_batches_cut_the_same_sequence(
         if planned.reached == ends:
             break
         if planned.reached == starts:
-            now_ms += 10  # nothing but the deadline can make it go on
+            now_ms += 10  # only the deadline can make it continue
         starts = planned.reached
     assert taken == merged(log, Inputs(partitions, dict.fromkeys(partitions, 0), ends))
+
+
+@settings(deadline=None)
+@given(logs(), st.integers(1, 12), st.data())
+def test_later_records_do_not_change_the_order_of_earlier_ones(
+    log: SimulatedLog, max_offsets: int, data: st.DataObject
+) -> None:
+    partitions = tuple(log.records)
+    before = {p: log.end(p) for p in partitions}
+    start = Inputs(partitions, dict.fromkeys(partitions, 0), before)
+    expected = merged(log, start)
+    left, taken = start, []
+    for _ in range(200):
+        piece = plan(log, Pacing(0), {0: left}, 0, max_offsets)[0]
+        taken += merged(log, piece)
+        for partition in data.draw(st.lists(st.sampled_from(partitions), max_size=2)):
+            later = (log.end(partition), data.draw(st.integers(0, 60)), True)
+            log.records[partition].append(later)
+        if all(piece.reached[p] >= before[p] for p in partitions):
+            break
+        left = Inputs(partitions, piece.reached, {p: log.end(p) for p in partitions})
+    assert [(p, offset) for p, offset in taken if offset < before[p]] == expected
 
 
 @settings(deadline=None)
@@ -124,13 +142,13 @@ def test_slices_are_the_whole_in_pieces(log: SimulatedLog, count: int) -> None:
 
 
 def even(count: int, partitions: int = 2) -> tuple[SimulatedLog, Inputs]:
-    """Partitions with a record every 10 ms."""
+    """Return partitions with a record every 10 ms."""
     names = tuple((f"t{number}", 0) for number in range(partitions))
     log = SimulatedLog({p: [(i, 10 * i, True) for i in range(count)] for p in names}, chunk=100)
     return log, Inputs(names, dict.fromkeys(names, 0), dict.fromkeys(names, count))
 
 
-def test_a_limited_batch_is_about_as_large_as_asked_and_nothing_is_read_for_it() -> None:
+def test_a_limited_batch_has_about_the_size_and_is_planned_without_reading() -> None:
     log, inputs = even(5000)
     planned = plan(log, Pacing(0), {0: inputs}, 0, 1000)[0]
     assert 800 <= len(planned) <= 1000
@@ -138,7 +156,7 @@ def test_a_limited_batch_is_about_as_large_as_asked_and_nothing_is_read_for_it()
     assert log.asked["offsets_at"] < 10
 
 
-def test_a_record_from_the_future_does_not_make_batches_larger() -> None:
+def test_a_record_from_the_future_does_not_enlarge_batches() -> None:
     log, inputs = even(5000)
     log.records["t0", 0][0] = (0, 10**9, True)
     starts = {**inputs.starts, ("t0", 0): 1}
@@ -163,7 +181,7 @@ def test_a_caught_up_partition_holds_the_others_until_its_deadline() -> None:
     ends = {("t0", 0): 3, ("t1", 0): 10}
     pacing = Pacing(1000)
     first = plan(log, pacing, {0: Inputs(inputs.partitions, inputs.starts, ends)}, 0)[0]
-    # t0 ends with the record of 20 ms, of which t1's has not been taken yet.
+    # t0 ends with its record of 20 ms. That of t1 comes after it.
     assert first.reached == {("t0", 0): 3, ("t1", 0): 2}
     waiting = Inputs(inputs.partitions, first.reached, ends)
     assert len(plan(log, pacing, {0: waiting}, 999)[0]) == 0
@@ -171,10 +189,10 @@ def test_a_caught_up_partition_holds_the_others_until_its_deadline() -> None:
     assert plan(log, pacing, {0: waiting}, 1000)[0].reached == ends
 
 
-def test_a_long_range_is_not_looked_through_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_range_is_not_searched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "SCAN_RECORDS", 100)
     log, inputs = even(1000)
-    # The largest timestamps are those of markers, as with transactions about things of long ago.
+    # The largest timestamps are those of markers, as with transactions of old records.
     for partition in inputs.partitions:
         log.records[partition].append((1000, 10**9, False))
     log.chunk = 50

@@ -1,4 +1,4 @@
-"""The group that shows how far a `kafka-ordered` query is, against a broker. Needs no JVM."""
+"""The group of a `kafka-ordered` query, with a broker. Needs no JVM."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`format("kafka-ordered")` against a broker, held against a merge that takes one record at a
-time."""
+"""`format("kafka-ordered")` with a broker, compared with a merge of one record at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 def times(chance: random.Random, count: int, disorder: int = 40) -> list[int]:
-    """Mostly ascending timestamps, some of them late, many the same as another's."""
+    """Return mostly ascending timestamps, some of them late or equal."""
     now, found = 1_000_000 + chance.randrange(100), []
     for _ in range(count):
         now += chance.choice([0, 0, 1, 5, 20])
@@ -32,9 +31,7 @@ def times(chance: random.Random, count: int, disorder: int = 40) -> list[int]:
 
 
 def fill(topics: Topics, chance: random.Random, most: int = 60) -> None:
-    """Random records in all but the last topic; gaps are markers, and records of aborted
-    transactions.
-    """
+    """Produce random records to all topics but the last, with markers and aborted records."""
     for topic in range(len(topics.names) - 1):
         for partition in topics.numbers:
             topics.produce(topic, times(chance, chance.randrange(most)), partition)
@@ -51,9 +48,7 @@ def load(spark: SparkSession, topics: Topics, **options: Any) -> DataFrame:
 
 
 class Batches:
-    """The rows of each micro-batch, by its number; a number seen again must bring the same rows in
-    the same order.
-    """
+    """The rows of each micro-batch by number. A replay must have the same rows in order."""
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.rows: dict[int, list[Row]] = {}
@@ -63,7 +58,7 @@ class Batches:
         rows = batch_df.select("topic", "partition", "offset", "value").collect()
         assert self.rows.setdefault(batch_id, rows) == rows
         if batch_id == self.fail_at:
-            raise RuntimeError("as the test wants it")
+            raise RuntimeError("the test fails here")
 
     def places(self) -> list[list[tuple[str, int, int]]]:
         return [places(rows) for _, rows in sorted(self.rows.items())]
@@ -77,8 +72,7 @@ Start = Callable[..., StreamingQuery]
 
 @pytest.fixture
 def start(spark: SparkSession, tmp_path: Path) -> Start:
-    """start(topics, batches, available=False, **options): a query; always with the same
-    checkpoint."""
+    """Return start(topics, batches, available=False, **options): a query with one checkpoint."""
 
     def begin(
         topics: Topics, batches: Batches, available: bool = False, **options: Any
@@ -92,9 +86,7 @@ def start(spark: SparkSession, tmp_path: Path) -> Start:
     return begin
 
 
-def test_a_batch_is_in_order_whatever_the_topics_hold(
-    spark: SparkSession, bootstrap_servers: str
-) -> None:
+def test_a_batch_is_in_order(spark: SparkSession, bootstrap_servers: str) -> None:
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
@@ -144,10 +136,12 @@ def test_batches_are_cut_in_order_and_replayed_alike(start: Start, bootstrap_ser
 
     batches = Batches(fail_at=1 + chance.randrange(2))
     query = start(topics, batches, available=True, **options)
-    with pytest.raises(StreamingQueryException, match="as the test wants it"):
+    with pytest.raises(StreamingQueryException, match="the test fails here"):
         query.awaitTermination(QUERY_TIMEOUT_S)
     batches.fail_at = None
-    topics.produce(0, times(chance, 30, disorder=2000))  # late for what has been read
+    topics.produce(
+        0, times(chance, 30, disorder=2000)
+    )  # late, compared with the records that were read
     topics.produce(2, times(chance, 30, disorder=2000), partition=1)
     finish(query := start(topics, batches, available=True, **options))
 
@@ -158,24 +152,14 @@ def test_batches_are_cut_in_order_and_replayed_alike(start: Start, bootstrap_ser
     seen = [place for batch in batches.places() for place in batch]
     assert len(seen) == len(set(seen))
     assert sorted(seen) == sorted(topics.merged())
-    # What was there at first came in one sequence, wherever it was cut.
-    if batches.fail_at is None and not _late(topics, before, batches):
-        old = [p for p in seen if p[2] < before[p[0]][str(p[1])]]
-        assert sorted(old, key=lambda place: place[1]) == topics.merged(end=before)
+    # Records from before the restart are one sequence, wherever it was cut.
+    old = [place for place in seen if place[2] < before[place[0]][str(place[1])]]
+    assert sorted(old, key=lambda place: place[1]) == topics.merged(end=before)
     assert topics.committed(group) == topics.ends()
 
 
 def _offsets(text: Any) -> dict[str, dict[str, int]]:
     return dict(json.loads(text))
-
-
-def _late(topics: Topics, before: dict[str, dict[str, int]], batches: Batches) -> bool:
-    """Whether the records that came later were read together with some from before."""
-    kinds = [
-        {place[2] < before[place[0]][str(place[1])] for place in batch}
-        for batch in batches.places()
-    ]
-    return any(len(kind) > 1 for kind in kinds)
 
 
 def test_a_caught_up_topic_is_waited_for(start: Start, bootstrap_servers: str) -> None:
@@ -187,19 +171,19 @@ def test_a_caught_up_topic_is_waited_for(start: Start, bootstrap_servers: str) -
     query = start(topics, batches, maxTaskIdleMs=600_000, **committed)
     try:
         wait_until(
-            lambda: len(batches.values()) >= 2, 60, "what comes before the end of the second topic"
+            lambda: len(batches.values()) >= 2, 60, "records before the end of the second topic"
         )
-        topics.transaction(1, [25, 35])  # its marker's timestamp, of today, allows nothing
+        topics.transaction(1, [25, 35])  # the marker, with a timestamp of today, must not count
         topics.transaction(1, [45], commit=False)
-        wait_until(lambda: len(batches.values()) >= 6, 60, "what the second topic's records allow")
-        waiting = wait_until(lambda: _waiting(query), 30, "a word about what is waited for")
+        wait_until(lambda: len(batches.values()) >= 6, 60, "records up to the second topic's end")
+        waiting = wait_until(lambda: _waiting(query), 30, "a decision to wait")
     finally:
         query.stop()
     assert batches.values() == [10, 15, 20, 25, 30, 35]
     assert waiting.startswith(f"Partition {topics.names[1]}-0 has current lag 0")
     assert "Waiting for new data to be produced for configured idle time 600000" in waiting
 
-    # A restart waits anew; with no idle time, nothing is waited for.
+    # A restart waits again. Without idle time no task waits for producers.
     query = start(topics, batches, maxTaskIdleMs=0, **committed)
     try:
         wait_until(lambda: len(batches.values()) >= 7, 60, "the rest")
@@ -229,7 +213,7 @@ def _total(query: StreamingQuery, name: str) -> int:
     return int(_reported(query).get(name, 0))
 
 
-def test_new_topics_and_partitions_are_taken_up(start: Start, bootstrap_servers: str) -> None:
+def test_new_topics_and_partitions_are_added(start: Start, bootstrap_servers: str) -> None:
     topics = Topics.create(bootstrap_servers, 1)
     topics.produce(0, [10])
     batches = Batches()
@@ -249,7 +233,7 @@ def test_new_topics_and_partitions_are_taken_up(start: Start, bootstrap_servers:
         query.stop()
 
 
-def test_a_query_outlives_a_topic(start: Start, bootstrap_servers: str) -> None:
+def test_a_query_continues_without_a_deleted_topic(start: Start, bootstrap_servers: str) -> None:
     topics = Topics.create(bootstrap_servers, 2)
     first, second = topics.names
     topics.produce(0, [10])
@@ -278,7 +262,7 @@ def test_a_query_outlives_a_topic(start: Start, bootstrap_servers: str) -> None:
         ({"maxTaskIdle": "5"}, "did you mean maxTaskIdleMs?"),
     ],
 )
-def test_what_is_wrong_is_one_clear_line_on_load(
+def test_errors_are_one_line_on_load(
     spark: SparkSession, bootstrap_servers: str, wrong: dict[str, str], advice: str
 ) -> None:
     options = {
@@ -292,7 +276,7 @@ def test_what_is_wrong_is_one_clear_line_on_load(
     assert "Traceback" not in str(caught.value)
 
 
-def test_what_cannot_be_merged_or_committed_is_refused(
+def test_topics_and_groups_that_cannot_be_used_are_refused(
     spark: SparkSession, bootstrap_servers: str
 ) -> None:
     topics = Topics.create(bootstrap_servers, 2)
@@ -320,7 +304,7 @@ def test_what_cannot_be_merged_or_committed_is_refused(
         load(spark, Topics(bootstrap_servers, topics.names[:1], 1), maxOffsetsPerTrigger=5).count()
 
 
-def test_a_position_that_is_lost_is_an_error(start: Start, bootstrap_servers: str) -> None:
+def test_a_lost_position_is_an_error(start: Start, bootstrap_servers: str) -> None:
     topics = Topics.create(bootstrap_servers, 1)
     topics.produce(0, range(1, 11))
     batches = Batches()
@@ -331,7 +315,7 @@ def test_a_position_that_is_lost_is_an_error(start: Start, bootstrap_servers: st
     def recreate() -> bool:
         try:
             topics.add(topics.names[0])
-        except Exception:  # the old one is not gone yet
+        except Exception:  # the old topic still exists
             return False
         return True
 

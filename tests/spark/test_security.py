@@ -1,6 +1,4 @@
-"""Spark sources over TLS and with logins: an Apache Kafka, because headrace's own broker has
-neither.
-"""
+"""Spark sources over TLS and with logins, with Apache Kafka: headrace has neither."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow]
 
 
 def over_tls(secure_kafka: SecureKafka) -> dict[str, str]:
-    """Options for TLS and a login, as Spark's own Kafka source takes them."""
+    """Return options for TLS and a login, as for Spark's own Kafka source."""
     return {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "PLAIN",
@@ -65,7 +63,7 @@ def test_a_share_group_over_tls_with_a_login(
 def test_topics_in_order_over_tls_with_a_login(
     spark: SparkSession, secure_kafka: SecureKafka, tmp_path: Path
 ) -> None:
-    """As a batch with PLAIN, as a stream with SCRAM; the driver plans, the tasks read."""
+    """A batch with PLAIN and a stream with SCRAM. The driver plans, the tasks read."""
     topics = Topics.create(secure_kafka.peer.bootstrap_servers, 2)
     topics.produce(0, range(0, 500, 10))
     topics.produce(1, range(5, 500, 10))
@@ -115,7 +113,7 @@ def test_topics_in_order_over_tls_with_a_login(
 def test_client_certificates(
     spark: SparkSession, secure_kafka: SecureKafka, drain: Callable[..., Batches], tmp_path: Path
 ) -> None:
-    """Drivers and executors show them; without one, each source says what the broker wants."""
+    """Drivers and executors present them. Without one, each source says what is required."""
 
     def options(form: str | None) -> dict[str, str]:
         return {

@@ -1,6 +1,4 @@
-"""`format("kafka-share")` and the group behind it: its topics, its settings, its progress, and how
-it is reached.
-"""
+"""`format("kafka-share")` and its group: topics, settings, progress and reconnection."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ Drain = Callable[..., Batches]
 
 
 def reported(query: StreamingQuery) -> dict[str, Any]:
-    """What the source's part of the last progress reports as its latest offset."""
+    """Return the latest offset in the source's part of the last progress."""
     progress = query.lastProgress
     text = progress.sources[0].latestOffset if progress else None
     return json.loads(text) if text else {}
 
 
-def test_a_pattern_takes_in_new_topics_and_progress_shows_what_was_done(
+def test_a_pattern_adds_new_topics_and_progress_has_counts(
     spark: SparkSession, queue: MakeQueue, tmp_path: Path
 ) -> None:
     prefix, group_id = unique("delays"), unique("workers")
@@ -52,7 +50,7 @@ def test_a_pattern_takes_in_new_topics_and_progress_shows_what_was_done(
         wait_until(lambda: len(batches.all()) == 90, 60, "the new topic")
         wait_until(lambda: reported(query).get("accepted") == 90, 60, "all to be accepted")
         no_lag = {topic.topic: {"0": 0, "1": 0} for topic in topics}
-        wait_until(lambda: reported(query).get("lag") == no_lag, 60, "the lag to be told")
+        wait_until(lambda: reported(query).get("lag") == no_lag, 60, "the lag to be reported")
         progress = reported(query)
     finally:
         query.stop()
@@ -68,7 +66,7 @@ def test_a_pattern_takes_in_new_topics_and_progress_shows_what_was_done(
     }
 
 
-def test_a_new_group_gets_its_settings_and_another_keeps_its_own(
+def test_a_new_group_gets_settings_and_an_existing_one_keeps_its_own(
     spark: SparkSession, queue: MakeQueue, drain: Drain
 ) -> None:
     flights = queue(40)

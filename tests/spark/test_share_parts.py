@@ -1,4 +1,4 @@
-"""The parts of the share source that need no broker and no JVM."""
+"""Parts of the share source that need no broker and no JVM."""
 
 from __future__ import annotations
 
@@ -164,12 +164,12 @@ def test_outcomes_reach_the_reader_that_holds_the_records(registrations: Path) -
     assert list(registrations.iterdir()) == []
 
 
-def test_a_stranger_without_the_token_is_not_answered(registrations: Path) -> None:
+def test_a_request_without_the_token_is_not_answered(registrations: Path) -> None:
     async def scenario() -> None:
         reader = Reader()
         await reader.server.start("b:1", "g")
 
-        def intrude() -> bytes:
+        def guess_token() -> bytes:
             (path,) = registrations.glob("*.json")
             assert path.stat().st_mode & 0o077 == 0
             note = json.loads(path.read_text())
@@ -180,14 +180,14 @@ def test_a_stranger_without_the_token_is_not_answered(registrations: Path) -> No
                 connection.sendall(len(body).to_bytes(4, "big") + body)
                 return connection.recv(100)
 
-        assert await asyncio.to_thread(intrude) == b""
+        assert await asyncio.to_thread(guess_token) == b""
         assert reader.applied == []
         reader.server.close()
 
     asyncio.run(scenario())
 
 
-def test_the_note_of_a_killed_reader_is_cleared_away(registrations: Path) -> None:
+def test_the_registration_of_a_killed_reader_is_removed(registrations: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]

@@ -1,6 +1,4 @@
-"""`format("kafka-share")` against a broker: what is delivered, how often, and what is left
-afterwards.
-"""
+"""`format("kafka-share")` with a broker: deliveries, and records left afterwards."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ def test_available_now_drains_everything_once_and_acknowledges_it(
     assert flights.is_drained()
 
 
-def test_what_comes_later_is_drained_by_the_next_run_of_the_same_checkpoint(
+def test_later_records_are_drained_by_the_next_run_with_the_same_checkpoint(
     spark: SparkSession, queue: MakeQueue, tmp_path: Path
 ) -> None:
     flights = queue(100)
@@ -165,7 +163,7 @@ def test_two_queries_of_one_group_share_the_work(
         while not all(worker.rows for worker in workers):
             flights.produce(400, start=produced)
             produced += 400
-            assert produced <= 40_000, "one of the queries gets nothing"
+            assert produced <= 40_000, "one of the queries gets no records"
             wait_until(flights.is_drained, 60, "the backlog to be drained")
     finally:
         for query in queries:
@@ -194,7 +192,7 @@ def test_stopping_a_query_releases_what_it_holds_at_once(
     wait_until(started.exists, 60, "the batch to start")
     query.stop()
 
-    # Locks last 30 s: what comes within 20 was released.
+    # Locks last 30 s: records that come within 20 s were released.
     assert acquire_all(flights, 100, timeout_s=20) == Counter({2: 100})
 
 
@@ -270,7 +268,7 @@ def test_two_groups_may_work_on_one_topic(
     assert all(group.is_drained() for group in groups)
 
 
-def test_acknowledging_without_a_query_says_so(spark: SparkSession) -> None:
+def test_acknowledging_without_a_query_is_an_error(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
         [(unique("t"), 0, 1)], "topic string, partition int, offset bigint"
     )
@@ -289,9 +287,7 @@ def test_an_unknown_outcome_is_refused(spark: SparkSession) -> None:
 
 
 def acquire_all(flights: Queue, count: int, timeout_s: float) -> Counter[int]:
-    """Acquire `count` records as a plain member of the group: how many came with which delivery
-    count.
-    """
+    """Acquire `count` records as another member; return the numbers by delivery count."""
 
     async def acquire() -> Counter[int]:
         seen: Counter[int] = Counter()
