@@ -73,7 +73,7 @@ class Outcome(NamedTuple, Generic[RecordT, Reply]):
 
     def with_reply(self, reply: R) -> Outcome[RecordT, R]:
         """Return this outcome with another reply."""
-        return Outcome(reply, self.records, self.completions, self.deletable, self.apply)
+        return make(Outcome, (reply, *self[1:]))
 
     def then(self, apply: Apply) -> Outcome[RecordT, Reply]:
         """Return this outcome with a further volatile change, to be applied after its own."""

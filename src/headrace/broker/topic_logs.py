@@ -12,6 +12,7 @@ from headrace.clock import Clock
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.protocol.record_batch import BatchHeader
 
 from .catalog import Catalog, Topic
 from .config.broker_config import Config
@@ -169,12 +170,19 @@ class TopicLogs:
 
     # Writing --------------------------------------------------------------------------------------
 
-    def append(self, partition_log: PartitionLog, data: bytes | memoryview) -> Appended | Refusal:
+    def append(
+        self,
+        partition_log: PartitionLog,
+        data: bytes | memoryview,
+        header: BatchHeader | None = None,
+    ) -> Appended | Refusal:
         """Append a producer's batch and wake the requests that wait for it.
 
         Before answering, wait for :meth:`durable`.
+
+        :param header: of :func:`~headrace.log.validation.single_batch`, where it is known
         """
-        appended = partition_log.append(data, self._clock.wall_ms())
+        appended = partition_log.append(data, self._clock.wall_ms(), header)
         if not isinstance(appended, Refusal):
             self.appended(partition_log)
             return appended

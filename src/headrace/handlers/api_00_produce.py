@@ -1,17 +1,20 @@
-"""Produce (0), versions 3-13: append batches to partitions, idempotently where the producer asks
-for it (KIP-98).
+"""Produce (0), versions 3-13: append batches to partitions.
 
-Batches stay opaque: the log checks their headers and CRC and patches their offsets. Topics come by
-id (KIP-516). With acks=0 nothing is answered, and a failure closes the connection, which is all the
-client can notice.
+Batches stay opaque: only their header is read, and offset and leader epoch in it are set. With
+acks=0 there is no response, and a failure closes the connection. Errors come in Kafka's order; a
+batch that is no batch is refused before anything is added to a transaction.
 
-A transactional batch must be of the producer that its transactional id has now. Its partition must
-take part in the transaction; from version 12 on writing to it is what lets it take part (KIP-890).
+* 3: record batches of magic 2, transactional ids (KIP-98); 7: zstd (KIP-110)
+* 8: errors of single records (KIP-467)
+* 11: TRANSACTION_ABORTABLE where the transaction can only be aborted (KIP-890)
+* 12: a batch adds its partition to the transaction (KIP-890); before, AddPartitionsToTxn has to
+* 13: topic ids instead of names (KIP-516)
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.schema.produce.v13.response import BatchIndexAndErrorMessage
 
@@ -22,8 +25,8 @@ from headrace.log.validation import (
     MAGIC_POSITION,
     RefusedRecords,
     check_client_batch,
-    check_first,
-    check_one,
+    single_batch,
+    starts_with_batch,
 )
 from headrace.protocol.produce import (
     PartitionProduceData,
@@ -36,7 +39,7 @@ from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,
     HEADER_BYTES,
     TRANSACTIONAL_BIT,
-    header_at,
+    BatchHeader,
 )
 from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 
@@ -44,7 +47,7 @@ from . import CloseConnection, RequestContext
 from .internal_records import check_coordinator_records
 
 _ACKS = (-1, 0, 1)
-_TELL_NO_START = frozenset(
+_WITHOUT_LOG_START = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -53,22 +56,34 @@ _TELL_NO_START = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
-"""With which a refusal by the log does not say where the log starts."""
+"""Errors of the log whose response has no log start offset."""
 _ADMIN_CLIENT_ID = "__admin_client"
-"""The name of who may write to internal topics."""
-_FIRST_THAT_KNOWS_ABORTABLE = 11
-_FIRST_THAT_TAKES_PART = 12
+"""The client id that may write to internal topics."""
+_FIRST_WITH_TRANSACTION_ABORTABLE = 11
+_FIRST_THAT_ADDS_PARTITION = 12
+
+Header = BatchHeader | Refusal | None
+"""The header of a partition's batch, or why it has none; None for null records."""
+
+
+class _Batch(NamedTuple):
+    topic_id: UUID
+    data: PartitionProduceData
+    header: Header
 
 
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Any:
-    refusal = _check_all(broker, request)
+    """Append the batch of each partition, and answer when all are durable."""
+    batches = [
+        [_Batch(topic.topic_id, data, _header_of(data)) for data in topic.partition_data]
+        for topic in request.topic_data
+    ]
+    refusal = _check_producers(broker, request, [one for topic in batches for one in topic])
     topics = []
-    for topic in request.topic_data:
+    for topic, of_topic in zip(request.topic_data, batches, strict=True):
         partitions = [
-            _refused(one.index, refusal)
-            if refusal
-            else _append(broker, request, topic.topic_id, one, context)
-            for one in topic.partition_data
+            _refused(one.data.index, refusal) if refusal else _append(broker, request, one, context)
+            for one in of_topic
         ]
         if partitions:
             topics.append(TopicProduceResponse(topic.topic_id, tuple(partitions)))
@@ -78,40 +93,55 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     return broker.when_durable(response)
 
 
-def _check_all(broker: Broker, request: ProduceRequest) -> Refusal | None:
-    """Why nothing of a request may be written: it has transactional batches, and not one producer
-    for all of them.
+def _header_of(data: PartitionProduceData) -> Header:
+    return None if data.records is None else single_batch(data.records)
 
-    Also when a batch before the first transactional one cannot be told to be one.
+
+def _check_producers(
+    broker: Broker, request: ProduceRequest, batches: list[_Batch]
+) -> Refusal | None:
+    """Reject a request whose transactional batches come from more than one producer.
+
+    Reject it, too, when a batch before the first transactional one has an impossible length or
+    magic.
     """
-    batches = [
-        (topic.topic_id, one.index, one.records)
-        for topic in request.topic_data
-        for one in topic.partition_data
-        if one.records is not None
-    ]
-    for _, _, records in batches:
-        whole = check_first(records)
-        if isinstance(whole, Refusal):
-            return whole
-        if whole and _is_transactional(records):
+    for _, data, header in batches:
+        if header is None or data.records is None:
+            continue
+        if isinstance(header, BatchHeader):
+            if header.attributes & TRANSACTIONAL_BIT:
+                break
+            continue
+        is_batch = starts_with_batch(data.records)
+        if isinstance(is_batch, Refusal):
+            return is_batch
+        if is_batch and _is_transactional(data.records):
             break
     else:
         return None
     if request.transactional_id is None:
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    producers = set()
-    for topic_id, index, records in batches:
-        exists = not isinstance(broker.partition(topic_id, index), ErrorCode)
-        if exists and check_one(records) is None and _is_transactional(records):
-            header = header_at(records)
-            producers.add((header.producer_id, header.producer_epoch))
-    if len({one for one in producers if one[0] != NO_PRODUCER_ID}) > 1:
+    producers = {
+        (header.producer_id, header.producer_epoch)
+        for topic_id, data, header in batches
+        if isinstance(header, BatchHeader)
+        and header.is_transactional
+        and header.producer_id != NO_PRODUCER_ID
+        and not isinstance(broker.partition(topic_id, data.index), ErrorCode)
+    }
+    if len(producers) > 1:
         return Refusal(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             "There are transactional batches of several producers",
         )
     return None
+
+
+def _is_transactional(records: memoryview) -> bool:
+    """Return whether the first of several batches is a transactional one of magic 2."""
+    if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != 2:
+        return False
+    return bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
 
 
 def _unacknowledged(response: ProduceResponse) -> None:
@@ -123,41 +153,40 @@ def _unacknowledged(response: ProduceResponse) -> None:
 
 
 def _append(
-    broker: Broker,
-    request: ProduceRequest,
-    topic_id: Any,
-    data: PartitionProduceData,
-    context: RequestContext,
+    broker: Broker, request: ProduceRequest, batch: _Batch, context: RequestContext
 ) -> PartitionProduceResponse:
-    log = broker.partition(topic_id, data.index)
+    topic_id, data, header = batch
+    index, records = data.index, data.records
+    log = broker.partition(topic_id, index)
     if isinstance(log, ErrorCode):
-        return _refused(data.index, Refusal(log))
-    records = data.records
-    if not records:
-        return _refused(data.index, Refusal(ErrorCode.INVALID_RECORD))
-    refusal = check_one(records)
-    if refusal is None and _is_transactional(records):
-        refusal = _take_part(
-            broker, request.transactional_id or "", log, records, context.api_version
-        )
-    if refusal is not None:
-        return _refused(data.index, refusal)
+        return _refused(index, Refusal(log))
+    if not records or header is None:
+        return _refused(index, Refusal(ErrorCode.INVALID_RECORD))
+    if isinstance(header, Refusal):
+        return _refused(index, header)
+    version, is_transactional = context.api_version, header.attributes & TRANSACTIONAL_BIT
+    if is_transactional:
+        refusal = _check_transaction(broker, request.transactional_id or "", log, header, version)
+        if refusal is not None:
+            return _refused(index, refusal)
     if request.acks not in _ACKS:
-        return _refused(data.index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
+        return _refused(index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
     if log.config.internal and context.client_id != _ADMIN_CLIENT_ID:
         message = f"Cannot append to internal topic {log.topic}"
-        return _refused(data.index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
+        return _refused(index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
+    refusal = None
+    if is_transactional and version >= _FIRST_THAT_ADDS_PARTITION:
+        refusal = _check_first_sequence(broker, log, records, header)
     appended = (
-        _check_first_sequence(broker, log, records, context)
+        refusal
         or check_coordinator_records(broker, log, records)
-        or broker.append(log, records)
+        or broker.append(log, records, header)
     )
     if isinstance(appended, Refusal):
-        return _refused(
-            data.index, appended, -1 if appended.code in _TELL_NO_START else log.log_start_offset
-        )
+        has_start = appended.code not in _WITHOUT_LOG_START
+        return _refused(index, appended, log.log_start_offset if has_start else -1)
     return PartitionProduceResponse(
-        data.index,
+        index,
         ErrorCode.NONE,
         appended.base_offset,
         appended.log_append_time_ms,
@@ -165,57 +194,44 @@ def _append(
     )
 
 
-def _is_transactional(records: memoryview) -> bool:
-    if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != 2:
-        return False
-    return bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
-
-
-def _take_part(
-    broker: Broker, transactional_id: str, log: PartitionLog, records: memoryview, version: int
+def _check_transaction(
+    broker: Broker, transactional_id: str, log: PartitionLog, header: BatchHeader, version: int
 ) -> Refusal | None:
-    """Why a transactional batch may not be written, in words that a client of this version knows;
-    None if it may.
-    """
-    header = header_at(records)
+    """Return the error for a transactional batch, as clients of this version know it; or None."""
     if header.producer_id == NO_PRODUCER_ID:
-        return None  # nobody's transaction
-    producer, adds_partition = (
-        Producer(header.producer_id, header.producer_epoch),
-        version >= _FIRST_THAT_TAKES_PART,
-    )
+        return None
     refusal = broker.transactions.may_write(
-        transactional_id, producer, log, adds_partition=adds_partition
+        transactional_id,
+        Producer(header.producer_id, header.producer_epoch),
+        log,
+        adds_partition=version >= _FIRST_THAT_ADDS_PARTITION,
     )
     if refusal is None:
         return None
     if refusal.code == ErrorCode.PRODUCER_FENCED:
         return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
-    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_THAT_KNOWS_ABORTABLE:
+    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_WITH_TRANSACTION_ABORTABLE:
         return Refusal(ErrorCode.TRANSACTION_ABORTABLE)
-    if refusal.code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_TAKES_PART:
-        return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)  # what such a client tries again
+    if refusal.code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS_PARTITION:
+        return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)  # retriable for these clients
     return refusal
 
 
 def _check_first_sequence(
-    broker: Broker, log: PartitionLog, records: memoryview, context: RequestContext
+    broker: Broker, log: PartitionLog, records: memoryview, header: BatchHeader
 ) -> Refusal | None:
-    """Why a batch is no first one of its producer; None when it may be one, or is none.
+    """Return the error for a producer's first batch, or None if it may be appended.
 
-    Where writing lets a partition take part, the first batch has the sequence 0: nobody can have
-    lost any before.
+    Where a batch adds its partition to the transaction, the first one must have the sequence 0:
+    nothing before it can have been lost.
     """
-    if context.api_version < _FIRST_THAT_TAKES_PART or not _is_transactional(records):
-        return None
-    header = header_at(records)
     if (
         header.base_sequence <= 0
         or header.producer_id == NO_PRODUCER_ID
         or header.producer_id in log.producers
     ):
         return None
-    checked = check_client_batch(records, log.config, broker.clock.wall_ms())
+    checked = check_client_batch(records, log.config, broker.clock.wall_ms(), header)
     if isinstance(checked, Refusal):
         return checked
     return Refusal(

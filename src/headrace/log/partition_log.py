@@ -216,10 +216,16 @@ class PartitionLog:
     # ------------------------------------------------------------------ appending
 
     def append(
-        self, data: bytes | memoryview, now_ms: int, *, from_client: bool = True
+        self,
+        data: bytes | memoryview,
+        now_ms: int,
+        header: BatchHeader | None = None,
+        *,
+        from_client: bool = True,
     ) -> Appended | Refusal:
         """Check, place and write one batch, with whatever offsets it comes.
 
+        :param header: of :func:`~headrace.log.validation.single_batch`, where it is known
         :param from_client: check everything, and the producer's sequence; the broker's own batches
             are trusted
         :return: where it stands; or a refusal as
@@ -237,9 +243,10 @@ class PartitionLog:
                 self._load()
             if not from_client:
                 return self._append(view, header_at(view), now_ms)
-            header = check_client_batch(view, self.config, now_ms)
-            if isinstance(header, Refusal):
-                return header
+            checked = check_client_batch(view, self.config, now_ms, header)
+            if isinstance(checked, Refusal):
+                return checked
+            header = checked
             if header.producer_id != NO_PRODUCER_ID:
                 verdict = self._producers.check(header)
                 if isinstance(verdict, Refusal):

@@ -40,18 +40,22 @@ class RefusedRecords(Refusal):
     records: tuple[int, ...] = ()
 
 
-def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> BatchHeader | Refusal:
-    """The header of the one batch that ``data`` must hold, or why it is refused.
+def check_client_batch(
+    data: memoryview, config: LogConfig, now_ms: int, header: BatchHeader | Refusal | None = None
+) -> BatchHeader | Refusal:
+    """Return the header of the one batch that ``data`` must hold, or a refusal.
+
+    :param header: what :func:`single_batch` returns for ``data``, where it is known
 
     Errors: INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit, a control
     batch, a missing sequence), CORRUPT_MESSAGE (length, unknown magic, checksum), MESSAGE_TOO_LARGE
     (max.message.bytes), RECORD_LIST_TOO_LARGE (segment.bytes), INVALID_TIMESTAMP
     (message.timestamp.*.max.ms), UNSUPPORTED_COMPRESSION_TYPE.
     """
-    refusal = check_one(data)
-    if refusal:
-        return refusal
-    header = header_at(data)
+    if header is None:
+        header = single_batch(data)
+    if isinstance(header, Refusal):
+        return header
     size = header.size_bytes
     if header.base_offset:
         return _invalid(
@@ -81,25 +85,18 @@ def check_client_batch(data: memoryview, config: LogConfig, now_ms: int) -> Batc
     return refusal or header
 
 
-def check_first(data: memoryview) -> bool | Refusal:
-    """Whether ``data`` begins with a whole batch, of any magic; or why nobody can tell."""
-    if len(data) >= HEADER_BYTES and data[MAGIC_POSITION] == 2 and _size_at(data) == len(data):
-        return True
-    return _whole_batch(data)
+def single_batch(data: memoryview) -> BatchHeader | Refusal:
+    """Return the header of the one batch of magic 2 in ``data``.
 
-
-def check_one(data: memoryview) -> Refusal | None:
-    """Why ``data`` is not one batch of magic 2, which is asked before all else (INVALID_RECORD,
-    CORRUPT_MESSAGE).
+    This is Kafka's first check, and refuses with INVALID_RECORD or CORRUPT_MESSAGE. Nothing but the
+    length and the magic of the batch is checked.
     """
     if len(data) < HEADER_BYTES or data[MAGIC_POSITION] != 2:
         return _unreadable(data)
-    return None if _size_at(data) == len(data) else _wrong_length(header_at(data), data)
-
-
-def _size_at(data: memoryview) -> int:
-    """The size of the batch that ``data`` begins with, as it says itself."""
-    return int.from_bytes(data[8:LENGTH_OVERHEAD], "big", signed=True) + LENGTH_OVERHEAD
+    header = header_at(data)
+    if header.batch_length + LENGTH_OVERHEAD == len(data):
+        return header
+    return _wrong_length(header, data) or header
 
 
 def _invalid(message: str) -> Refusal:
@@ -115,7 +112,7 @@ _NO_BATCH = "Produce requests must have at least one record batch per partition"
 
 def _unreadable(data: memoryview) -> Refusal:
     """Too short for a batch of magic 2, or not of magic 2."""
-    found = _whole_batch(data)
+    found = starts_with_batch(data)
     if isinstance(found, Refusal):
         return found
     if not found:
@@ -133,7 +130,7 @@ def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
         return _corrupt(f"Record batch is corrupt (its size {header.batch_length} is too small)")
     if header.size_bytes > len(data):
         return _invalid(_NO_BATCH)
-    found = _whole_batch(data[header.size_bytes :])
+    found = starts_with_batch(data[header.size_bytes :])
     if isinstance(found, Refusal):
         return found
     if found:
@@ -143,9 +140,10 @@ def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
     return None  # a torn second batch is dropped
 
 
-def _whole_batch(data: memoryview) -> bool | Refusal:
-    """Whether a batch of any magic stands here whole, looking no closer than Kafka does before its
-    other checks.
+def starts_with_batch(data: memoryview) -> bool | Refusal:
+    """Return whether ``data`` begins with a whole batch of any magic.
+
+    An impossible length or magic is refused with CORRUPT_MESSAGE.
     """
     if len(data) < LENGTH_OVERHEAD:
         return False
