@@ -401,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
         api = APIS[header.api_key]
         self.shared.metrics.requests[header.api_key].failures += 1
         if isinstance(error, StorageError):
-            code = ErrorCode.KAFKA_STORAGE_ERROR
+            code = api.storage_error
             log.error("%s of %s: %s", api.name, header.client_id, error)
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR

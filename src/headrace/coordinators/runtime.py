@@ -11,8 +11,8 @@ key: records that wait to be appended are appended and replayed first, unless bo
 as offset commits do.
 
 A command that fails is answered with its error and fails alone. When an append fails, nothing has
-changed in memory: records were not replayed, volatile changes not applied, and parked requests are
-still parked.
+changed in memory: records were not replayed and volatile changes not applied. The command and the
+parked requests that it would have completed are answered with the error.
 """
 
 from __future__ import annotations
@@ -276,7 +276,11 @@ class CoordinatorRuntime(Generic[C]):
         :returns: the outcome's reply; wait until the logs are durable before sending it
         :raises StorageError: when the append failed; then nothing has changed
         """
-        self.write_records_now(((key, outcome.records),), producer)
+        try:
+            self.write_records_now(((key, outcome.records),), producer)
+        except Exception as error:
+            self._fail_parked(outcome, error)
+            raise
         self._carry_out(outcome)
         self._schedule_timer()
         return outcome.reply
@@ -367,12 +371,12 @@ class CoordinatorRuntime(Generic[C]):
             if error is None:
                 continue
             if len(batch.decided) == 1:
-                self._answers.append((batch.decided[0][0], error))
+                self._fail(*batch.decided[0], error)
                 continue
             for one in batch.each():  # all of them may be too large where each one fits
                 error = self._append_batch(partition, one)
                 if error is not None:
-                    self._answers.append((one.decided[0][0], error))
+                    self._fail(*one.decided[0], error)
 
     def _append_batch(self, partition: int, batch: _Batch) -> Exception | None:
         """Append a batch, replay it and finish its commands.
@@ -430,6 +434,19 @@ class CoordinatorRuntime(Generic[C]):
             return
         self._carry_out(outcome)
         self._answers.append((command, outcome.reply))
+
+    def _fail(self, command: Command[Any], outcome: Outcome[Any, Any], error: Exception) -> None:
+        """Answer a command that could not be written, and the parked requests it completes."""
+        self._answers.append((command, error))
+        self._fail_parked(outcome, error)
+
+    def _fail_parked(self, outcome: Outcome[Any, Any], error: Exception) -> None:
+        """Answer with the error the parked requests that an outcome would have completed.
+
+        Their clients ask again. The machine completes them later, too, which nobody hears.
+        """
+        for completion in outcome.completions:
+            self._complete(Completion(completion.ticket, error))
 
     def _carry_out(self, outcome: Outcome[Any, Any]) -> None:
         _, _, completions, deletable, apply = outcome

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from headrace.broker.limits import MAX_COMMIT_TEMPLATES, MAX_PRODUCE_TEMPLATES
+from headrace.errors import ErrorCode
 from headrace.protocol.request_templates import RequestTemplates
 
 Handle = Callable[..., Any | Awaitable[Any]]
@@ -31,6 +32,23 @@ class Api(NamedTuple):
     @property
     def module(self) -> str:
         return f"{__name__}.api_{self.key:02}_{self.name}"
+
+    @property
+    def storage_error(self) -> ErrorCode:
+        """The error code for a write that the disk refused.
+
+        Clients of a coordinator retry NOT_COORDINATOR, after they have looked for the coordinator
+        again; that is also how Kafka's coordinators translate the error of their log.
+        """
+        if self.key in _COORDINATOR_WRITES:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+_COORDINATOR_WRITES = frozenset(
+    (8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 42, 47, 68, 76, 83, 84, 85, 86, 91, 92)
+)
+"""APIs whose writes go to the internal topic of a coordinator."""
 
 
 class CloseConnection(Exception):
