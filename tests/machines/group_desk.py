@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
-from headrace.errors import Refusal
+from headrace.errors import Refusal, StorageError
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.deadlines import OFFSETS
+from headrace.groups.deadlines import OFFSETS, RETRY_MS
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import SharedTopic
 from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat
@@ -74,6 +74,7 @@ class Desk:
         self.now_ms = 1_000_000  # of the steady clock
         self.wall_ahead_ms = 0
         self.observes = True  # that deciding changes nothing
+        self.is_full = False  # the disk
         self.version = 0  # of the topics
         self.log = []
         self.answers = {}
@@ -100,6 +101,8 @@ class Desk:
         return self.submit(outcome)
 
     def submit(self, outcome):
+        if outcome.records and self.is_full:
+            raise StorageError("the disk is full")
         for record in outcome.records:
             key, value = self.coordinator.encode(record)
             self.log.append((key, value))
@@ -118,9 +121,12 @@ class Desk:
             deadline_ms := self.coordinator.next_deadline_ms()
         ) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            for _, outcome in self.coordinator.expire(*self.times):
-                self.submit(outcome)
-        self.now_ms = end_ms
+            try:
+                for _, outcome in self.coordinator.expire(*self.times):
+                    self.submit(outcome)
+            except StorageError:
+                self.now_ms += RETRY_MS
+        self.now_ms = max(self.now_ms, end_ms)
 
     @property
     def awaits_someone(self):

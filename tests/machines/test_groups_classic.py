@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import ErrorCode
-from headrace.groups.classic.member import JoinedMember, MemberIdentity
+from headrace.errors import ErrorCode, StorageError
+from headrace.groups.classic.member import JoinedMember, JoinRequest, MemberIdentity
 from tests.machines.group_desk import Desk, durable
 
 
@@ -442,6 +442,90 @@ def test_a_rebalance_that_a_restart_interrupts_begins_again(desk):
     again = desk.join(leader, version=3)
     desk.join(follower, version=3)
     assert desk.answer(again).generation_id == 3
+
+
+# --- a full disk ---
+
+
+def refused_by_the_disk(desk, command, *arguments, **options):
+    desk.is_full = True
+    with pytest.raises(StorageError):
+        command(*arguments, **options)
+    desk.is_full = False
+
+
+def test_a_leave_that_cannot_be_written_changes_nothing(desk):
+    leader, follower = desk.stable(2)
+    refused_by_the_disk(desk, desk.leave, leader, follower)
+    assert state(desk) == "Stable"
+    assert desk.heartbeat(follower, 2) == ErrorCode.NONE
+    assert durable(desk.restarted()) == durable(desk.coordinator)
+    assert desk.leave(leader, follower) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert state(desk) == "Empty"
+
+
+def test_a_request_that_waits_is_answered_after_a_leave_that_cannot_be_written(desk):
+    leader, follower = desk.stable(2, rebalance_timeout_ms=8_000, session_timeout_ms=30_000)
+    waiting = desk.join(leader, version=3, rebalance_timeout_ms=8_000, session_timeout_ms=30_000)
+    refused_by_the_disk(desk, desk.leave, leader, follower)
+    assert desk.answer(waiting) is None
+    desk.pass_ms(8_000)
+    assert desk.answer(waiting).generation_id == 3
+
+
+def test_a_static_member_whose_return_cannot_be_written_is_not_fenced(desk):
+    _, follower = static_pair(desk)
+    refused_by_the_disk(desk, desk.join, instance="two")
+    assert desk.heartbeat(follower, 2, instance="two") == ErrorCode.NONE
+    back = desk.answer(desk.join(instance="two"))
+    assert back.generation_id == 2
+    assert desk.heartbeat(follower, 2, instance="two") == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_an_assignment_that_cannot_be_written_is_asked_for_again(desk):
+    member_id = desk.answer(desk.join(version=3)).member_id
+    refused_by_the_disk(desk, desk.sync, member_id, 1, [(member_id, b"x")])
+    assert state(desk) == "CompletingRebalance"
+    assert desk.answer(desk.sync(member_id, 1, [(member_id, b"y")])).assignment == b"y"
+
+
+def test_a_session_that_ends_on_a_full_disk_ends_once_there_is_room(desk):
+    desk.stable(1)
+    desk.is_full = True
+    desk.pass_ms(60_000)
+    assert state(desk) == "Stable"
+    desk.is_full = False
+    desk.pass_ms(1_000)
+    assert state(desk) == "Empty"
+
+
+def test_a_join_that_is_decided_and_dropped_leaves_no_group(desk):
+    protocols = (("range", b""),)
+    request = JoinRequest("", None, "c", "/h", 10_000, 20_000, "consumer", protocols, "m", False)
+    outcome = desk.coordinator.join("g", request, 1, *desk.times)
+    assert outcome.apply is not None
+    assert desk.coordinator.groups == {}
+    assert desk.coordinator.next_deadline_ms() is None
+
+
+# --- the wall clock ---
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_sessions_do_not_follow_the_wall_clock(desk, hours):
+    leader, follower = desk.stable(2)
+    desk.pass_ms(5_000)
+    desk.wall_ahead_ms = hours * 3_600_000
+    assert desk.heartbeat(leader, 2) == ErrorCode.NONE
+    desk.pass_ms(5_000)
+    assert set(desk.coordinator.groups["g"].members.by_id) == {leader}
+    assert desk.heartbeat(follower, 2) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_records_have_the_wall_clocks_time(desk):
+    desk.wall_ahead_ms = 3_600_000
+    desk.stable(1)
+    assert desk.coordinator.groups["g"].recorded.current_state_timestamp_ms == desk.wall_ms
 
 
 # --- commits ---

@@ -217,9 +217,18 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         ):  # nobody understands the members' metadata
             assert codes == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,)
 
-    @rule(duration_ms=st.sampled_from([1, 1_000, 9_999, 10_000, 20_000, 300_000]))
-    def pass_ms(self, duration_ms):
+    @rule(
+        duration_ms=st.sampled_from([1, 1_000, 9_999, 10_000, 20_000, 300_000]),
+        is_full=st.sampled_from([False, False, True]),
+    )
+    def pass_ms(self, duration_ms, is_full):
+        self.desk.is_full = is_full
         self.desk.pass_ms(duration_ms)
+        self.desk.is_full = False
+
+    @rule(hours=st.sampled_from([-1, 0, 1]))
+    def somebody_sets_the_clock(self, hours):
+        self.desk.wall_ahead_ms = hours * 3_600_000
 
     @rule()
     def delete(self):
@@ -408,9 +417,14 @@ class ShareGroupMachine(RuleBasedStateMachine):
     def break_or_mend_the_state(self, works):
         self.desk.state_works = works
 
-    @rule(duration_ms=st.sampled_from([500, 1_000, 30_000, 45_000]))
-    def pass_ms(self, duration_ms):
+    @rule(
+        duration_ms=st.sampled_from([500, 1_000, 30_000, 45_000]),
+        is_full=st.sampled_from([False, False, True]),
+    )
+    def pass_ms(self, duration_ms, is_full):
+        self.desk.is_full = is_full
         self.desk.pass_ms(duration_ms)
+        self.desk.is_full = False
 
     @rule()
     def restart(self):
