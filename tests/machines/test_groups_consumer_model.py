@@ -278,9 +278,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             for held in (client.reads, client.told):
                 held.pop(topic.topic_id, None)
 
-    @rule(duration_ms=st.sampled_from([500, 1_000, 1_000, 9_999, 10_000, 45_000]))
-    def pass_ms(self, duration_ms):
+    @rule(
+        duration_ms=st.sampled_from([500, 1_000, 1_000, 9_999, 10_000, 45_000]),
+        is_full=st.sampled_from([False, False, True]),
+    )
+    def pass_ms(self, duration_ms, is_full):
+        self.desk.is_full = is_full
         self.desk.pass_ms(duration_ms)
+        self.desk.is_full = False
         self.lose_the_fenced()
 
     def lose_the_fenced(self):
