@@ -310,9 +310,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule()
     def after_some_heartbeats_everybody_has_its_target(self):
         self.desk.config.values["consumer.assignment.interval.ms"] = 0
-        for member_id in set(self.state.members) - set(self.clients):  # silent ones, to be gone
-            self.desk.consume(member_id, -1, instance=INSTANCES.get(member_id))
         for _ in range(6):
+            # Silent members go, also those that are fenced here, having lost several answers.
+            for member_id in set(self.state.members) - set(self.clients):
+                self.desk.consume(member_id, -1, instance=INSTANCES.get(member_id))
             for member_id in sorted(self.clients):
                 if isinstance(self.beat(member_id, full=True), Refusal):
                     continue
