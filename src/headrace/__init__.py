@@ -15,14 +15,14 @@ __all__ = ["Broker", "ConfigError", "CorruptLog", "DirectoryInUse", "__version__
 if TYPE_CHECKING:
     from .broker.config.broker_config import ConfigError
     from .broker.embedded import EmbeddedBroker as Broker
-    from .log.log_directory import DirectoryInUse
+    from .log.data_directory import DirectoryInUse
     from .log.recovery import CorruptLog
 
 _HOMES = {
     "Broker": ("headrace.broker.embedded", "EmbeddedBroker"),
     "ConfigError": ("headrace.broker.config.broker_config", "ConfigError"),
     "CorruptLog": ("headrace.log.recovery", "CorruptLog"),
-    "DirectoryInUse": ("headrace.log.log_directory", "DirectoryInUse"),
+    "DirectoryInUse": ("headrace.log.data_directory", "DirectoryInUse"),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
@@ -24,7 +25,7 @@ class Disk:
         self.lives = 0
         self.file_limit = file_limit
         self.path = path / "data-0"
-        self.home = LogDirectory(self.path, file_limit, sync=False)
+        self.home = LogDirectory(DataDirectory(self.path, file_limit, sync=False))
 
     def log(self, topic: str = "t", partition: int = 0, **config: Any) -> PartitionLog:
         return self.home.open(topic, TOPIC_ID, partition, LogConfig(**config))
@@ -33,7 +34,7 @@ class Disk:
         self.home.close()
 
     def start(self) -> None:
-        self.home = LogDirectory(self.path, self.file_limit, sync=False)
+        self.home = LogDirectory(DataDirectory(self.path, self.file_limit, sync=False))
 
     def crash(self, spoil: Callable[[Path], None] = lambda path: None) -> None:
         """Go on with the files just as they are now, as after kill -9: nothing that only memory

@@ -149,6 +149,6 @@ def test_a_stop_on_a_full_disk_lets_the_next_start_check(
         patch.setattr(os, "replace", full)
         disk.stop()
     disk.start()
-    assert disk.home.needs_recovery("t-0")
+    assert disk.home.directory.needs_recovery("t-0")
     assert values(disk.log()) == {0: b"a"}
-    assert not disk.home.needs_recovery("t-0")
+    assert not disk.home.directory.needs_recovery("t-0")

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import SYNC_ALL_ABOVE, LogDirectory
 from headrace.log.partition_log import PartitionLog
@@ -53,23 +55,23 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.directory = LogDirectory(path, 16)
+        self.logs = LogDirectory(DataDirectory(path, 16))
 
     def log(self, partition: int = 0, **config: int) -> PartitionLog:
-        return self.directory.open("t", TOPIC_ID, partition, LogConfig(**config))
+        return self.logs.open("t", TOPIC_ID, partition, LogConfig(**config))
 
     def restart(self, *, cleanly: bool = True) -> None:
-        self.directory.close()
+        self.logs.close()
         if not cleanly:
             (self.path / "clean-shutdown").unlink()
-        self.directory = LogDirectory(self.path, 16)
+        self.logs = LogDirectory(DataDirectory(self.path, 16))
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     home = Home(tmp_path)
     yield home
-    home.directory.close()
+    home.logs.close()
 
 
 def code(answer: object) -> ErrorCode | None:
@@ -86,13 +88,13 @@ def fail_to_flush(log: PartitionLog, failing: FailingDisk) -> None:
 def test_a_failed_fsync_takes_the_log_offline(
     home: Home, failing: FailingDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[PartitionLog] = []
-    home.directory.on_offline = told.append
+    told: list[tuple[uuid.UUID, int]] = []
+    home.logs.directory.on_offline = lambda *log: told.append(log)
     log = home.log()
     put(log, batch(b"a"))
     fail_to_flush(log, failing)
     assert log.is_offline
-    assert told == [log]
+    assert told == [(TOPIC_ID, 0)]
     offline = ErrorCode.KAFKA_STORAGE_ERROR
     assert code(log.append(batch(b"again"), NOW)) == offline
     assert code(log.append(batch(b"own"), NOW, from_client=False)) == offline
@@ -141,8 +143,8 @@ def test_a_restart_verifies_what_was_not_flushed(
     with open(home.path / FIRST, "r+b") as file:  # what the kernel has dropped
         file.seek(good)
         file.write(bytes(50))
-    assert home.directory.needs_recovery("t-0")
-    assert home.directory.needs_recovery("t-1") == (not cleanly)
+    assert home.logs.directory.needs_recovery("t-0")
+    assert home.logs.directory.needs_recovery("t-1") == (not cleanly)
     failing.forced.clear()
     log = home.log()
     assert values(log) == {0: b"a", 1: b"b"}
@@ -153,7 +155,7 @@ def test_a_restart_verifies_what_was_not_flushed(
     put(log, batch(b"c"))
     log.flush()
     home.restart()
-    assert not home.directory.needs_recovery("t-0")
+    assert not home.logs.directory.needs_recovery("t-0")
     assert values(home.log()) == {0: b"a", 1: b"b", 2: b"c"}
 
 
@@ -176,11 +178,11 @@ def test_records_kept_after_a_crash_are_flushed_before_they_are_acknowledged(hom
     log = home.log()
     first = batch(b"a", producer=7, sequence=0)
     put(log, first)
-    home.directory.close()
+    home.logs.close()
     (home.path / "clean-shutdown").unlink()
     for snapshot in (home.path / "t-0").glob("*.snapshot"):
         snapshot.unlink()
-    home.directory = LogDirectory(home.path, 16)
+    home.logs = LogDirectory(DataDirectory(home.path, 16))
     log = home.log()
     assert put(log, first).duplicate
     assert log.unflushed_records == 1
@@ -194,12 +196,12 @@ def test_a_failure_in_the_background_counts_too(home: Home, failing: FailingDisk
     failing.failures = 1
     for n in range(3):
         log.append(batch(b"%d" % n, bytes(100)), NOW)
-    home.directory.close()
+    home.logs.close()
     assert failing.failures == 0
     assert log.is_offline
     assert not list((home.path / "t-0").glob("*.snapshot"))
-    home.directory = LogDirectory(home.path, 16)
-    assert home.directory.needs_recovery("t-0")
+    home.logs = LogDirectory(DataDirectory(home.path, 16))
+    assert home.logs.directory.needs_recovery("t-0")
 
 
 def test_a_flush_that_fails_at_the_stop(home: Home, failing: FailingDisk) -> None:
@@ -207,8 +209,8 @@ def test_a_flush_that_fails_at_the_stop(home: Home, failing: FailingDisk) -> Non
     put(home.log(1), batch(b"b"))
     failing.failures = 1
     home.restart()
-    assert home.directory.needs_recovery("t-0")
-    assert not home.directory.needs_recovery("t-1")
+    assert home.logs.directory.needs_recovery("t-0")
+    assert not home.logs.directory.needs_recovery("t-1")
 
 
 def test_a_stop_with_many_logs_notices_a_failing_disk(
@@ -220,9 +222,9 @@ def test_a_stop_with_many_logs_notices_a_failing_disk(
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("headrace.log.log_directory.sync_filesystem", fail)
+    monkeypatch.setattr("headrace.log.data_directory.sync_filesystem", fail)
     home.restart()
-    assert home.directory.needs_recovery("t-0")
+    assert home.logs.directory.needs_recovery("t-0")
 
 
 def test_a_torn_tail_that_cannot_be_cut_takes_the_log_offline(
@@ -257,7 +259,7 @@ def test_a_topic_can_be_deleted_while_a_log_of_it_is_offline(
 ) -> None:
     put(home.log(), batch(b"a"))
     fail_to_flush(home.log(), failing)
-    home.directory.delete("t")
+    home.logs.delete("t")
     assert not (home.path / "t-0").exists()
     log = home.log()
     put(log, batch(b"new"))

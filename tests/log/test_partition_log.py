@@ -257,7 +257,7 @@ def test_many_partitions_hold_few_handles(disk: Disk):
     for turn in range(8):
         for log in logs:
             put(log, batch(b"%d" % turn, bytes(40)))
-        assert len(disk.home.files) <= disk.file_limit
+        assert len(disk.home.directory.files) <= disk.file_limit
     for log in logs:
         assert [value for value in values(log).values() if value != bytes(40)] == [
             b"%d" % turn for turn in range(8)
@@ -267,20 +267,20 @@ def test_many_partitions_hold_few_handles(disk: Disk):
 
 
 def test_running_out_of_handles_lowers_the_limit(disk: Disk, monkeypatch: pytest.MonkeyPatch):
-    disk.home.files.limit = 1000
+    disk.home.directory.files.limit = 1000
     really_open, opened = os.open, []
 
     def scarce(path: str, *args: int) -> int:
         if str(path).endswith(".log"):
             opened.append(path)
-            if len(disk.home.files) >= 5:
+            if len(disk.home.directory.files) >= 5:
                 raise OSError(24, "Too many open files")
         return really_open(path, *args)
 
     monkeypatch.setattr(os, "open", scarce)
     for n in range(20):
         put(disk.log(partition=n), batch(b"v"))
-    assert disk.home.files.limit <= 5
+    assert disk.home.directory.files.limit <= 5
     assert all(values(disk.log(partition=n)) == {0: b"v"} for n in range(20))
 
 

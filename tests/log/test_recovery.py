@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from headrace.log import segment as segment_module
+from headrace.log.data_directory import DataDirectory, DirectoryInUse
 from headrace.log.log_config import LogConfig
-from headrace.log.log_directory import DirectoryInUse, LogDirectory
+from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import build
 from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
@@ -165,19 +166,17 @@ def test_torn_in_an_older_segment_cuts_all_that_follows(
 
 
 def test_what_was_forced_to_disk_is_not_checked_again(tmp_path: Path):
-    home = LogDirectory(tmp_path / "d", 8)
+    home = LogDirectory(DataDirectory(tmp_path / "d", 8))
     log = home.open("t", TOPIC_ID, 0, LogConfig(segment_bytes=300))
     for n in range(20):
         put(log, batch(b"%d" % n, bytes(50)))
-    assert home._executor is not None
-    home._executor.shutdown()
+    home.directory.finish_background_work()
     expected = values(log)
     shutil.copytree(tmp_path / "d", tmp_path / "e")
-    home._executor = None
     home.close()
     older = tmp_path / "e" / "t-0" / "00000000000000000000.log"
     older.write_bytes(older.read_bytes()[:-1] + b"\0")
-    home = LogDirectory(tmp_path / "e", 8)
+    home = LogDirectory(DataDirectory(tmp_path / "e", 8))
     log = home.open("t", TOPIC_ID, 0, LogConfig())
     assert log.end_offset == 40, "the spoilt byte is before the newest snapshot"
     assert len([name for name in os.listdir(log.path) if name.endswith(".snapshot")]) == 2
@@ -264,9 +263,9 @@ def test_half_deleted_directories_go_at_the_start(disk: Disk):
 
 
 def test_a_second_broker_is_told_who_holds_the_directory(disk: Disk):
-    disk.home.announce("127.0.0.1:9092")
+    disk.home.directory.announce("127.0.0.1:9092")
     with pytest.raises(DirectoryInUse, match=rf"process {os.getpid()} at 127.0.0.1:9092"):
-        LogDirectory(disk.path, 8)
+        LogDirectory(DataDirectory(disk.path, 8))
     disk.stop()
     disk.start()
 
@@ -274,10 +273,11 @@ def test_a_second_broker_is_told_who_holds_the_directory(disk: Disk):
 WRITER = """
 import sys, uuid
 from headrace.protocol.record_batch import build
+from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log.log_config import LogConfig
 
-home = LogDirectory(sys.argv[1], 8)
+home = LogDirectory(DataDirectory(sys.argv[1], 8))
 logs = [home.open("t", uuid.UUID(int=77), n, LogConfig(segment_bytes=100_000)) for n in range(3)]
 while True:
     for log in logs:
@@ -305,7 +305,7 @@ def test_kill_minus_9_loses_nothing_acknowledged(tmp_path: Path, after_s: float)
         if line.endswith(b"\n"):
             partition, offset = map(int, line.split())
             acknowledged[partition] = offset
-    home = LogDirectory(tmp_path / "d", 8)
+    home = LogDirectory(DataDirectory(tmp_path / "d", 8))
     for partition, last in acknowledged.items():
         log = home.open("t", TOPIC_ID, partition, LogConfig())
         assert log.end_offset - 1 in (last, last + 1)

@@ -22,6 +22,7 @@ from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.errors import StorageError
+from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 
 from .catalog import Catalog, Topic
@@ -71,7 +72,9 @@ class Broker:
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
         try:
-            self.logs = LogDirectory(self.data_dir, max_open_files(), sync=not self.ephemeral)
+            self.logs = LogDirectory(
+                DataDirectory(self.data_dir, max_open_files(), sync=not self.ephemeral)
+            )
             self.catalog = Catalog(None if self.ephemeral else self.data_dir / "headrace.db")
         except BaseException:
             self._remove_if_ephemeral()
@@ -206,7 +209,7 @@ class Broker:
 
     def advertise(self, addresses: Sequence[tuple[str, int]]) -> None:
         """Note in the lock file who holds the data directory."""
-        self.logs.announce(", ".join(f"{host}:{port}" for host, port in addresses))
+        self.logs.directory.announce(", ".join(f"{host}:{port}" for host, port in addresses))
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records, offsets and share state.

@@ -53,11 +53,11 @@ class TopicLogs:
     def watch_disk(self) -> None:
         """Answer the requests that wait for a log when it goes offline, from now on."""
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
-        self._directory.on_offline = lambda log: call_soon(self._went_offline, log)
+        self._directory.directory.on_offline = lambda *log: call_soon(self._went_offline, *log)
 
-    def _went_offline(self, partition_log: PartitionLog) -> None:
-        self._open_logs.pop((partition_log.topic_id, partition_log.partition), None)
-        self._notify(("log", partition_log.topic_id, partition_log.partition))
+    def _went_offline(self, topic_id: UUID, partition: int) -> None:
+        self._open_logs.pop((topic_id, partition), None)
+        self._notify(("log", topic_id, partition))
 
     def start(self) -> None:
         """Apply retention from now on."""

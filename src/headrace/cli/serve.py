@@ -18,7 +18,7 @@ from headrace.broker.catalog import CatalogError
 from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Listener, Server
-from headrace.log.log_directory import DirectoryInUse
+from headrace.log.data_directory import DirectoryInUse
 from headrace.log.recovery import CorruptLog
 
 from .errors import BadUsage, Failure

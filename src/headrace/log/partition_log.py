@@ -13,10 +13,11 @@ import os
 import threading
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransactions
+from headrace.log.data_directory import DataDirectory
 from headrace.log.files import fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
@@ -35,9 +36,6 @@ from headrace.protocol.record_batch import (
 )
 
 from . import aborted_transactions, recovery, timestamps
-
-if TYPE_CHECKING:
-    from headrace.log.log_directory import LogDirectory
 
 logger = logging.getLogger("headrace.log")
 
@@ -70,16 +68,21 @@ class PartitionLog:
     """
 
     def __init__(
-        self, home: LogDirectory, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig
+        self,
+        directory: DataDirectory,
+        topic: str,
+        topic_id: uuid.UUID,
+        partition: int,
+        config: LogConfig,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.config = config
-        self.path = f"{home.path}/{topic}-{partition}"
-        self.syncs = home.sync
+        self.path = f"{directory.path}/{topic}-{partition}"
+        self.syncs = directory.sync
         self.is_deleted = False
-        self._home = home
+        self._directory = directory
         self._loaded = False
         self._full = False
         self._offline: Refusal | None = None
@@ -173,9 +176,9 @@ class PartitionLog:
         if os.path.isdir(self.path):
             if recovery.belongs_to(self.path, self.topic_id):
                 distrusted = recovery.is_marked_offline(self.path)
-                crashed = distrusted or self._home.needs_recovery(name)
+                crashed = distrusted or self._directory.needs_recovery(name)
                 loaded = recovery.load(
-                    self.path, self._home.files, crashed=crashed, whole=self.config.internal
+                    self.path, self._directory.files, crashed=crashed, whole=self.config.internal
                 )
                 self._segments, self._producers = SegmentList(loaded.segments), loaded.producers
                 self._aborted = loaded.aborted
@@ -190,9 +193,9 @@ class PartitionLog:
                 logger.warning(
                     "%s belongs to a deleted topic of the same name: removing it", self.path
                 )
-                self._home.remove(self.path)
+                self._directory.remove(os.path.basename(self.path))
         self._loaded = True
-        self._home.recovered(name)
+        self._directory.recovered(name)
 
     def _restore(self) -> None:
         """Bring a log that was offline back: force what recovery has kept of it to disk.
@@ -318,7 +321,7 @@ class PartitionLog:
         return self.roll(now_ms) if full else active
 
     def _add_segment(self, now_ms: int) -> Segment:
-        segment = Segment(self._home.files, self.path, self._end_offset, 0, now_ms)
+        segment = Segment(self._directory.files, self.path, self._end_offset, 0, now_ms)
         segment.open()
         self._segments.add(segment)
         return segment
@@ -347,7 +350,7 @@ class PartitionLog:
             if aborted_saved and not self.is_deleted:
                 recovery.write_snapshot(self.path, point, snapshot, sync=self.syncs)
 
-        self._home.in_background(make_durable)
+        self._directory.in_background(make_durable)
         return segment
 
     # ------------------------------------------------------------------ reading
@@ -482,7 +485,11 @@ class PartitionLog:
         that number on.
         """
         made = Segment(
-            self._home.files, self.path, cleaned.base_offset, cleaned.size_bytes, cleaned.created_ms
+            self._directory.files,
+            self.path,
+            cleaned.base_offset,
+            cleaned.size_bytes,
+            cleaned.created_ms,
         )
         self._segments.replace(number, count, made)
 
@@ -545,7 +552,9 @@ class PartitionLog:
             error,
         )
         recovery.mark_offline(self.path)
-        self._home.went_offline(self)
+        self._directory.distrust(os.path.basename(self.path))
+        if self._directory.on_offline is not None:
+            self._directory.on_offline(self.topic_id, self.partition)
         return offline
 
     def close(self) -> None:
@@ -578,4 +587,4 @@ class PartitionLog:
         self._segments, self._loaded = SegmentList(), True
         self._log_start_offset = self._end_offset = self._flushed_offset = 0
         with contextlib.suppress(FileNotFoundError):
-            self._home.remove(self.path)
+            self._directory.remove(os.path.basename(self.path))

@@ -1,0 +1,191 @@
+"""The data directory: the lock of the process that holds it, the mark of a clean stop, and the
+resources that its logs share.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from headrace.log.files import OpenFiles, fsync_path, replace_file, sync_filesystem
+
+logger = logging.getLogger("headrace.log")
+
+CLEAN_SHUTDOWN_FILE = "clean-shutdown"
+LOCK_FILE = "lock"
+DELETED_SUFFIX = "-delete"
+_PARTITION = re.compile(r"(.+)-(\d+)")
+
+
+class DirectoryInUse(RuntimeError):
+    """Another broker holds the data directory; the message says which one."""
+
+
+class DataDirectory:
+    """A directory of partition directories, which one process holds at a time.
+
+    :param file_limit: the largest number of segment files to keep open
+    :param address: HOST:PORT of the broker, told to a second broker that is refused
+    :param sync: force files to disk when a segment is full and at a clean stop; not worth it for a
+        temporary directory
+    :raises DirectoryInUse: when another broker holds it
+    :ivar path: absolute path
+    :ivar files: the open segment files of all logs
+    :ivar on_offline: called with topic id and partition of a log that goes offline, from any thread
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], file_limit: int, *, address: str = "", sync: bool = True
+    ) -> None:
+        self.path = os.path.abspath(path)
+        self.files = OpenFiles(file_limit)
+        self.sync = sync
+        self.on_offline: Callable[[uuid.UUID, int], object] | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        os.makedirs(self.path, exist_ok=True)
+        self._lock = self._take_lock(address)
+        self._unverified = self._take_marker()
+
+    # ------------------------------------------------------------------ partition directories
+
+    def partition_names(self) -> list[str]:
+        """Return the names of the partition directories, such as ``orders-0``."""
+        with os.scandir(self.path) as entries:
+            return [
+                entry.name
+                for entry in entries
+                if _PARTITION.fullmatch(entry.name) and entry.is_dir()
+            ]
+
+    def remove(self, name: str) -> None:
+        """Delete a partition directory. It is renamed first, so that a crash leaves no half of a
+        log.
+        """
+        doomed = f"{self.path}/{name}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
+        os.rename(f"{self.path}/{name}", doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+        self._unverified.discard(name)
+
+    # ------------------------------------------------------------------ verification
+
+    def needs_recovery(self, name: str) -> bool:
+        """Return whether the log in a partition directory may have a torn tail: nobody has verified
+        it since a crash.
+        """
+        return name in self._unverified
+
+    def recovered(self, name: str) -> None:
+        """Note that a log has been verified."""
+        self._unverified.discard(name)
+
+    def distrust(self, name: str) -> None:
+        """Have the next start verify a log. Any thread may call it."""
+        self._unverified.add(name)
+
+    # ------------------------------------------------------------------ background work
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Run work that waits for the disk in a thread, in the order of the calls. Failures are
+        logged.
+        """
+
+        def run() -> None:
+            try:
+                work()
+            except FileNotFoundError:
+                pass  # the log was deleted meanwhile
+            except OSError as error:
+                logger.warning("Could not finish a full segment: %s", error)
+
+        if not self.sync:
+            run()
+            return
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="headrace-log")
+        self._executor.submit(run)
+
+    def finish_background_work(self) -> None:
+        """Wait for what :meth:`in_background` was given."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
+
+    # ------------------------------------------------------------------ start and stop
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds the directory, as it does until :meth:`release`."""
+        return self._lock >= 0
+
+    def announce(self, address: str) -> None:
+        """Write into the lock file where the broker listens."""
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()} {address}\n".encode(), 0)
+
+    def sync_all(self) -> None:
+        """Force all files to disk, with everything else on the file system.
+
+        :raises OSError: when anything could not be written since this process holds the directory
+        """
+        sync_filesystem(self._lock)
+
+    def mark_clean(self) -> None:
+        """Let the next start trust all logs but those that are not verified.
+
+        :raises OSError: when the disk refuses; then the next start verifies all logs
+        """
+        marker = json.dumps({"unverified": sorted(self._unverified)})
+        replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self.sync)
+
+    def release(self) -> None:
+        """Let another process hold the directory."""
+        os.close(self._lock)
+        self._lock = -1
+
+    def _take_lock(self, address: str) -> int:
+        fd = os.open(f"{self.path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid, _, holder = os.pread(fd, 1000, 0).decode(errors="replace").strip().partition(" ")
+            os.close(fd)
+            where = f" at {holder}" if holder else ""
+            raise DirectoryInUse(
+                f"data directory {self.path} is in use by another broker (process "
+                f"{pid or 'unknown'}{where})"
+            ) from None
+        self._lock = fd
+        self.announce(address)
+        return fd
+
+    def _take_marker(self) -> set[str]:
+        """Remove the mark of a clean stop, and return the names of the logs to verify.
+
+        After a clean stop these are the logs that were offline, or not opened since an earlier
+        crash. Without the mark they are all logs.
+        """
+        marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
+        for name in os.listdir(self.path):
+            if name.endswith(DELETED_SUFFIX):
+                shutil.rmtree(f"{self.path}/{name}", ignore_errors=True)
+        try:
+            with open(marker, encoding="utf-8") as file:
+                unverified = set(json.load(file)["unverified"])
+        except (FileNotFoundError, ValueError, KeyError):
+            unverified = set(self.partition_names())
+            if unverified:
+                logger.warning(
+                    "%s was not closed cleanly: each log is verified when it is opened", self.path
+                )
+        else:
+            os.unlink(marker)
+            if self.sync:
+                fsync_path(self.path)
+        return unverified
