@@ -56,24 +56,26 @@ class ClassicGroup:
         instance_id: str | None = None,
     ) -> dict[int, str]:
         """OffsetCommit in one topic: the error of each partition."""
-        fields: dict[str, Any] = {"group_id": self.id, "member_id": member_id}
-        fields["generation_id_or_member_epoch"] = generation
-        if version >= 7:
-            fields["group_instance_id"] = instance_id
-        if 2 <= version <= 4:
-            fields["retention_time"] = -1 if retention_ms is None else retention_ms
-        partitions: list[dict[str, Any]] = [
-            {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata}
-            | ({"committed_leader_epoch": leader_epoch} if version >= 6 else {})
+        partitions = [
+            {
+                "partition_index": index,
+                "committed_offset": offset,
+                "committed_metadata": metadata,
+                "committed_leader_epoch": leader_epoch,
+            }
             for index, offset in offsets.items()
         ]
-        named = {
-            "topic_id" if version >= 10 else "name": _reference(topic, version),
-            "partitions": partitions,
+        fields = {
+            "group_id": self.id,
+            "member_id": member_id,
+            "generation_id_or_member_epoch": generation,
+            "group_instance_id": instance_id,
+            "retention_time": -1 if retention_ms is None else retention_ms,
+            "topics": [{**_reference(topic), "partitions": partitions}],
         }
 
         def answered() -> dict[int, str] | None:
-            response = self.world.connection.ask(8, version, topics=[named], **fields)
+            response = self.world.connection.ask(8, version, **fields)
             ((answer,),) = ([one.partitions for one in response.topics],)
             if any(one.error_code in COORDINATOR_IS_COMING for one in answer):
                 return None
@@ -141,8 +143,9 @@ class ClassicGroup:
 
     def described(self, version: int = 6) -> Any:
         """DescribeGroups."""
-        operations = {"include_authorized_operations": False} if version >= 3 else {}
-        (group,) = self.world.ask(15, version, groups=[self.id], **operations).groups
+        (group,) = self.world.ask(
+            15, version, groups=[self.id], include_authorized_operations=False
+        ).groups
         return group
 
     def delete(self) -> str:
@@ -195,21 +198,18 @@ class ClassicMember:
 
     def send_join(self, version: int = 9) -> None:
         """JoinGroup without waiting for the others; :meth:`joined` has the answer."""
-        fields: dict[str, Any] = {
-            "group_id": self.group.id,
-            "session_timeout": self.session_timeout_ms,
-        }
-        fields |= {"member_id": self.id, "protocol_type": self.protocol_type}
-        fields["protocols"] = [
-            {"name": name, "metadata": metadata} for name, metadata in self.protocols
-        ]
-        if version >= 1:
-            fields["rebalance_timeout"] = self.rebalance_timeout_ms
-        if version >= 5:
-            fields["group_instance_id"] = self.instance_id
-        if version >= 8:
-            fields["reason"] = None
-        self._sent = self.connection.send_message(11, version, **fields)
+        self._sent = self.connection.send_message(
+            11,
+            version,
+            group_id=self.group.id,
+            session_timeout=self.session_timeout_ms,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            member_id=self.id,
+            group_instance_id=self.instance_id,
+            protocol_type=self.protocol_type,
+            protocols=[{"name": name, "metadata": data} for name, data in self.protocols],
+            reason=None,
+        )
 
     def joined(self) -> str:
         """Wait for the answer to :meth:`send_join`: its error."""
@@ -315,22 +315,24 @@ def fetch(
     stable: bool = False,
 ) -> dict[str, dict[Any, dict[int, Partition]] | str]:
     """OffsetFetch of groups: topics of each or None for all; before version 8 there must be one."""
-    extra = {"require_stable": stable} if version >= 7 else {}
+    groups = [
+        {
+            "group_id": group_id,
+            "topics": _topics(topics),
+            "member_id": member_id,
+            "member_epoch": member_epoch,
+        }
+        for group_id, topics in asked.items()
+    ]
+    only_group = groups[0] if version < 8 else {}
 
     def answered() -> Any:
+        response = world.connection.ask(
+            9, version, groups=groups, require_stable=stable, **only_group
+        )
         if version < 8:
-            ((group_id, topics),) = asked.items()
-            response = world.connection.ask(
-                9, version, group_id=group_id, topics=_topics(topics, version), **extra
-            )
-            pairs = [(group_id, response)]
+            pairs = [(groups[0]["group_id"], response)]
         else:
-            who = {"member_id": member_id, "member_epoch": member_epoch} if version >= 9 else {}
-            groups = [
-                {"group_id": one, "topics": _topics(of, version), **who}
-                for one, of in asked.items()
-            ]
-            response = world.connection.ask(9, version, groups=groups, **extra)
             pairs = [(one.group_id, one) for one in response.groups]
         codes = [getattr(one, "error_code", 0) for _, one in pairs]
         return None if COORDINATOR_IS_COMING.intersection(codes) else pairs
@@ -339,20 +341,19 @@ def fetch(
     return {group_id: _offsets(one, version) for group_id, one in pairs}
 
 
-def _reference(topic: Topic | str | UUID, version: int) -> str | UUID:
-    if isinstance(topic, (str, UUID)):
-        return topic
-    return topic.id if version >= 10 else topic.name
+def _reference(topic: Topic | str | UUID) -> dict[str, Any]:
+    """Return the fields that refer to a topic: both, or the one that is given."""
+    if isinstance(topic, str):
+        return {"name": topic}
+    if isinstance(topic, UUID):
+        return {"topic_id": topic}
+    return {"name": topic.name, "topic_id": topic.id}
 
 
-def _topics(asked: Mapping[Any, Iterable[int]] | None, version: int) -> list[dict[str, Any]] | None:
-    field = "topic_id" if version >= 10 else "name"
+def _topics(asked: Mapping[Any, Iterable[int]] | None) -> list[dict[str, Any]] | None:
     if asked is None:
         return None
-    return [
-        {field: _reference(topic, version), "partition_indexes": list(of)}
-        for topic, of in asked.items()
-    ]
+    return [{**_reference(topic), "partition_indexes": list(of)} for topic, of in asked.items()]
 
 
 def _offsets(group: Any, version: int) -> dict[Any, dict[int, Partition]] | str:

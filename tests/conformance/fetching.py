@@ -83,22 +83,19 @@ class Fetcher:
         """Send a Fetch without waiting for its answer."""
         asked: dict[Topic, list[dict[str, Any]]] = {}
         for (topic, partition), offset in offsets.items():
-            more = {"current_leader_epoch": -1} if self.version >= 9 else {}
-            more |= {"last_fetched_epoch": last_fetched_epoch} if self.version >= 12 else {}
             asked.setdefault(topic, []).append(
                 {
                     "partition": partition,
                     "fetch_offset": offset,
                     "log_start_offset": -1,
                     "partition_max_bytes": partition_max_bytes,
-                    **more,
+                    "current_leader_epoch": -1,
+                    "last_fetched_epoch": last_fetched_epoch,
                 }
             )
         forgotten: dict[Topic, list[int]] = {}
         for topic, partition in forget:
             forgotten.setdefault(topic, []).append(partition)
-        fields: dict[str, Any] = {"replica_id": -1} if self.version <= 14 else {}
-        fields |= {"rack_id": ""} if self.version >= 11 else {}
         self.epoch = self.epoch if epoch is None else epoch
         return (connection or self.world.connection).send_message(
             1,
@@ -117,7 +114,8 @@ class Fetcher:
                 {**self._name(topic), "partitions": partitions}
                 for topic, partitions in forgotten.items()
             ],
-            **fields,
+            replica_id=-1,
+            rack_id="",
         )
 
     def receive(self, sent: Any, connection: Any = None) -> Answer:
@@ -134,11 +132,8 @@ class Fetcher:
         return answer
 
     def _name(self, topic: Topic) -> dict[str, Any]:
-        field, value = (
-            ("topic_id", topic.id) if self.version >= FIRST_WITH_IDS else ("topic", topic.name)
-        )
-        self.topics[value] = topic
-        return {field: value}
+        self.topics[topic.id] = self.topics[topic.name] = topic
+        return {"topic_id": topic.id, "topic": topic.name}
 
 
 def _told(one: Any) -> str:

@@ -225,12 +225,9 @@ class Member:
             "forgotten_topics_data": [{"topic_id": self._id(topic), "partitions": forget}]
             if forget
             else [],
+            "share_acquire_mode": int(record_limit) if mode is None else mode,
+            "is_renew_ack": renew,
         }
-        if version >= 2:
-            fields |= {
-                "share_acquire_mode": int(record_limit) if mode is None else mode,
-                "is_renew_ack": renew,
-            }
         return epoch, self.connection.send_message(78, version, **fields)
 
     def has_answer(self, within_s: float) -> bool:
@@ -309,7 +306,7 @@ class Member:
             member_id=self.id,
             share_session_epoch=epoch,
             topics=[{"topic_id": self._id(topic), "partitions": partitions}] if partitions else [],
-            **({"is_renew_ack": renew} if version >= 2 else {}),
+            is_renew_ack=renew,
         )
         self._count(epoch, response.error_code)
         assert response.error_message is None

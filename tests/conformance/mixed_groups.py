@@ -145,10 +145,9 @@ class Side:
             "rebalance_timeout": -1,
             "server_assignor": None,
             "subscribed_topic_names": None,
+            "subscribed_topic_regex": None,
             "topic_partitions": None if owned is None else self.by_id(owned),
         } | fields
-        if version >= 1:
-            asked.setdefault("subscribed_topic_regex", None)
 
         def answered() -> Any:
             response = seat.connection.ask(68, version, **asked)
@@ -190,14 +189,10 @@ class Side:
             "member_id": seat.id,
             "protocol_type": "consumer",
             "protocols": [{"name": one, "metadata": said} for one in protocols],
+            "rebalance_timeout": 60_000,
+            "group_instance_id": instance_id,
+            "reason": None,
         }
-        if version >= 1:
-            asked["rebalance_timeout"] = 60_000
-        if version >= 5:
-            asked["group_instance_id"] = instance_id
-        if version >= 8:
-            asked["reason"] = None
-        fields = {name: value for name, value in fields.items() if name in asked}
         seat.sent = "join", seat.connection.send_message(11, version, **asked | fields)
 
     def send_sync(
@@ -210,17 +205,11 @@ class Side:
             "generation_id": generation,
             "member_id": seat.id,
             "assignments": self._divided(seat),
+            "group_instance_id": instance_id,
+            "protocol_type": "consumer",
+            "protocol_name": getattr(seat.answer, "protocol_name", None),
         }
-        if version >= 3:
-            asked["group_instance_id"] = instance_id
-        if version >= 5:
-            asked |= {"protocol_type": fields.get("protocol_type", "consumer")}
-            asked |= {
-                "protocol_name": fields.get(
-                    "protocol_name", getattr(seat.answer, "protocol_name", None)
-                )
-            }
-        seat.sent = "sync", seat.connection.send_message(14, version, **asked)
+        seat.sent = "sync", seat.connection.send_message(14, version, **asked | fields)
 
     def _divided(self, seat: Seat) -> list[dict[str, Any]]:
         members = sorted(
@@ -273,10 +262,15 @@ class Side:
     def classic_beat(self, who: str, generation: int, instance_id: str | None, version: int) -> str:
         """Heartbeat: the error."""
         seat = self.seat(who)
-        asked = {"group_id": self.group_id, "generation_id": generation, "member_id": seat.id}
-        if version >= 3:
-            asked["group_instance_id"] = instance_id
-        return outcome(self.world.ask(12, version, **asked).error_code)
+        answer = self.world.ask(
+            12,
+            version,
+            group_id=self.group_id,
+            generation_id=generation,
+            member_id=seat.id,
+            group_instance_id=instance_id,
+        )
+        return outcome(answer.error_code)
 
     def classic_leave(self, leavers: Sequence[tuple[str, str | None]], version: int) -> Any:
         """LeaveGroup of members by name and instance id; a name that is not known is a member
@@ -285,16 +279,15 @@ class Side:
             (self.seats[who].id if who in self.seats else who, instance_id)
             for who, instance_id in leavers
         ]
-        if version < 3:
-            return outcome(
-                self.world.ask(13, version, group_id=self.group_id, member_id=ids[0][0]).error_code
-            )
-        extra = {"reason": None} if version >= 5 else {}
         members = [
-            {"member_id": one, "group_instance_id": instance_id, **extra}
+            {"member_id": one, "group_instance_id": instance_id, "reason": None}
             for one, instance_id in ids
         ]
-        answer = self.world.ask(13, version, group_id=self.group_id, members=members)
+        answer = self.world.ask(
+            13, version, group_id=self.group_id, member_id=ids[0][0], members=members
+        )
+        if version < 3:
+            return outcome(answer.error_code)
         each = [
             (self.name_of(one.member_id), one.group_instance_id, outcome(one.error_code))
             for one in answer.members
@@ -312,27 +305,31 @@ class Side:
         version: int,
     ) -> Any:
         """OffsetCommit: topic, error of each partition."""
-        topics = []
-        for name, of in offsets.items():
-            partitions = [
-                {"partition_index": number, "committed_offset": offset, "committed_metadata": "x"}
-                | ({"committed_leader_epoch": -1} if version >= 6 else {})
-                for number, offset in of.items()
-            ]
-            topic_id = self.topics[name].id if name in self.topics else NOWHERE
-            topics.append(
-                {
-                    **({"topic_id": topic_id} if version >= 10 else {"name": name}),
-                    "partitions": partitions,
-                }
-            )
-        fields: dict[str, Any] = {"group_id": self.group_id, "member_id": member_id}
-        fields["generation_id_or_member_epoch"] = epoch
-        if version >= 7:
-            fields["group_instance_id"] = instance_id
-        if version <= 4:
-            fields["retention_time"] = -1
-        answer = self.world.ask(8, version, topics=topics, **fields)
+        topics = [
+            {
+                **self._reference(name),
+                "partitions": [
+                    {
+                        "partition_index": number,
+                        "committed_offset": offset,
+                        "committed_metadata": "x",
+                        "committed_leader_epoch": -1,
+                    }
+                    for number, offset in of.items()
+                ],
+            }
+            for name, of in offsets.items()
+        ]
+        answer = self.world.ask(
+            8,
+            version,
+            group_id=self.group_id,
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            group_instance_id=instance_id,
+            retention_time=-1,
+            topics=topics,
+        )
         return [[outcome(one.error_code) for one in topic.partitions] for topic in answer.topics]
 
     def fetch(
@@ -346,19 +343,15 @@ class Side:
         topics = None
         if asked is not None:
             topics = [
-                {
-                    **(
-                        {"topic_id": self.topics[n].id if n in self.topics else NOWHERE}
-                        if version >= 10
-                        else {"name": n}
-                    ),
-                    "partition_indexes": list(of),
-                }
-                for n, of in asked.items()
+                {**self._reference(name), "partition_indexes": list(of)}
+                for name, of in asked.items()
             ]
-        group: dict[str, Any] = {"group_id": self.group_id, "topics": topics}
-        if version >= 9:
-            group |= {"member_id": member_id, "member_epoch": epoch}
+        group = {
+            "group_id": self.group_id,
+            "topics": topics,
+            "member_id": member_id,
+            "member_epoch": epoch,
+        }
         (found,) = self.world.ask(9, version, groups=[group], require_stable=False).groups
         each = sorted(
             (
@@ -371,6 +364,10 @@ class Side:
             for one in found.topics
         )
         return outcome(found.error_code), each
+
+    def _reference(self, name: str) -> dict[str, Any]:
+        """Return the fields that refer to a topic, by name and by id."""
+        return {"name": name, "topic_id": self.topics[name].id if name in self.topics else NOWHERE}
 
     def delete_offsets(self, asked: Mapping[str, Sequence[int]]) -> Any:
         topics = [
@@ -419,8 +416,9 @@ class Side:
 
     def classic_described(self, version: int) -> Any:
         """DescribeGroups."""
-        extra = {"include_authorized_operations": False} if version >= 3 else {}
-        (group,) = self.world.ask(15, version, groups=[self.group_id], **extra).groups
+        (group,) = self.world.ask(
+            15, version, groups=[self.group_id], include_authorized_operations=False
+        ).groups
         members = sorted(
             (
                 self.name_of(one.member_id),

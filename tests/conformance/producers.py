@@ -69,15 +69,18 @@ class Transactional:
         self, expected: Who = NO_ONE, *, version: int = 4, timeout_ms: int = 60_000, **more: Any
     ) -> str:
         """InitProducerId: who writes from now on, or the error."""
-        if version >= 3:
-            more |= {"producer_id": expected[0], "producer_epoch": expected[1]}
-        if version >= 6:
-            more = {"enable2_pc": False, "keep_prepared_txn": False} | more
+        fields = {
+            "transactional_id": self.id,
+            "transaction_timeout": timeout_ms,
+            "producer_id": expected[0],
+            "producer_epoch": expected[1],
+            "enable2_pc": False,
+            "keep_prepared_txn": False,
+            **more,
+        }
 
         def ask() -> str:
-            made = self.world.ask(
-                22, version, transactional_id=self.id, transaction_timeout=timeout_ms, **more
-            )
+            made = self.world.ask(22, version, **fields)
             if made.error_code:
                 return outcome(made.error_code)
             self.who = made.producer_id, made.producer_epoch
@@ -213,16 +216,9 @@ class Transactional:
                     "partition_index": index,
                     "committed_offset": offset,
                     "committed_metadata": metadata,
-                    **({"committed_leader_epoch": -1} if version >= 2 else {}),
+                    "committed_leader_epoch": -1,
                 }
             )
-        more: dict[str, Any] = {}
-        if version >= 3:
-            more = {
-                "generation_id": generation_id,
-                "member_id": member_id,
-                "group_instance_id": instance_id,
-            }
 
         def ask() -> str:
             answer = self.world.ask(
@@ -233,7 +229,9 @@ class Transactional:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 topics=[{"name": name, "partitions": parts} for name, parts in topics.items()],
-                **more,
+                generation_id=generation_id,
+                member_id=member_id,
+                group_instance_id=instance_id,
             )
             codes = {
                 (t.name, one.partition_index): outcome(one.error_code)
@@ -357,12 +355,14 @@ def list_transactions(
     pattern: str | None = None,
 ) -> Any:
     """ListTransactions: the response."""
-    more: dict[str, Any] = {}
-    if version >= 1:
-        more["duration_filter"] = duration_ms
-    if version >= 2:
-        more["transactional_id_pattern"] = pattern
-    return world.ask(66, version, state_filters=states, producer_id_filters=producer_ids, **more)
+    return world.ask(
+        66,
+        version,
+        state_filters=states,
+        producer_id_filters=producer_ids,
+        duration_filter=duration_ms,
+        transactional_id_pattern=pattern,
+    )
 
 
 def describe_producers(topic: Topic, partition: int = 0) -> Any:
@@ -385,15 +385,10 @@ def fetch(
         "partition": 0,
         "fetch_offset": offset,
         "partition_max_bytes": partition_max_bytes,
-        **({"current_leader_epoch": -1} if version >= 9 else {}),
-        **({"log_start_offset": -1} if version >= 5 else {}),
-        **({"last_fetched_epoch": -1} if version >= 12 else {}),
+        "current_leader_epoch": -1,
+        "log_start_offset": -1,
+        "last_fetched_epoch": -1,
     }
-    more: dict[str, Any] = {"rack_id": ""} if version >= 11 else {}
-    if version >= 7:
-        more |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
-    if version >= 12:
-        more["cluster_id"] = None
     response = topic.world.ask(
         1,
         version,
@@ -403,7 +398,11 @@ def fetch(
         max_bytes=1 << 25,
         isolation_level=int(committed),
         topics=[{"topic": topic.name, "partitions": [partition]}],
-        **more,
+        session_id=0,
+        session_epoch=-1,
+        forgotten_topics_data=[],
+        rack_id="",
+        cluster_id=None,
     )
     ((one,),) = (found.partitions for found in response.responses)
     assert one.error_code == 0, one

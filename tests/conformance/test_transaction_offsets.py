@@ -40,12 +40,11 @@ def fetched(
     named.
     """
     asked = [{"name": topic.name, "partition_indexes": partitions}] if partitions else None
-    if version < 8:
-        answer = topic.world.ask(9, version, group_id=group_id, topics=asked, require_stable=stable)
-    else:
-        member = {"member_id": None, "member_epoch": -1} if version >= 9 else {}
-        group = {"group_id": group_id, "topics": asked, **member}
-        (answer,) = topic.world.ask(9, version, groups=[group], require_stable=stable).groups
+    group = {"group_id": group_id, "topics": asked}
+    who = {"member_id": None, "member_epoch": -1}
+    answer = topic.world.ask(9, version, groups=[group | who], require_stable=stable, **group)
+    if version >= 8:
+        (answer,) = answer.groups
     assert answer.error_code == 0, answer
     found = [one for topic in answer.topics for one in topic.partitions]
     assert all(one.committed_offset == -1 for one in found if one.error_code)

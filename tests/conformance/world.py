@@ -106,26 +106,7 @@ class World:
     ) -> Topic:
         """A new topic, with one batch of `records` in its first partition."""
         name = name or unique("topic")
-        (made,) = self.ask(
-            19,
-            7,
-            topics=[
-                {
-                    "name": name,
-                    "num_partitions": partitions,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [
-                        {"name": key.replace("_", "."), "value": value}
-                        for key, value in configs.items()
-                    ],
-                }
-            ],
-            timeout=30_000,
-            validate_only=False,
-        ).topics
-        assert made.error_code == 0, made
-        topic = Topic(self, name, made.topic_id)
+        topic = Topic(self, name, self.connection.create_topic(name, partitions, **configs))
         # The coordinators hear of a new topic a moment after its creator does.
         probe = Group(self, f"probe-{name}")
         wait_until(
@@ -451,9 +432,8 @@ class ShareState:
             "leader_epoch": leader_epoch,
             "start_offset": start_offset,
             "state_batches": [dict(zip(names, one, strict=True)) for one in batches],
+            "delivery_complete_count": delivery_complete_count,
         }
-        if version >= 1:
-            fields["delivery_complete_count"] = delivery_complete_count
         one = self._ask(85, version, **fields)
         return outcome(one.error_code, one.error_message)
 
