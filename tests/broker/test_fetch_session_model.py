@@ -18,7 +18,8 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from headrace.broker import catalog
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from headrace.protocol.record_batch import Marker
 from tests.wire_client import batch
 

@@ -22,7 +22,8 @@ from kio.schema.metadata.v13 import request as metadata_request
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol import record_batch
 

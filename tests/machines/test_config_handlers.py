@@ -15,7 +15,8 @@ from kio.schema.list_config_resources.v1 import request as list_request
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 
 CONTEXT = RequestContext(1, "test", "/127.0.0.1", 1, "broker.example", 9092)
 TOPIC, BROKER, GROUP = 2, 4, 32

@@ -28,7 +28,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.clock import wall_clock_ms
 from headrace.errors import ErrorCode
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary

@@ -13,7 +13,8 @@ import pytest
 
 from headrace.coordinators.transactions import Transactions
 from headrace.errors import ErrorCode, Refusal
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State
 

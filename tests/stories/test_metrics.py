@@ -20,7 +20,8 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.offsets.service import NO_MEMBER
 from headrace.groups.share.group import ShareGroup
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from headrace.log.partition_log import PartitionLog
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.stories.share_stage import GROUP, Stage, stage, story

@@ -8,7 +8,8 @@ import importlib
 
 from kio.index import load_request_schema
 
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from tests.stories.share_stage import GROUP, stage, story
 
 

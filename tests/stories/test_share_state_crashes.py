@@ -17,7 +17,8 @@ from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatReque
 
 from headrace.broker.broker import Broker, StorageError
 from headrace.broker.config.broker_config import Config
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from headrace.log.partition_log import PartitionLog
 from headrace.share.records import SharePartitionKey
 

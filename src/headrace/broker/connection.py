@@ -21,8 +21,9 @@ from typing import Any
 from headrace import handlers
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, StorageError
-from headrace.handlers import APIS, TEMPLATED, CloseConnection, RequestContext
+from headrace.handlers import APIS, TEMPLATED
 from headrace.handlers.api_18_api_versions import supported
+from headrace.handlers.context import CloseConnection, RequestContext
 from headrace.protocol.frames import SIZE, BadFrame, RequestHeader, request_header
 from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all

@@ -1,15 +1,14 @@
-"""The registry of APIs: api key to versions and handler. ApiVersions is made from it.
+"""The registry of APIs: API key to versions and handler. ApiVersions is made from it.
 
-Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)``
-that takes the request in the latest version's shape and returns the response in that shape, or an
-awaitable of it where the answer has to wait. A module is imported when its API is first asked for,
-so that a broker starts at once.
+Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)``. It
+takes a request in the shape of the latest version, and returns the response in that shape, or a
+:class:`~headrace.coordinators.runtime.Deferred` or awaitable of it. A module is imported with the
+first request for its API, so that a broker starts quickly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ Handle = Callable[..., Any | Awaitable[Any]]
 
 
 class Api(NamedTuple):
-    """An API that this broker serves, and the versions of it."""
+    """A served API and its versions."""
 
     key: int
     name: str
@@ -31,6 +30,7 @@ class Api(NamedTuple):
 
     @property
     def module(self) -> str:
+        """The full name of the handler's module."""
         return f"{__name__}.api_{self.key:02}_{self.name}"
 
     @property
@@ -49,35 +49,6 @@ _COORDINATOR_WRITES = frozenset(
     (8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 42, 47, 68, 76, 83, 84, 85, 86, 91, 92)
 )
 """APIs whose writes go to the internal topic of a coordinator."""
-
-
-class CloseConnection(Exception):
-    """Raised by a handler when there is nothing to answer, and closing is all that the client can
-    notice.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class RequestContext:
-    """Who asks, and how.
-
-    :param api_version: the version that the client sent; the request itself is already in the
-        latest shape
-    :param client_id: as the client names itself
-    :param client_host: the client's address with a leading slash, as Kafka prints it
-    :param connection_id: unique among all connections of this broker's life
-    :param listener_host: the host to tell clients of this listener to connect to
-    :param listener_port: likewise the port
-    :param legacy: fields of the client's version for which the latest has no place
-    """
-
-    api_version: int
-    client_id: str | None
-    client_host: str
-    connection_id: int
-    listener_host: str
-    listener_port: int
-    legacy: Mapping[str, Any] = field(default_factory=dict)
 
 
 APIS: Mapping[int, Api] = {
@@ -162,6 +133,6 @@ def request_templates(api_key: int, broker: Any) -> RequestTemplates:
 
 @cache
 def handler(api_key: int) -> Handle:
-    """The function that serves an API of :data:`APIS`."""
+    """Return the function that serves an API of :data:`APIS`."""
     handle: Handle = import_module(APIS[api_key].module).handle
     return handle

@@ -43,7 +43,7 @@ from headrace.protocol.record_batch import (
 )
 from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 
-from . import CloseConnection, RequestContext
+from .context import CloseConnection, RequestContext
 from .internal_records import check_coordinator_records
 
 _ACKS = (-1, 0, 1)

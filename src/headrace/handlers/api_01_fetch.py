@@ -18,7 +18,7 @@ from headrace.protocol.fetch import FetchRequest, FetchResponse
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.versions import TopicIds
 
-from . import RequestContext
+from .context import RequestContext
 from .fetches import FullFetch, SessionFetch, response
 
 

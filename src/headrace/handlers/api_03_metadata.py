@@ -39,7 +39,7 @@ from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 log = logging.getLogger("headrace.metadata")
 

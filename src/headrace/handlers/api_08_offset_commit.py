@@ -27,7 +27,7 @@ from headrace.protocol.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-from . import RequestContext
+from .context import RequestContext
 from .durations import to_ms
 from .offset_commits import committer_of, decide_commit, topic_of
 

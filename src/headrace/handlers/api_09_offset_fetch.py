@@ -37,7 +37,7 @@ from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import TopicOffsets
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

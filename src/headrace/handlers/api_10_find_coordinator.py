@@ -23,7 +23,7 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _FIRST_WITH_SHARE = 6

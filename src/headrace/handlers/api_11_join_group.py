@@ -28,7 +28,7 @@ from headrace.groups.classic.member import JoinReply, JoinRequest
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.primitives import MAX_STRING_BYTES
 
-from . import RequestContext
+from .context import RequestContext
 from .durations import to_ms
 
 _FIRST_WITH_KNOWN_MEMBER_ID = 4

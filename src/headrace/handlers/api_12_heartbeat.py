@@ -15,7 +15,7 @@ from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from headrace.broker.broker import Broker
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:

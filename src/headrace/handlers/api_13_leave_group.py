@@ -21,7 +21,7 @@ from headrace.groups.records import GroupRecord
 from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

@@ -22,7 +22,7 @@ from headrace.errors import ErrorCode
 from headrace.groups.classic.member import SyncReply, SyncRequest
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 _FIRST_WITH_PROTOCOL = 5
 

@@ -26,7 +26,7 @@ from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import State
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 _FIRST_WITH_ERROR = 6
 

@@ -26,7 +26,8 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import APIS, RequestContext
+from . import APIS
+from .context import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -31,7 +31,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 _NO_ID = UUID(int=0)
 

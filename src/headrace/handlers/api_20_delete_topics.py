@@ -24,7 +24,7 @@ from headrace.broker.catalog import CatalogError, Topic
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 _DISABLED = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
 _UNKNOWN_NAME = Refusal(

@@ -24,7 +24,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 
-from . import RequestContext
+from .context import RequestContext
 from .durations import to_ms
 from .transaction_errors import error_for_version
 

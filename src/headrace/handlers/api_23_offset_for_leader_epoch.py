@@ -25,7 +25,7 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

@@ -33,7 +33,7 @@ from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
 
-from . import RequestContext
+from .context import RequestContext
 from .transaction_errors import error_for_version
 
 _FIRST_WITH_FENCED = 2

@@ -21,7 +21,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
 
-from . import RequestContext
+from .context import RequestContext
 from .transaction_errors import error_for_version
 
 _FIRST_WITH_FENCED = 2

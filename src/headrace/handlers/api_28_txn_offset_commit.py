@@ -28,7 +28,7 @@ from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
 
-from . import RequestContext
+from .context import RequestContext
 from .offset_commits import Committer, decide_commit, topic_of
 
 _FIRST_WITH_TRANSACTION_ABORTABLE = 4

@@ -32,7 +32,7 @@ from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

@@ -18,8 +18,8 @@ from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, A
 from headrace.broker.broker import Broker
 from headrace.broker.config.changes import Change, Operation, Plan, replacement
 
-from . import RequestContext
 from .alter_configs import alter_resources
+from .context import RequestContext
 
 
 def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> Any:

@@ -26,7 +26,7 @@ from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

@@ -25,7 +25,7 @@ from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

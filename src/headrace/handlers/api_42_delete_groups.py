@@ -18,7 +18,7 @@ from headrace.errors import ErrorCode
 from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Any:

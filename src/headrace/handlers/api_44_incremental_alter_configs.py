@@ -23,8 +23,8 @@ from kio.schema.incremental_alter_configs.v1.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.config.changes import Change, Plan, increment
 
-from . import RequestContext
 from .alter_configs import alter_resources
+from .context import RequestContext
 
 
 def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Any:

@@ -17,7 +17,7 @@ from headrace.broker.config.broker_config import NODE_ID
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 _BROKERS, _CONTROLLERS = 1, 2
 

@@ -15,7 +15,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.record_batch import NO_SEQUENCE
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

@@ -19,7 +19,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.records import State, Transaction
 
-from . import RequestContext
+from .context import RequestContext
 from .durations import to_timedelta
 
 _NOTHING: dict[str, Any] = {

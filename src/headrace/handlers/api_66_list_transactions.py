@@ -18,8 +18,8 @@ from headrace.groups.consumer.regex import InvalidRegex, Regex
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.records import State, Transaction
 
-from . import RequestContext
 from .api_65_describe_transactions import state_name
+from .context import RequestContext
 
 _STATES = {state_name(state): state for state in State}
 

@@ -26,7 +26,7 @@ from headrace.groups.records import GroupRecord
 from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 from .durations import to_ms, to_timedelta
 
 _FIRST_WITH_OWN_MEMBER_ID = 1

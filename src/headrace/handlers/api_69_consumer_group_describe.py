@@ -20,7 +20,7 @@ from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import ConsumerAssignment
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 from .group_descriptions import assignment, describe_each
 
 _CLASSIC, _CONSUMER = 0, 1

@@ -17,7 +17,7 @@ from headrace.broker.config.changes import BROKER, GROUP, TOPIC
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 
 _BROKER_LOGGER, _CLIENT_METRICS = 8, 16
 _KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)

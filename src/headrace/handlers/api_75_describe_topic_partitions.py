@@ -24,8 +24,8 @@ from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
 from .api_03_metadata import LEADER_EPOCH
+from .context import RequestContext
 
 
 def handle(

@@ -27,7 +27,7 @@ from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.records import UNKNOWN
 
-from . import RequestContext
+from .context import RequestContext
 from .durations import to_timedelta
 
 _MAX_MEMBER_ID_LENGTH = 36

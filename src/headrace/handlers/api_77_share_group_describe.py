@@ -12,7 +12,7 @@ from headrace.errors import ErrorCode
 from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
 
-from . import RequestContext
+from .context import RequestContext
 from .group_descriptions import assignment, describe_each
 
 _ASSIGNOR = "simple"

@@ -39,8 +39,8 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 
-from . import RequestContext
 from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge
+from .context import RequestContext
 from .durations import to_timedelta
 
 _BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1

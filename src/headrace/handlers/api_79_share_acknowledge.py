@@ -31,7 +31,7 @@ from headrace.share.acknowledgement import AcknowledgementBatch
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, ShareSession
 
-from . import RequestContext
+from .context import RequestContext
 from .durations import to_timedelta
 
 Acknowledged = dict[tuple[UUID, int], Refusal | None]

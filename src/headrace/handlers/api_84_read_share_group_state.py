@@ -20,7 +20,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ReadState
 
-from . import RequestContext
+from .context import RequestContext
 from .share_state import serve_each
 
 

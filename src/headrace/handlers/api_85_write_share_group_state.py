@@ -24,7 +24,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
 
-from . import RequestContext
+from .context import RequestContext
 from .share_state import serve_each
 
 

@@ -21,7 +21,7 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 
-from . import RequestContext
+from .context import RequestContext
 from .share_state import serve_each
 
 

@@ -25,7 +25,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 
-from . import RequestContext
+from .context import RequestContext
 from .share_state import serve_each
 
 _NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)

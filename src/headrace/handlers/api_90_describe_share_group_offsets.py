@@ -32,7 +32,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(

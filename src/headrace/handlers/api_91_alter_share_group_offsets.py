@@ -24,7 +24,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.share_state import NOT_HOSTED
 
-from . import RequestContext
+from .context import RequestContext
 
 
 def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Any:

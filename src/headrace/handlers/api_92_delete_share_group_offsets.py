@@ -18,7 +18,7 @@ from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.share_state import NOT_HOSTED
 
-from . import RequestContext
+from .context import RequestContext
 
 _NOTHING_TO_DELETE = Refusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."

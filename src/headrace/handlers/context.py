@@ -1,0 +1,34 @@
+"""The context of a request, and the exception that closes its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class CloseConnection(Exception):
+    """Raised by a handler to close the connection where the protocol has no response."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """The client and connection of a request.
+
+    :param api_version: the version that the client sent; the request itself is in the shape of the
+        latest version
+    :param client_id: the client id of the request header
+    :param client_host: the client's address with a leading slash, as Kafka prints it
+    :param connection_id: the connection's number, unique while the broker runs
+    :param listener_host: the host that clients of this listener connect to
+    :param listener_port: the port that clients of this listener connect to
+    :param legacy: fields of the client's version that the latest version does not have
+    """
+
+    api_version: int
+    client_id: str | None
+    client_host: str
+    connection_id: int
+    listener_host: str
+    listener_port: int
+    legacy: Mapping[str, Any] = field(default_factory=dict)
