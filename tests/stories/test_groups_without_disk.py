@@ -194,6 +194,7 @@ def test_all_who_wait_to_sync_are_answered_when_the_assignment_cannot_be_written
         assert leader.joined(joins) is ErrorCode.NONE
         disk.is_full = True
         follower_syncs = follower.send_sync()
+        assert not follower.connection.has_response(0.3)
         leader_syncs = leader.send_sync(leader, follower)
         assert leader.synced(leader_syncs) is ErrorCode.NOT_COORDINATOR
         assert follower.synced(follower_syncs) is ErrorCode.NOT_COORDINATOR
