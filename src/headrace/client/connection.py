@@ -22,9 +22,10 @@ _INT = struct.Struct(">i")
 
 _CERTIFICATE_SETTINGS = "ssl.certificate.location and ssl.key.location"
 
-# api name -> (key, lowest, highest version that this client supports)
+# api name -> (key, lowest, highest version that this client supports). OffsetCommit and OffsetFetch
+# stop before version 10, which has topic ids: offsets of topics that no longer exist have a name.
 _SUPPORTED = {
-    "fetch": (1, 12, 12),
+    "fetch": (1, 12, 18),
     "list_offsets": (2, 7, 11),
     "metadata": (3, 10, 13),
     "offset_commit": (8, 8, 9),
@@ -145,12 +146,14 @@ class Connection:
             )
         return version
 
-    def messages(self, api: str) -> ModuleType:
-        """Return kio's module of request classes of ``api`` in the negotiated version.
+    def messages(self, api: str, version: int | None = None) -> ModuleType:
+        """Return kio's module of request classes of ``api``.
 
+        :param version: the version; the negotiated one by default
         :raises ApiMissing: see :meth:`version`
         """
-        return import_module(f"kio.schema.{api}.v{self.version(api)}.request")
+        version = self.version(api) if version is None else version
+        return import_module(f"kio.schema.{api}.v{version}.request")
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         """Send one of kio's requests, and return its response.

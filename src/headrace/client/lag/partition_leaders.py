@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, RequestRefused, error_name
@@ -23,12 +24,14 @@ _PARTITIONS_AT_ONCE = 10_000
 class PartitionLeaders:
     """A cache of partition leaders. A topic is looked up once, and again if its leader has moved.
 
+    :ivar topic_ids: topic name → id, of the topics that exist
     :ivar problems: reasons for missing offsets, for people; an ordered set
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._leaders: dict[str, Mapping[int, int] | None] = {}
+        self.topic_ids: dict[str, UUID] = {}
         self.problems: dict[str, None] = {}
 
     async def learn(self, topics: Iterable[str]) -> None:
@@ -40,6 +43,7 @@ class PartitionLeaders:
         for name, topic in (await self._cluster.metadata(missing)).items():
             if not isinstance(topic, ErrorCode):
                 self._leaders[name] = topic.leaders
+                self.topic_ids[name] = topic.topic_id
             elif topic is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.problems[f"looking up topic '{name}': {error_name(topic)}"] = None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from datetime import timedelta
 from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, error_name
+from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.list_offsets import EARLIEST
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -107,24 +107,29 @@ class _BrokerSearch:
 
         :returns: the partitions whose log starts after the position
         """
-        connection = await self._cluster.connection(self._node_id, "fetch")
-        request = self._request(connection.messages("fetch"), searches)
-        response = await connection.request(request, timeout_ms=self._cluster.timeout_ms)
+        positions = {
+            one: FetchPosition(search.offset, search.max_bytes) for one, search in searches.items()
+        }
+        all_bytes = sum(search.max_bytes for search in searches.values())
+        answers = await fetch(
+            await self._cluster.connection(self._node_id, "fetch"),
+            positions,
+            self._leaders.topic_ids,
+            FetchLimits(0, 0, max(_ANSWER_BYTES, all_bytes), int(self._read_committed)),
+            timeout_ms=self._cluster.timeout_ms,
+        )
         beyond = []
         unanswered = dict(searches)
-        for topic in response.responses:
-            for p in topic.partitions:
-                one = (topic.topic, p.partition_index)
-                search = unanswered.pop(one)
-                if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    beyond.append(one)
-                elif p.error_code:
-                    self._leaders.problems[
-                        f"reading {one[0]}-{one[1]}: {error_name(p.error_code)}"
-                    ] = None
-                    search.give_up()
-                else:
-                    self._feed(search, p)
+        for one, answer in answers.items():
+            search = unanswered.pop(one)
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                beyond.append(one)
+            elif answer.error_code:
+                problem = f"reading {one[0]}-{one[1]}: {error_name(answer.error_code)}"
+                self._leaders.problems[problem] = None
+                search.give_up()
+            else:
+                self._feed(search, answer)
         for search in unanswered.values():
             search.give_up()
         return beyond
@@ -137,25 +142,4 @@ class _BrokerSearch:
             )
         search.feed(
             data, [(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()]
-        )
-
-    def _request(self, messages: Any, searches: Mapping[TopicPartition, PartitionSearch]) -> Any:
-        asked: dict[str, list[Any]] = {}
-        for (topic, partition), search in searches.items():
-            asked.setdefault(topic, []).append(
-                messages.FetchPartition(
-                    partition=partition,
-                    fetch_offset=search.offset,
-                    partition_max_bytes=search.max_bytes,
-                )
-            )
-        return messages.FetchRequest(
-            max_wait=timedelta(0),
-            min_bytes=0,
-            max_bytes=max(_ANSWER_BYTES, sum(search.max_bytes for search in searches.values())),
-            isolation_level=int(self._read_committed),
-            topics=tuple(
-                messages.FetchTopic(topic=name, partitions=tuple(ps)) for name, ps in asked.items()
-            ),
-            forgotten_topics_data=(),
         )

@@ -11,11 +11,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from headrace.client import ClientError, Cluster, ConnectionFailed, RequestRefused
 from headrace.client.errors import UnknownTopic
+from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.list_offsets import EARLIEST, LEADER_MOVED, list_offsets
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -52,6 +53,7 @@ class Fetcher:
         self._cluster = cluster
         self._options = options
         self._partitions = {key: PartitionFetch(key, of_key) for key, of_key in ranges.items()}
+        self._topic_ids: dict[str, UUID] = {}
         self._ready: deque[TopicPartition] = deque()
         self._requests: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -160,6 +162,7 @@ class Fetcher:
                 self._retry_later()
             else:
                 partition.leader = topics[name].leaders[number]
+        self._topic_ids.update({name: topic.topic_id for name, topic in topics.items()})
         async with self._arrived:
             self._arrived.notify_all()
 
@@ -233,57 +236,40 @@ class Fetcher:
             self._changed.set()
 
     async def _fetch(self, node_id: int, partitions: Sequence[PartitionFetch]) -> None:
-        connection = await self._cluster.connection(node_id, "fetch")
-        request = self._request(connection.messages("fetch"), partitions)
-        response = await connection.request(request, timeout_ms=self._options.timeout_ms)
-        if response.error_code:
-            raise RequestRefused(f"fetching from {connection.address}", int(response.error_code))
+        share_bytes = self._options.buffer_bytes // (2 * len(self._partitions))
+        answers = await fetch(
+            await self._cluster.connection(node_id, "fetch"),
+            {
+                one.key: FetchPosition(one.offset, one.request_bytes(share_bytes))
+                for one in partitions
+            },
+            self._topic_ids,
+            FetchLimits(
+                _MAX_WAIT_MS, 1, self._options.buffer_bytes // 2, self._options.isolation_level
+            ),
+            timeout_ms=self._options.timeout_ms,
+        )
         leader_moved = False
-        for topic in response.responses:
-            for answer in topic.partitions:
-                partition = self._partitions[str(topic.topic), int(answer.partition_index)]
-                if answer.error_code in LEADER_MOVED:
-                    leader_moved = True
-                    partition.leader = None
-                    error = ErrorCode(answer.error_code).name
-                    self._note_no_data(partition, f"its leader answers {error}")
-                elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    await self._handle_out_of_range(partition)
-                elif answer.error_code:
-                    raise RequestRefused(
-                        f"reading {partition.name} from offset {partition.offset}",
-                        int(answer.error_code),
-                    )
-                else:
-                    self._add_records(partition, answer)
+        for key, answer in answers.items():
+            partition = self._partitions[key]
+            if answer.error_code in LEADER_MOVED:
+                leader_moved = True
+                partition.leader = None
+                error = ErrorCode(answer.error_code).name
+                self._note_no_data(partition, f"its leader answers {error}")
+            elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self._handle_out_of_range(partition)
+            elif answer.error_code:
+                raise RequestRefused(
+                    f"reading {partition.name} from offset {partition.offset}",
+                    int(answer.error_code),
+                )
+            else:
+                self._add_records(partition, answer)
         async with self._arrived:
             self._arrived.notify_all()
         if leader_moved:
             await asyncio.sleep(_RETRY_S)
-
-    def _request(self, messages: Any, partitions: Sequence[PartitionFetch]) -> Any:
-        share_bytes = self._options.buffer_bytes // (2 * len(self._partitions))
-        topics: dict[str, list[Any]] = {}
-        for partition in partitions:
-            name, number = partition.key
-            topics.setdefault(name, []).append(
-                messages.FetchPartition(
-                    partition=number,
-                    fetch_offset=partition.offset,
-                    partition_max_bytes=partition.request_bytes(share_bytes),
-                )
-            )
-        return messages.FetchRequest(
-            max_wait=timedelta(milliseconds=_MAX_WAIT_MS),
-            min_bytes=1,
-            max_bytes=self._options.buffer_bytes // 2,
-            isolation_level=self._options.isolation_level,
-            topics=tuple(
-                messages.FetchTopic(topic=name, partitions=tuple(of_topic))
-                for name, of_topic in topics.items()
-            ),
-            forgotten_topics_data=(),
-        )
 
     def _add_records(self, partition: PartitionFetch, answer: Any) -> None:
         data = answer.records or b""

@@ -1,0 +1,98 @@
+"""The client's Fetch: by topic ids in the newest version, by names where ids are not known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from headrace.client import Cluster, TopicMetadata
+from headrace.client.fetch import FetchLimits, FetchPosition, fetch
+from headrace.errors import ErrorCode
+from headrace.protocol import record_batch
+from headrace.protocol.partitions import TopicPartition
+from tests.clients.confluent import create_topic, produce
+from tests.support import unique
+
+LIMITS = FetchLimits(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0)
+
+
+@pytest.fixture
+def topics(bootstrap_servers: str) -> list[str]:
+    names = [unique("fetched") for _ in range(2)]
+    for name in names:
+        create_topic(bootstrap_servers, name, 2)
+        produce(bootstrap_servers, name, [name.encode(), b"second"], partition=1)
+    return names
+
+
+def fetched(
+    bootstrap_servers: str, topics: list[str], topic_ids: Mapping[str, UUID | None] | None = None
+) -> tuple[dict[TopicPartition, Any], int]:
+    """Fetch both partitions of each topic.
+
+    :param topic_ids: ids to use instead of those of the cluster
+    :returns: the response, and the version of the request
+    """
+    versions = []
+
+    async def run() -> dict[TopicPartition, Any]:
+        cluster = Cluster(bootstrap_servers)
+        try:
+            found = await cluster.topics(topics)
+            (leader,) = {one for topic in found.values() for one in topic.leaders.values()}
+            connection = await cluster.connection(leader)
+            request = connection.request
+
+            async def counted(payload: Any, **given: Any) -> Any:
+                versions.append(payload.__version__)
+                return await request(payload, **given)
+
+            connection.request = counted  # type: ignore[method-assign]
+            ids = ids_of(found) if topic_ids is None else topic_ids
+            positions = {
+                (topic, partition): FetchPosition(0, 1 << 16)
+                for topic in topics
+                for partition in range(2)
+            }
+            return await fetch(connection, positions, ids, LIMITS, timeout_ms=10_000)
+        finally:
+            await cluster.close()
+
+    answers = asyncio.run(run())
+    (version,) = versions
+    return answers, version
+
+
+def ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, UUID | None]:
+    return {name: topic.topic_id for name, topic in topics.items()}
+
+
+def values(answers: Mapping[TopicPartition, Any]) -> dict[TopicPartition, list[bytes | None]]:
+    return {
+        key: [
+            record.value
+            for position, header in record_batch.headers(answer.records or b"")
+            for record in record_batch.records(answer.records[position:][: header.size_bytes])
+        ]
+        for key, answer in answers.items()
+    }
+
+
+def test_records_by_ids_and_by_names(bootstrap_servers: str, topics: list[str]) -> None:
+    expected: dict[TopicPartition, list[bytes]] = {}
+    for name in topics:
+        expected |= {(name, 0): [], (name, 1): [name.encode(), b"second"]}
+    by_ids, newest = fetched(bootstrap_servers, topics)
+    by_names, older = fetched(bootstrap_servers, topics, {topics[0]: uuid4()})
+    assert (newest, older) == (18, 12)
+    assert values(by_ids) == values(by_names) == expected
+
+
+def test_a_topic_with_another_id(bootstrap_servers: str, topics: list[str]) -> None:
+    answers, _ = fetched(bootstrap_servers, topics, {name: uuid4() for name in topics})
+    assert {answer.error_code for answer in answers.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
+    assert answers.keys() == {(name, partition) for name in topics for partition in range(2)}
