@@ -116,49 +116,47 @@ def test_eta() -> None:
     assert eta_s(100, 10, 10) is None
 
 
-@given(
+LOADS = st.builds(
+    Load,
     lag=st.floats(0, 1e9),
-    produced=st.floats(0, 1e5),
+    produced_per_s=st.floats(0, 1e5),
     busy_per_s=st.floats(0.1, 1e5),
     consumers=st.integers(0, 50),
-    partitions=st.integers(1, 100),
-    target=st.floats(1, 1e5),
-    least=st.integers(1, 10),
-    room=st.none() | st.integers(0, 50),
-    share=st.booleans(),
+    max_consumers=st.none() | st.integers(1, 100),
 )
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> Target:
+    least = draw(st.integers(1, 10))
+    most = draw(st.none() | st.integers(least, least + 50))
+    return Target(draw(st.floats(1, 1e5)), Bounds(least, most))
+
+
+@given(LOADS, targets())
 def test_advice_is_the_smallest_number_that_reaches_the_target_within_limits(
-    lag: float,
-    produced: float,
-    busy_per_s: float,
-    consumers: int,
-    partitions: int,
-    target: float,
-    least: int,
-    room: int | None,
-    share: bool,
+    load: Load, target: Target
 ) -> None:
-    bounds = Bounds(least, None if room is None else least + room)
-    load = Load(lag, produced, busy_per_s, consumers, None if share else partitions)
-    advice = advise(load, Target(target, bounds))
-    each = busy_per_s / max(1, consumers)
+    bounds = target.bounds
+    advice = advise(load, target)
+    each = load.busy_per_s / max(1, load.consumers)
     assert advice.consumers is not None
     assert advice.wanted is not None
-    assert advice.consumers >= least
+    assert advice.consumers >= bounds.least
     if bounds.most is not None:
         assert advice.consumers <= bounds.most
-    if not share:
-        assert advice.consumers <= max(partitions, least)
-    needed = produced + lag / target
+    if load.max_consumers is not None:
+        assert advice.consumers <= max(load.max_consumers, bounds.least)
+    needed = load.produced_per_s + load.lag / target.drain_s
     assert advice.wanted * each >= needed * (1 - 1e-6) - 1e-6 * each
     assert (advice.wanted - 1) * each < needed * (1 + 1e-6) + 1e-6 * each or advice.wanted <= 0
     if advice.limited_by is None:
         assert advice.consumers == advice.wanted
     elif advice.limited_by == "min":
-        assert advice.wanted < advice.consumers == least
+        assert advice.wanted < advice.consumers == bounds.least
     else:
         assert advice.wanted > advice.consumers
-    assert advice.drain_s == eta_s(lag, advice.consumers * each, produced)
+    assert advice.drain_s == eta_s(load.lag, advice.consumers * each, load.produced_per_s)
 
 
 def test_advice_without_rates_without_work_and_within_limits() -> None:

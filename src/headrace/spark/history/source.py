@@ -8,7 +8,7 @@ transaction has been committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -34,9 +34,6 @@ _READING = ReadOptions(read_committed=True, skip_lost=True)
 
 class GroupHistorySource(DataSource):
     """Events in the groups of a cluster; see ``docs/spark.md``. Making one opens nothing."""
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

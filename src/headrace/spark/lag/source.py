@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -78,9 +78,6 @@ class LagDataSource(DataSource):
 
     ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What a query can read.
+    """Topics and partitions that a query can read.
 
     :param topics: the number of partitions of each topic
     :param position: the query's position, without the partitions that no longer exist and those

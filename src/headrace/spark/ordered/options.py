@@ -43,7 +43,7 @@ _JSON_EXAMPLE = 'JSON such as {"flights": {"0": 23, "1": -1}}'
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading starts or ends. At most one of the optional values is given.
+    """A bound of reading: its start or its end. At most one of the optional values is given.
 
     :param at: ``earliest``, ``latest`` or ``committed``; applies where nothing else is given
     :param offsets: topic → partition → offset; -1 is the end, -2 the start

@@ -104,7 +104,7 @@ def _at_timestamps(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) 
 
 
 class _Claim(NamedTuple):
-    """Where offsets come from, for errors.
+    """The origin of offsets, for errors.
 
     :param source: the beginning of a sentence, as in ``option startingOffsets has``
     :param advice: what the user can change

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -27,9 +26,6 @@ class OrderedDataSource(DataSource):
 
     ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,9 +37,6 @@ class ShareDataSource(DataSource):
 
     ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
