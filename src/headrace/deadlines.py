@@ -1,7 +1,7 @@
-"""Many deadlines, most of which are put off again and again before they come.
+"""Deadlines, most of which are moved again and again before they pass.
 
-Putting one off costs a dictionary entry; the heap is only touched when its head is asked for. So
-ten thousand members that heartbeat cost their heartbeats, and ten thousand idle groups nothing.
+Moving one changes a dictionary entry; the heap changes only when its head is read. So the cost of
+ten thousand members is that of their heartbeats, and ten thousand idle groups cost nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ K = TypeVar("K")
 
 
 class Deadlines(Generic[K]):
-    """Keys with the time, in epoch milliseconds, at which each is due."""
+    """Keys, each with the time at which it is due, in milliseconds."""
 
     __slots__ = ("_due", "_heap", "_queued", "_sequence")
 
@@ -30,23 +30,23 @@ class Deadlines(Generic[K]):
         return key in self._due
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Have ``key`` due at ``deadline_ms``, whatever it was before."""
+        """Set or move the deadline of ``key``."""
         self._due[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._push(key, deadline_ms)
 
     def cancel(self, key: K) -> None:
-        """Forget ``key``."""
+        """Remove ``key``."""
         self._due.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """When the first is due; None when there is none."""
+        """Return when the first key is due; None when there is none."""
         self._settle()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """The first key that is due at ``now_ms``, forgotten with this; None when there is none."""
+        """Remove and return the first key that is due at ``now_ms``; None when there is none."""
         self._settle()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
@@ -60,7 +60,9 @@ class Deadlines(Generic[K]):
         heappush(self._heap, (deadline_ms, self._sequence, key))
 
     def _settle(self) -> None:
-        """Bring the heap's head up to date: drop what was cancelled, move what was put off."""
+        """Bring the heap's head up to date: drop keys that were removed, move keys whose deadline
+        has moved.
+        """
         while self._heap:
             queued_ms, _, key = self._heap[0]
             if self._queued.get(key) != queued_ms:  # an earlier entry of this key came since

@@ -1,9 +1,9 @@
-"""What a machine answers when it decides: records to write, and the reply to give.
+"""The result of a decision: records to write, and the reply to send.
 
-Deciding is pure, replaying mutates (docs/path-of-a-request.md): a machine's command returns an
-:class:`Outcome` and leaves its durable state alone. The broker appends ``records`` to the machine's
-internal topic, replays each into the machine, waits until they are durable, and only then sends
-``reply`` and resolves ``completions``.
+Deciding is pure, replaying mutates (docs/path-of-a-request.md). A command of a machine returns an
+:class:`Outcome` and changes nothing. The runtime appends ``records`` to the machine's internal
+topic, replays each into the machine, calls ``apply``, and sends ``reply`` and ``completions`` when
+the records are durable.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Apply: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer to an earlier request that was parked, for example a JoinGroup that waited for the
-    other members.
+    """The answer to an earlier request that is parked, for example a JoinGroup that waits for other
+    members.
 
-    :param ticket: the number that the broker handed in with the parked request
-    :param reply: what that request is answered with
+    :param ticket: the number that was passed to the machine with the parked request
+    :param reply: the answer
     """
 
     ticket: int
@@ -34,10 +34,10 @@ class Completion:
 
 
 class Position(NamedTuple):
-    """Where a coordinator record stands: a partition of the internal topic and an offset in it.
+    """The position of a coordinator record: a partition of the internal topic and an offset in it.
 
-    :param producer_id: whose transaction must be committed for the record to count; -1 when it
-        counts at once
+    :param producer_id: the producer whose transaction must be committed for the record to count; -1
+        when it counts at once
     """
 
     partition: int
@@ -46,18 +46,19 @@ class Position(NamedTuple):
 
 
 make = tuple.__new__
-"""``make(Position, (partition, offset, producer_id))``: all fields of a named tuple, at half the
-price of a call of its class. For what each of very many records needs."""
+"""``make(Position, (partition, offset, producer_id))`` builds a named tuple of all its fields at
+half the price of a call of its class. For objects of which very many are made.
+"""
 
 NOWHERE = Position(-1, -1)
-"""Of a record that was replayed and never written, as in tests of a machine alone."""
+"""The position of a record that was replayed and never written, as in tests of a machine alone."""
 
 
 class Outcome(NamedTuple, Generic[RecordT, Reply]):
-    """Decided, not yet done. A named tuple, since there is one for each command.
+    """The result of a decision. A named tuple, since one is made for each command.
 
-    :param reply: the answer to the caller; None together with a ticket handed in means "parked: a
-        later outcome completes it"
+    :param reply: the answer to the caller; None for a request with a ticket that is parked until a
+        later outcome completes it
     :param records: coordinator records to append and replay, in order, as one atomic batch
     :param completions: answers to earlier, parked requests
     :param deletable: positions in the internal topic before which no record matters any more
@@ -89,23 +90,28 @@ class Outcome(NamedTuple, Generic[RecordT, Reply]):
 
 
 class Coordinator(Protocol[RecordT]):
-    """A machine whose durable state is an internal topic.
+    """A machine whose durable state is in an internal topic.
 
-    ``key`` is what places a record on a partition of that topic: the group id, or a
-    share-partition's key.
+    A record's ``key`` chooses its partition of that topic: the group id, transactional id, or key
+    of a share-partition.
     """
 
     topic: str
 
     def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
-        """The record's key and value bytes in Kafka's own schema; a None value is a tombstone."""
+        """Return the record's key and value bytes in Kafka's own schema; a None value is a
+        tombstone.
+        """
 
     def decode(self, key: bytes, value: bytes | None) -> RecordT | None:
-        """The inverse of :meth:`encode`; None for a record type this machine does not keep."""
+        """Return the record of these bytes; None for a record type that this machine does
+        not keep.
+        """
 
     def replay(self, record: RecordT, at: Position = NOWHERE) -> None:
-        """Apply one durable record, which stands at ``at``. The only door through which durable
-        state changes.
+        """Apply one durable record. Nothing else changes durable state.
+
+        :param at: the position of the record
         """
 
     def next_deadline_ms(self) -> int | None:

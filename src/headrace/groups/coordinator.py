@@ -1,10 +1,10 @@
-"""The group coordinator: all groups by id, whatever their type, and their committed offsets, in
+"""The group coordinator: all groups by id, of any kind, and their committed offsets, in
 ``__consumer_offsets``.
 
-A group has one type, fixed by its first use: JoinGroup or a commit without a member makes it
-classic, a heartbeat a consumer or a share group. Classic and consumer groups may become each other
-(KIP-848). This is where a request meets a group of another type and is refused; what it means to a
-group of the right type is decided in that group's module.
+The first request to a group fixes its kind: JoinGroup or a commit without a member makes it
+classic, a heartbeat makes it a consumer or share group. Classic and consumer groups may become each
+other (KIP-848). The coordinator refuses requests to a group of another kind and hands the rest to
+the module of the group's kind.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from .share.service import ShareGroupService
 
 
 class GroupListing(NamedTuple):
-    """A group in a list of groups."""
+    """A group as ListGroups returns it."""
 
     group_id: str
     protocol_type: str
@@ -98,10 +98,8 @@ class GroupCoordinator:
         settings = ClassicSettings.of(self._config)
         code = self._check_join(group_id, request, settings)
         if code:
-            says_who = (
-                code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            )  # not to the member of a share group
-            return Outcome(JoinReply(code, request.member_id if says_who else ""))
+            is_share_group = code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return Outcome(JoinReply(code, "" if is_share_group else request.member_id))
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self.consumer.join(group, request, now_ms, wall_ms)
@@ -119,6 +117,7 @@ class GroupCoordinator:
     def _check_join(
         self, group_id: str, request: JoinRequest, settings: ClassicSettings
     ) -> ErrorCode:
+        """Return the error of a JoinGroup that is refused before its group sees it."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if (
@@ -180,7 +179,7 @@ class GroupCoordinator:
         return outcome.then(partial(self._keep_unless_vacant, group))
 
     def _joinable(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
-        """A group that classic members may be in."""
+        """Return a group that classic members may join or be in, or the error of the request."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
@@ -200,8 +199,10 @@ class GroupCoordinator:
     # All groups -----------------------------------------------------------------------------------
 
     def list(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """ListGroups. Filters are case-insensitive, empty ones let everything pass, unknown names
-        nothing.
+        """List groups (ListGroups).
+
+        :param states: names of states, in any case; empty for all states
+        :param types: names of group types, in any case; empty for all types
         """
         states = {state.strip().lower() for state in states}
         types = {type_.strip().lower() for type_ in types}
@@ -213,7 +214,7 @@ class GroupCoordinator:
         ]
 
     def classic_group(self, group_id: str) -> ClassicGroup | Refusal:
-        """A classic group, to be described; or why there is none of that id."""
+        """Return a classic group, or GROUP_ID_NOT_FOUND."""
         group = self.groups.get(group_id)
         if group is None:
             return group_not_found(group_id)
@@ -222,8 +223,8 @@ class GroupCoordinator:
         return group
 
     def delete(self, group_id: str) -> Outcome[GroupRecord, ErrorCode]:
-        """DeleteGroups: forget an empty group and its offsets. A share group's share state is to be
-        deleted before.
+        """Delete an empty group and its offsets (DeleteGroups). The share state of a share group
+        must be deleted before.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -236,8 +237,9 @@ class GroupCoordinator:
     def topic_deleted(
         self, topic: Topic, now_ms: int
     ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """A topic is gone: (group id, outcome) of each group that has offsets or share state
-        there."""
+        """Delete the offsets and share state of a deleted topic: yield (group id, outcome) for each
+        group that has some.
+        """
         for group_id, tombstones in list(self.offsets.committed.topic_tombstones(topic.name)):
             yield group_id, Outcome(None, tombstones)
         for group in self.share.all():
@@ -260,7 +262,9 @@ class GroupCoordinator:
                 group.start_sessions(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When a session or a rebalance next runs out; None when nothing is waiting."""
+        """Return when the next timer runs out, in milliseconds of the steady clock; None when none
+        is set.
+        """
         return self._timers.next_ms()
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:

@@ -76,12 +76,11 @@ and again.
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value bytes of a record; the value of a tombstone is None."""
-    if isinstance(record, OffsetCommit):  # most of what is written
+    """Return the key and value bytes of a record; the value of a tombstone is None."""
+    if isinstance(record, OffsetCommit):  # most records
         group_id, topic, partition, committed = record
-        return _offset_key(
-            group_id, topic, partition
-        ), None if committed is None else _write_offset(committed)
+        key = _offset_key(group_id, topic, partition)
+        return key, None if committed is None else _write_offset(committed)
     schema = _BY_CLASS[type(record)]
     key = i16(schema.record_type) + string(record.group_id)
     if schema.second:
@@ -95,7 +94,7 @@ def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """The inverse of :func:`encode`; None for a record type that is not kept here.
+    """Return the record of these bytes; None for a record type that is not kept here.
 
     :raises ValueError: when the bytes are no such record
     """
@@ -131,9 +130,9 @@ topic id.
 
 def _write_offset(value: CommittedOffset) -> bytes:
     offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = value
-    if expire_ms != NO_TIMESTAMP:  # only version 1 has a place for it
+    if expire_ms != NO_TIMESTAMP:  # only version 1 has this field
         return i16(1) + i64(offset) + string(metadata) + i64(commit_ms) + i64(expire_ms)
-    if topic_id is not None and not metadata:  # as most are: in one go
+    if topic_id is not None and not metadata:  # most offsets: packed at once
         return _PLAIN_OFFSET.pack(
             4, offset, leader_epoch, 1, commit_ms, 1, 0, 16, topic_id.int.to_bytes(16)
         )

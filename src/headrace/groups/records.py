@@ -1,9 +1,9 @@
 """The coordinator records of ``__consumer_offsets``, as values;
 :mod:`headrace.groups.record_schemas` has their bytes.
 
-Each names its group, and its member or partition where the record is about one. Its ``value`` is
-None for a tombstone. Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit
-retention), KIP-345 (static members), KIP-848 (consumer groups), KIP-932 (share groups).
+Each record names its group, and its member or partition if it concerns one. A ``value`` of None is
+a tombstone. Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention),
+KIP-345 (static members), KIP-848 (consumer groups), KIP-932 (share groups).
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 NO_TIMESTAMP = -1
-"""An expire timestamp that was not asked for; a state timestamp that older records do not have."""
+"""The expire timestamp of a commit without a retention of its own; a state timestamp that older
+records lack.
+"""
 
 Assignment: TypeAlias = Mapping[UUID, tuple[int, ...]]
 """Partitions by topic id."""
 
 HeldPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch at which its member got it (KIP-1251)."""
+"""Partitions by topic id, each with the epoch at which the member got it (KIP-1251)."""
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in one partition. A named tuple, since one is made for each commit.
+    """A committed offset of one partition. A named tuple, since one is made for each commit.
 
-    :param offset: of the next record to read
-    :param leader_epoch: of the last record read; -1 when unknown
+    :param offset: the offset of the next record to read
+    :param leader_epoch: the leader epoch of the last record read; -1 when unknown
     :param metadata: the client's own text
-    :param expire_timestamp_ms: when the commit asked for its own retention; else -1
-    :param topic_id: of the topic at the time of the commit; None in records of older brokers
+    :param expire_timestamp_ms: when the offset expires, if the commit had a retention of its own;
+        else -1
+    :param topic_id: the topic id at the time of the commit; None in records of older brokers
     """
 
     offset: int
@@ -44,11 +47,11 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GenerationMember:
-    """A member of a finished generation.
+    """A member of a recorded generation of a classic group.
 
-    :param group_instance_id: of a static member (KIP-345)
+    :param group_instance_id: the instance id of a static member (KIP-345)
     :param subscription: the member's metadata for the chosen protocol, opaque to the broker
-    :param assignment: what the leader gave it, likewise opaque
+    :param assignment: the assignment by the leader, likewise opaque
     """
 
     member_id: str
@@ -63,11 +66,12 @@ class GenerationMember:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A classic group as of its last finished rebalance; without members the group is empty.
+    """A classic group as of its last finished rebalance. Without members the group is empty.
 
     :param protocol_type: ``consumer``, ``connect``, …
-    :param protocol: what the members agreed on; None when there are none
-    :param current_state_timestamp_ms: since when the group is in its state; -1 when unknown
+    :param protocol: the protocol that all members support; None without members
+    :param current_state_timestamp_ms: when the group entered its state, in epoch milliseconds; -1
+        when unknown
     """
 
     protocol_type: str
@@ -80,9 +84,10 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """What a consumer group knows of a member that speaks the classic protocol.
+    """The part of a consumer group's member that only members of the classic protocol have.
 
-    :param protocols: those of its JoinGroup, the one it likes best first, each with its metadata
+    :param protocols: the protocols of its JoinGroup, the preferred one first, each with its
+        metadata
     """
 
     session_timeout_ms: int
@@ -91,10 +96,10 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """A consumer group's member as it introduced itself. Names are sorted.
+    """The description of a consumer group's member. Names are sorted.
 
     :param subscribed_topic_regex: "" for none
-    :param server_assignor: the assignor that it would like; None when it leaves that to the others
+    :param server_assignor: the assignor that the member prefers; None for no preference
     :param classic: None for a member of the consumer protocol
     """
 
@@ -110,8 +115,8 @@ class ConsumerMember:
 
 
 class MemberState(IntEnum):
-    """How far a consumer group's member is on the way to its target assignment, in the numbers of
-    its records.
+    """The state of a consumer group's member between its current and its target assignment, by the
+    numbers of its records.
     """
 
     STABLE = 0
@@ -121,10 +126,11 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAssignment:
-    """What a consumer group's member was last told.
+    """The current assignment of a consumer group's member.
 
-    :param assigned: what it may read
-    :param pending_revocation: what it has been told to give up and may still be reading
+    :param assigned: the partitions that the member may read
+    :param pending_revocation: the partitions that the member has been told to give up and may still
+        read
     """
 
     member_epoch: int = 0
@@ -138,7 +144,8 @@ class ConsumerAssignment:
 class ResolvedRegex:
     """The topics that match a regular expression, sorted.
 
-    :param version: of the cluster's metadata; as headrace looks at each change at once, 0
+    :param version: the version of the cluster's metadata; 0, since headrace matches after each
+        change
     """
 
     topics: tuple[str, ...]
@@ -148,7 +155,7 @@ class ResolvedRegex:
 
 @dataclass(frozen=True, slots=True)
 class ShareMember:
-    """A share group's member. Names are sorted."""
+    """The description of a share group's member. Names are sorted."""
 
     rack_id: str | None
     client_id: str
@@ -157,14 +164,18 @@ class ShareMember:
 
 
 class GroupEpoch(NamedTuple):
-    """The epoch of a consumer or share group, and the hash of the topics it is subscribed to."""
+    """The epoch of a consumer or share group, and the hash of the topics that it is
+    subscribed to.
+    """
 
     epoch: int
     metadata_hash: int
 
 
 class AssignmentEpoch(NamedTuple):
-    """The group epoch for which the target assignment was computed, and when."""
+    """The group epoch for which the target assignment was computed, and the time in epoch
+    milliseconds.
+    """
 
     epoch: int
     timestamp_ms: int
@@ -172,7 +183,7 @@ class AssignmentEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member was last told."""
+    """The current assignment of a share group's member."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -180,7 +191,7 @@ class CurrentAssignment:
 
 
 class SharedTopic(NamedTuple):
-    """Partitions of a topic that have, or are getting, share state."""
+    """Partitions of a topic that have share state, or whose share state is being initialised."""
 
     topic_name: str
     partitions: tuple[int, ...]
@@ -188,7 +199,7 @@ class SharedTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """Where a share group has state in the share coordinator, by topic id.
+    """The partitions in which a share group has share state, by topic id.
 
     :param deleting: the names of topics whose state is being deleted
     """
@@ -209,7 +220,7 @@ class OffsetCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """Type 2: a classic group's last finished generation."""
+    """Type 2: the last finished generation of a classic group."""
 
     group_id: str
     value: Generation | None
@@ -217,7 +228,7 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Type 3: a consumer group's epoch."""
+    """Type 3: the epoch of a consumer group."""
 
     group_id: str
     value: GroupEpoch | None
@@ -225,7 +236,7 @@ class ConsumerGroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMemberMetadata:
-    """Type 5: a consumer group's member."""
+    """Type 5: a member of a consumer group."""
 
     group_id: str
     member_id: str
@@ -234,7 +245,7 @@ class ConsumerGroupMemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupTargetAssignmentMetadata:
-    """Type 6: the epoch of the target assignment; closes the records of type 7 before it."""
+    """Type 6: the epoch of the target assignment; it follows the records of type 7."""
 
     group_id: str
     value: AssignmentEpoch | None
@@ -242,7 +253,7 @@ class ConsumerGroupTargetAssignmentMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupTargetAssignmentMember:
-    """Type 7: what a member shall have."""
+    """Type 7: the target assignment of a member."""
 
     group_id: str
     member_id: str
@@ -251,7 +262,7 @@ class ConsumerGroupTargetAssignmentMember:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupCurrentMemberAssignment:
-    """Type 8: what a member has."""
+    """Type 8: the current assignment of a member."""
 
     group_id: str
     member_id: str
@@ -269,7 +280,7 @@ class ConsumerGroupRegularExpression:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupMemberMetadata:
-    """Type 10: a share group's member."""
+    """Type 10: a member of a share group."""
 
     group_id: str
     member_id: str
@@ -278,7 +289,7 @@ class ShareGroupMemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupMetadata:
-    """Type 11: a share group's epoch."""
+    """Type 11: the epoch of a share group."""
 
     group_id: str
     value: GroupEpoch | None
@@ -286,7 +297,7 @@ class ShareGroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupTargetAssignmentMetadata:
-    """Type 12: the epoch of the target assignment; closes the records of type 13 before it."""
+    """Type 12: the epoch of the target assignment; it follows the records of type 13."""
 
     group_id: str
     value: AssignmentEpoch | None
@@ -294,7 +305,7 @@ class ShareGroupTargetAssignmentMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupTargetAssignmentMember:
-    """Type 13: what a member shall have."""
+    """Type 13: the target assignment of a member."""
 
     group_id: str
     member_id: str
@@ -303,7 +314,7 @@ class ShareGroupTargetAssignmentMember:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupCurrentMemberAssignment:
-    """Type 14: what a member has."""
+    """Type 14: the current assignment of a member."""
 
     group_id: str
     member_id: str
@@ -312,7 +323,7 @@ class ShareGroupCurrentMemberAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupStatePartitionMetadata:
-    """Type 15: where a share group has state."""
+    """Type 15: the partitions in which a share group has share state."""
 
     group_id: str
     value: StatePartitions | None

@@ -1,5 +1,5 @@
-"""What the group machines ask of the configuration, by Kafka's own names, at the moment they need
-it.
+"""The configuration and topics as the groups see them. Values are read by Kafka's names, whenever
+they are needed.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from uuid import UUID
 
 
 class Configuration(Protocol):
-    """Where configuration values come from."""
+    """The source of configuration values."""
 
     def get_int(self, name: str) -> int:
-        """A broker configuration."""
+        """Return a broker configuration."""
 
     def get_str(self, name: str) -> str | None:
-        """A broker configuration as text."""
+        """Return a broker configuration as text."""
 
     def get_list(self, name: str) -> tuple[str, ...]:
-        """A broker configuration that is a list."""
+        """Return a broker configuration that is a list."""
 
     def group_int(self, group_id: str, name: str) -> int:
-        """A group configuration, as set for the group or else for the broker."""
+        """Return a group configuration, as set for the group or else for the broker."""
 
 
 class Topic(Protocol):
-    """What the group machines know of a topic."""
+    """A topic, as groups see it."""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,7 @@ class ClassicSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: Configuration) -> ClassicSettings:
-        """As configured now."""
+        """Return the settings, as configured now."""
         return cls(
             config.get_int("group.min.session.timeout.ms"),
             config.get_int("group.max.session.timeout.ms"),
@@ -60,7 +60,7 @@ class ClassicSettings(NamedTuple):
 
 
 class OffsetSettings(NamedTuple):
-    """How long committed offsets are kept, and how often that is looked at; the defaults are
+    """The retention of committed offsets and the interval of its checks; the defaults are
     Kafka's.
     """
 
@@ -69,7 +69,7 @@ class OffsetSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: Configuration) -> OffsetSettings:
-        """As configured now."""
+        """Return the settings, as configured now."""
         return cls(
             config.get_int("offsets.retention.minutes") * 60_000,
             config.get_int("offsets.retention.check.interval.ms"),
@@ -79,7 +79,7 @@ class OffsetSettings(NamedTuple):
 class ShareGroupSettings(NamedTuple):
     """Times of one share group; the defaults are Kafka's.
 
-    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with
+    :param assignment_interval_ms: the least time between two target assignments; 0 for one with
         every change
     """
 
@@ -89,7 +89,7 @@ class ShareGroupSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ShareGroupSettings:
-        """As configured now for a group."""
+        """Return the settings of a group, as configured now."""
         return cls(
             config.group_int(group_id, "share.session.timeout.ms"),
             config.group_int(group_id, "share.heartbeat.interval.ms"),
@@ -98,9 +98,9 @@ class ShareGroupSettings(NamedTuple):
 
 
 class TopicCatalog(Protocol):
-    """Where the group machines look topics up.
+    """The source of topics.
 
-    :ivar version: another number after each change
+    :ivar version: a number that differs after each change
     """
 
     @property
@@ -123,13 +123,14 @@ class NoTopics:
 class ConsumerSettings(NamedTuple):
     """Limits and times of one consumer group; the defaults are Kafka's.
 
-    :param assignment_interval_ms: target assignments are computed at most this often; 0 for with
+    :param assignment_interval_ms: the least time between two target assignments; 0 for one with
         every change
-    :param assignors: the names of those that may be asked for; the first is the default
-    :param upgrade: whether a group of classic members becomes one when a member of the consumer
-        protocol joins
-    :param downgrade: whether it becomes classic when the last such member goes
-    :param mixed: whether classic members may join members of the consumer protocol
+    :param assignors: the names of the assignors that members may ask for; the first is the default
+    :param upgrade: a classic group becomes a consumer group when a member of the consumer protocol
+        joins
+    :param downgrade: a consumer group becomes classic when the last member of the consumer protocol
+        leaves
+    :param mixed: classic members may join a group with members of the consumer protocol
     """
 
     session_timeout_ms: int = 45_000
@@ -144,7 +145,7 @@ class ConsumerSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ConsumerSettings:
-        """As configured now for a group."""
+        """Return the settings of a group, as configured now."""
         policy = (config.get_str("group.consumer.migration.policy") or "").lower()
         return cls(
             config.group_int(group_id, "consumer.session.timeout.ms"),
@@ -160,8 +161,8 @@ class ConsumerSettings(NamedTuple):
 
 
 def _assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that there are, by name; Kafka names its own by their classes too. All when there is
-    none of them.
+    """Return the configured assignors that exist, by name or by Kafka's class name; all assignors
+    if none of them exists.
     """
     known = ConsumerSettings().assignors
     names = (name.rpartition(".")[2].removesuffix("Assignor").lower() for name in configured)

@@ -1,4 +1,4 @@
-"""Topics as share groups see them: which are subscribed, and sets of their partitions."""
+"""Topics and sets of partitions, as groups see them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Partitions: TypeAlias = Mapping[UUID, SharedTopic]
 
 
 def subscribed(members: Iterable[ShareMember], topics: Topics) -> list[Topic]:
-    """The existing topics that any of the members is subscribed to, by name."""
+    """Return the existing topics that any of the members is subscribed to, sorted by name."""
     names = {name for member in members for name in member.subscribed_topic_names}
     return [topics[name] for name in sorted(names) if name in topics]
 
 
 def topics_hash(topics: Sequence[Topic]) -> int:
-    """A number that changes when one of the topics is deleted, made anew or grows; 0 for none. Fits
-    into an int64.
+    """Return a number that changes when one of the topics is deleted, created again or grows; 0 for
+    none. It fits into an int64.
     """
     if not topics:
         return 0
@@ -32,13 +32,13 @@ def topics_hash(topics: Sequence[Topic]) -> int:
 
 
 def partitions_of(partitions: Partitions, topic_id: UUID) -> frozenset[int]:
-    """Those of one topic."""
+    """Return the partitions of one topic."""
     topic = partitions.get(topic_id)
     return frozenset(topic.partitions) if topic is not None else frozenset()
 
 
 def union(some: Partitions, more: Partitions) -> dict[UUID, SharedTopic]:
-    """All partitions that are in either."""
+    """Return all partitions that are in either set."""
     result = dict(some)
     for topic_id, (name, partitions) in more.items():
         result[topic_id] = SharedTopic(
@@ -48,7 +48,7 @@ def union(some: Partitions, more: Partitions) -> dict[UUID, SharedTopic]:
 
 
 def without(some: Partitions, others: Partitions) -> dict[UUID, SharedTopic]:
-    """The partitions that are in the first only."""
+    """Return the partitions that are only in the first set."""
     return _keep(
         some,
         {
@@ -59,7 +59,7 @@ def without(some: Partitions, others: Partitions) -> dict[UUID, SharedTopic]:
 
 
 def intersection(some: Partitions, others: Partitions) -> dict[UUID, SharedTopic]:
-    """The partitions that are in both."""
+    """Return the partitions that are in both sets."""
     return _keep(some, {topic_id: partitions_of(others, topic_id) for topic_id in some})
 
 

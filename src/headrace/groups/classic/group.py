@@ -88,7 +88,7 @@ class ClassicGroup:
 
     @property
     def is_vacant(self) -> bool:
-        """The group holds nothing that would be lost without it, except committed offsets."""
+        """The group has no members and was never recorded."""
         return self.is_empty and not self.members.pending and not self.is_lasting
 
     # Commands -------------------------------------------------------------------------------------
@@ -217,7 +217,10 @@ class ClassicGroup:
         if generation_id < 0 and self.is_empty:
             return ErrorCode.NONE, None
         if generation_id < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID, None  # an administrator's, to a group with members
+            return (
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                None,
+            )  # an administrator, while the group has members
         code = self._check(member_id, instance_id, generation_id)
         if code or transactional:  # a transactional commit may come from another client
             return code, None

@@ -20,8 +20,8 @@ from .membership import Membership
 from .states import Event, State
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long the first JoinGroup of a new member may wait. The member does not know its id yet, so it
-has no session that could expire.
+"""The longest time that the first JoinGroup of a new member waits. The member does not know its id
+yet, so it has no session that could expire.
 """
 
 

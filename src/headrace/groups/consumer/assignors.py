@@ -1,15 +1,15 @@
-"""Who gets which partitions of a consumer group: the server-side assignors ``uniform`` and
-``range`` of KIP-848.
+"""The server-side assignors of consumer groups: ``uniform`` and ``range`` (KIP-848).
 
 Each partition goes to exactly one of the members that are subscribed to its topic, if there is any.
 The result depends on the arguments alone.
 
 ``uniform``
-    No member can be given a partition of another one that has two or more partitions more than
-    itself. Of what members have they keep as much as that allows.
+    No member has two or more partitions more than another member that could take one of them.
+    Members keep as many of their partitions as that allows.
 ``range``
-    Each topic by itself, in ascending runs whose lengths differ by at most one: topics with equally
-    many partitions and the same subscribers are assigned alike, so that they can be joined.
+    Each topic is assigned by itself, in ascending runs whose lengths differ by at most one. Topics
+    with the same number of partitions and the same subscribers are assigned alike, so that they can
+    be joined.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNIFORM, RANGE = "uniform", "range"
 class Subscriber(NamedTuple):
     """A member as assignors see it.
 
-    :param topic_ids: of the existing topics that it is subscribed to
+    :param topic_ids: the existing topics that the member is subscribed to
     """
 
     group_instance_id: str | None
@@ -41,13 +41,17 @@ Subscribers: TypeAlias = Mapping[str, Subscriber]
 Assignor: TypeAlias = Callable[
     [Subscribers, Mapping[UUID, int], Mapping[str, Assignment]], dict[str, Assignment]
 ]
-"""From members, partition counts by topic id and what members have, to what they shall have."""
+"""A function of members, partition counts by topic id and current assignments, that returns the
+target assignments.
+"""
 
 
 def assign_range(
     members: Subscribers, partitions: Mapping[UUID, int], current: Mapping[str, Assignment]
 ) -> dict[str, Assignment]:
-    """The ``range`` assignor. Static members come first, by instance id, then the others by id."""
+    """Assign each topic by ranges. Static members come first, by instance id, then the others by
+    id.
+    """
     order = sorted(members, key=lambda member_id: _name(members[member_id], member_id))
     target: dict[str, dict[UUID, tuple[int, ...]]] = {member_id: {} for member_id in members}
     for topic_id, count in partitions.items():
@@ -68,7 +72,7 @@ def _name(member: Subscriber, member_id: str) -> tuple[bool, str]:
 def assign_uniform(
     members: Subscribers, partitions: Mapping[UUID, int], current: Mapping[str, Assignment]
 ) -> dict[str, Assignment]:
-    """The ``uniform`` assignor."""
+    """Assign all topics evenly, moving as few partitions as possible."""
     held, free = _keep(members, partitions, current)
     if len({frozenset(member.topic_ids) for member in members.values()}) == 1:
         _share_out(held, free)
@@ -80,7 +84,7 @@ def assign_uniform(
 
 
 _Partition: TypeAlias = tuple[UUID, int]
-_Held: TypeAlias = dict[str, dict[_Partition, None]]  # the inner one is a set that keeps its order
+_Held: TypeAlias = dict[str, dict[_Partition, None]]  # the inner dict is an ordered set
 
 
 def _by_topic(own: Mapping[_Partition, None], order: Mapping[UUID, int]) -> Assignment:
@@ -93,7 +97,7 @@ def _by_topic(own: Mapping[_Partition, None], order: Mapping[UUID, int]) -> Assi
 def _keep(
     members: Subscribers, partitions: Mapping[UUID, int], current: Mapping[str, Assignment]
 ) -> tuple[_Held, list[_Partition]]:
-    """What members have that they may keep, and what nobody has although somebody could."""
+    """Return the partitions that members may keep, and those that are free."""
     held: _Held = {}
     taken: set[_Partition] = set()
     for member_id, member in members.items():
@@ -115,7 +119,9 @@ def _keep(
 
 
 def _share_out(held: _Held, free: list[_Partition]) -> None:
-    """All members want the same: each gets the same number, and who has most keeps the odd ones."""
+    """Share partitions out among members with the same subscription. Members with most partitions
+    keep the odd ones.
+    """
     total = len(free) + sum(map(len, held.values()))
     least, odd = divmod(total, len(held))
     quotas = {}
@@ -132,7 +138,7 @@ def _share_out(held: _Held, free: list[_Partition]) -> None:
 
 
 def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
-    """Give what nobody has to whoever has least, topics with few subscribers first."""
+    """Give free partitions to the members with fewest, topics with few subscribers first."""
     takers: dict[UUID, list[str]] = {}
     for member_id, member in members.items():
         for topic_id in member.topic_ids:
@@ -154,8 +160,8 @@ def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
 
 
 def _balance(members: Subscribers, held: _Held) -> None:
-    """Move single partitions from who has at least two more than another subscriber, while there
-    are such.
+    """Move single partitions from a member to a subscriber that has at least two fewer, while there
+    is one.
     """
     by_topic: dict[UUID, list[str]] = {}
     for member_id, member in members.items():
@@ -183,12 +189,12 @@ def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
     moved = False
     while most:
         load, place, giver = heappop(most)
-        if -load != len(held[giver]):  # it was given something since
+        if -load != len(held[giver]):  # its load has changed
             heappush(most, (-len(held[giver]), place, giver))
             continue
         taker = _lightest(least, held)
         if len(held[giver]) - len(held[taker]) < 2:
-            return moved  # and nobody else has more
+            return moved  # no member has more
         one = own[giver].pop()
         del held[giver][one]
         held[taker][one] = None
@@ -200,7 +206,7 @@ def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
 
 
 def _lightest(least: list[tuple[int, int, str]], held: _Held) -> str:
-    """The member at the head of the heap, once that is up to date."""
+    """Return the member at the head of the heap, after bringing the head up to date."""
     while True:
         load, place, member_id = least[0]
         if load == len(held[member_id]):
@@ -210,4 +216,4 @@ def _lightest(least: list[tuple[int, int, str]], held: _Held) -> str:
 
 
 ASSIGNORS: Mapping[str, Assignor] = {UNIFORM: assign_uniform, RANGE: assign_range}
-"""By the names that clients ask for."""
+"""Assignors by the names that clients use."""

@@ -1,9 +1,9 @@
 """Members of the classic protocol in a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat.
 
-To such a member the group looks as if somebody else led it: its JoinGroup is answered at once, with
-the member epoch as the generation, and its SyncGroup has the partitions that it may read. A
-heartbeat tells it to join again when there is something new for it: a target assignment, partitions
-to give up, or partitions that have come free.
+To such a member the group looks as if another member led it. Its JoinGroup is answered at once,
+with the member epoch as the generation; its SyncGroup with the partitions that it may read. A
+heartbeat tells it to join again when its assignment changes: there is a new target assignment, it
+has to give partitions up, or partitions that it waits for are free.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def join(
     *,
     assigns: bool = True,
 ) -> Outcome[GroupRecord, JoinReply]:
-    """A classic member joins a consumer group that has members, or joins again.
+    """Let a classic member join a consumer group that has members, or join it again.
 
-    :param assigns: as of :class:`~headrace.groups.consumer.transition.MemberTransition`
+    :param assigns: see :class:`~headrace.groups.consumer.transition.MemberTransition`
     """
     code, subscription = _check_join(group, request, settings)
     if subscription is None:
@@ -194,6 +194,9 @@ def heartbeat(
 
 
 def _assignment_changed(group: ConsumerGroup, member_id: str, current: ConsumerAssignment) -> bool:
+    """Return whether a member must join again: it has partitions to give up, or all that it waits
+    for are free.
+    """
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return current.state is MemberState.UNREVOKED_PARTITIONS
     return not any(
@@ -227,7 +230,7 @@ def _member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember | 
 
 
 def leaver(group: ConsumerGroup, identity: MemberIdentity) -> str | ErrorCode:
-    """The id of the member that a LeaveGroup means, of whichever protocol, or why there is none."""
+    """Return the id of the member that a LeaveGroup names, of either protocol, or its error."""
     member_id, instance_id = identity
     if instance_id is None:
         return member_id if member_id in group.state.members else ErrorCode.UNKNOWN_MEMBER_ID

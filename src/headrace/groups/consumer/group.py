@@ -53,9 +53,10 @@ Records: TypeAlias = tuple[GroupRecord, ...]
 
 
 class ConsumerGroup:
-    """One consumer group. Commands decide; :meth:`replay` applies their records.
+    """One consumer group. Commands decide and change nothing; :meth:`replay` applies their records.
 
-    :ivar state: what the records say
+    :ivar state: the durable state
+    :ivar timers: the timers of the members
     """
 
     type_name = "consumer"
@@ -86,7 +87,7 @@ class ConsumerGroup:
         now_ms: int,
         wall_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """A member joins or stays, and learns what it may read. For leaving see :meth:`leaver`."""
+        """Let a member join or stay, and tell it which partitions it may read."""
         refusal = self._check(request, settings.max_size)
         if refusal is not None:
             return Outcome(refusal)
@@ -135,7 +136,7 @@ class ConsumerGroup:
             self.state.resolved_version = transition.catalog.version
 
     def check_room(self, member_id: str, max_size: int) -> Refusal | None:
-        """Why one more cannot be taken in."""
+        """Return the error of a member that finds the group full."""
         if len(self.state.members) < max_size or member_id in self.state.members:
             return None
         return Refusal(
@@ -174,7 +175,7 @@ class ConsumerGroup:
         )
 
     def check_instance(self, member_id: str, instance_id: str) -> Refusal | None:
-        """Why a static member is not the one that it says it is."""
+        """Return the error of a member that does not own its instance id."""
         owner = self.state.static_members.get(instance_id)
         if owner is None:
             return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -198,7 +199,7 @@ class ConsumerGroup:
         return None if instance_id is None else self.state.static_members.get(instance_id)
 
     def replacement(self, old_id: str, new_id: str) -> tuple[ConsumerGroupRecord, ...]:
-        """A static member is back under another id: it takes the place of the old one, with its
+        """Return the records that replace a static member by one with a new id, which keeps its
         partitions.
         """
         state, group_id = self.state, self.group_id
@@ -213,7 +214,7 @@ class ConsumerGroup:
     # Leaving --------------------------------------------------------------------------------------
 
     def leaver(self, request: ConsumerHeartbeat) -> Refusal | None:
-        """Why a heartbeat that says good-bye is refused."""
+        """Return the error of a heartbeat with which a member leaves."""
         if request.group_instance_id is not None:
             return self.check_instance(request.member_id, request.group_instance_id)
         return None if request.member_id in self.state.members else self._unknown(request.member_id)
@@ -235,7 +236,9 @@ class ConsumerGroup:
         )
 
     def remove(self, member_ids: Collection[str], catalog: TopicCatalog) -> Records:
-        """What takes members out. The others take over at their heartbeats."""
+        """Return the records that remove members. The others get their partitions with their
+        heartbeats.
+        """
         state = self.state
         records: list[GroupRecord] = [
             record for member_id in member_ids for record in self._removal(member_id)
@@ -258,8 +261,9 @@ class ConsumerGroup:
         return member_id in self.state.members and kind in (SESSION, REVOKE, REJOIN, RESYNC)
 
     def start_sessions(self, settings: ConsumerSettings, now_ms: int) -> None:
-        """After a restart: the members' sessions begin anew, and their time to give partitions
-        up."""
+        """Start the sessions of all members, and their time to give partitions up, after a
+        restart.
+        """
         for member_id, member in self.state.members.items():
             classic = member.classic
             timeout_ms = (
@@ -280,9 +284,10 @@ class ConsumerGroup:
         *,
         knows_epochs: bool,
     ) -> ErrorCode:
-        """Whether offsets may be committed: all of them or none.
+        """Return whether offsets may be committed, all of them or none.
 
-        An earlier epoch of a member is good for partitions that it has had ever since (KIP-1251).
+        A member may commit with an earlier epoch in partitions that it has held since then
+        (KIP-1251).
 
         :param knows_epochs: the request may come from a member of the consumer protocol
             (OffsetCommit 9 and later)
@@ -306,7 +311,7 @@ class ConsumerGroup:
         )
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether a member may ask for offsets; who does not say which member it is may."""
+        """Return whether a member may fetch offsets; requests that name no member may."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member, current = (
@@ -322,22 +327,23 @@ class ConsumerGroup:
         )
 
     def check_offset_delete(self) -> ErrorCode:
-        """Whether offsets may be deleted, but for those in topics that :meth:`is_subscribed`
-        has."""
+        """Return whether offsets may be deleted, except in topics that :meth:`is_subscribed`
+        names.
+        """
         return ErrorCode.NONE
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member is subscribed to a topic, by name or by regular expression."""
+        """Return whether a member is subscribed to a topic, by name or by regular expression."""
         return topic in self.state.name_users or any(
             topic in one.topics for one in self.state.regexes.values()
         )
 
     def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
-        """Since when an offset is only kept for a time: its commit, whatever the group does."""
+        """Return when the retention of an offset began: with its commit, in epoch milliseconds."""
         return committed.commit_timestamp_ms
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """What forgets the group, but for its offsets."""
+        """Return the records that delete the group, except its offsets."""
         return tuple(self.state.tombstones())
 
     # Replay ---------------------------------------------------------------------------------------
@@ -348,7 +354,7 @@ class ConsumerGroup:
 
 
 def _held_since(current: ConsumerAssignment, commit: OffsetCommit, epoch: int) -> bool:
-    """Whether a member was given a partition at an epoch or earlier, and still holds it."""
+    """Return whether a member was given a partition at an epoch or earlier and still holds it."""
     _, _, partition, value = commit
     if value is None or value.topic_id is None:
         return False
@@ -368,7 +374,7 @@ def _check_epoch(request: ConsumerHeartbeat, known: ConsumerAssignment) -> Refus
         and epoch == known.previous_member_epoch
         and holds_only(request.owned, known.assigned)
     ):
-        return None  # its last answer was lost
+        return None  # the answer to its last heartbeat was lost
     return Refusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The consumer group member has a {'greater' if epoch > current else 'smaller'} "

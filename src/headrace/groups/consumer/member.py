@@ -1,6 +1,4 @@
-"""What a consumer group's member says with a ConsumerGroupHeartbeat, and what it is answered
-(KIP-848).
-"""
+"""The heartbeat of a consumer group's member and its answer (KIP-848)."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ NO_TIMEOUT = -1
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """A ConsumerGroupHeartbeat. What is None is as it was before.
+    """A ConsumerGroupHeartbeat request. None stands for no change.
 
-    :param member_epoch: 0 to join or join again, -1 to leave, -2 for a static member that will be
-        back
-    :param rebalance_timeout_ms: how long the member may take to give partitions up; -1 for as
-        before
+    :param member_epoch: 0 to join or join again, -1 to leave, -2 when a static member leaves for a
+        while
+    :param rebalance_timeout_ms: how long the member may take to give partitions up; -1 for no
+        change
     :param subscribed_topic_regex: "" for none
-    :param owned: the partitions that the member holds
+    :param owned: the partitions that the member reports
     """
 
     member_id: str
@@ -46,14 +44,14 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """The member says everything, so it shall be told everything."""
+        """The request has all fields, so its answer has the assignment."""
         subscribes = (
             self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
         )
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
 
     def check(self, group_id: str, assignors: Collection[str]) -> Refusal | None:
-        """What is wrong with the request whatever the group."""
+        """Return the error of a request that is invalid for any group."""
         message = self._fault(group_id)
         if message is not None:
             return Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -92,7 +90,9 @@ class ConsumerHeartbeat:
         return "MemberEpoch is invalid." if self.member_epoch < STATIC_LEAVE_EPOCH else None
 
     def member(self, known: ConsumerMember) -> ConsumerMember:
-        """The member as this heartbeat makes it: of the consumer protocol from now on."""
+        """Return the member with the changes of this heartbeat, as a member of the consumer
+        protocol.
+        """
         names, regex, assignor = (
             self.subscribed_topic_names,
             self.subscribed_topic_regex,
@@ -121,7 +121,7 @@ class ConsumerHeartbeat:
 class ConsumerHeartbeatReply:
     """The answer to a heartbeat.
 
-    :param assigned: None where the member knows it already
+    :param assigned: None when the member knows it already
     """
 
     member_id: str

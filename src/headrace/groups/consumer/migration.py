@@ -1,9 +1,10 @@
-"""Groups that change their protocol while they are at work: classic ↔ consumer (KIP-848).
+"""Conversion of groups between the classic and the consumer protocol while members are active
+(KIP-848).
 
 A classic group becomes a consumer group when a member of the consumer protocol joins it, and
-becomes classic again when the last such member has gone. Either way the members keep their
-partitions, and the generation goes on as the epoch: the records of the one kind of group are
-replaced by those of the other, in one batch.
+becomes classic again when the last such member leaves. Members keep their partitions, and the
+generation continues as the epoch. One batch deletes the records of the one kind of group and writes
+those of the other.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from .state import ConsumerState
 
 
 def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> Refusal | None:
-    """Why a classic group with members cannot become a consumer group."""
+    """Return the error of a classic group with members that cannot become a consumer group."""
     reason = None
     if not settings.upgrade:
         reason = "online upgrade is disabled"
@@ -66,8 +67,8 @@ def _no_upgrade(group: ClassicGroup, reason: str) -> Refusal:
 def upgraded(
     group: ClassicGroup, catalog: TopicCatalog
 ) -> tuple[ConsumerGroupRecord, ...] | Refusal:
-    """The records of the consumer group that a classic group becomes; to be written after its
-    tombstone.
+    """Return the records of the consumer group that a classic group becomes; write its tombstone
+    before them.
     """
     group_id, epoch = group.group_id, group.generation_id
     members, held = {}, {}
@@ -122,7 +123,7 @@ def _upgraded_member(member: Member, protocol: str | None) -> ConsumerMember:
 
 
 def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
-    """The answers to requests that wait in a classic group which becomes a consumer group."""
+    """Yield REBALANCE_IN_PROGRESS for all requests that wait in a classic group."""
     for member in group.members.all():
         if member.join_ticket is not None:
             yield Completion(
@@ -133,7 +134,9 @@ def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
 
 
 def downgrades(state: ConsumerState, leaving: Collection[str], settings: ConsumerSettings) -> bool:
-    """Whether a group becomes classic when these members go: only classic ones are left then."""
+    """Return whether a group becomes classic when these members leave: only classic members
+    remain.
+    """
     left = len(state.members) - len(leaving)
     if not settings.downgrade or not 0 < left <= settings.classic_max_size:
         return False
@@ -141,7 +144,7 @@ def downgrades(state: ConsumerState, leaving: Collection[str], settings: Consume
 
 
 def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettings) -> bool:
-    """Whether a group becomes classic when a classic member takes the place of this one."""
+    """Return whether a group becomes classic when a classic member replaces this member."""
     if not settings.downgrade or len(state.members) > settings.classic_max_size:
         return False
     return state.members.keys() - state.classic_members == {member_id}
@@ -154,9 +157,7 @@ def downgraded(
     generation_id: int,
     wall_ms: int,
 ) -> tuple[GroupRecord, ...]:
-    """What makes a consumer group classic, without those that leave. Unless nothing changes, a
-    rebalance follows.
-    """
+    """Return the records that make a consumer group classic, without the members that leave."""
     members = Members(
         _downgraded_member(member_id, member)
         for member_id, member in state.members.items()
@@ -196,7 +197,7 @@ def _downgraded_member(member_id: str, member: ConsumerMember) -> Member:
 def named(
     partitions: Assignment | Mapping[UUID, Mapping[int, int]], catalog: TopicCatalog
 ) -> dict[str, list[int]]:
-    """Partitions by the names of their topics; those of topics that are gone are left out."""
+    """Return partitions by topic name, without those of deleted topics."""
     topics = catalog.topics_by_id
     return {
         topics[topic_id].name: sorted(numbers)

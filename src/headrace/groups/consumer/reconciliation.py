@@ -1,15 +1,16 @@
-"""How a consumer group's member gets from what it has to what it shall have (KIP-848).
+"""The reconciliation of a member's assignment with its target assignment (KIP-848).
 
-A partition is handed over in three steps, so that no two members ever read it: who has it is told
-to give it up, says with a heartbeat that it has, and only then is it given to who shall have it::
+A partition changes hands in three steps, so that no two members ever read it: the coordinator tells
+its member to give it up, the member confirms with a heartbeat, and only then is it given to its new
+member::
 
-    STABLE ──────────────── what it has is its target ──────────────────────────────────┐
-      │ a newer target                                                                  │
-      ▼                                                                                 │
-    UNREVOKED_PARTITIONS    stays at its epoch until it reports that it gave up         │
-      │                                                                                 │
-      ▼                                                                                 │
-    UNRELEASED_PARTITIONS   is at the target epoch; others still hold what it shall get ┘
+    STABLE ──────────────── has its target assignment ────────────────────────────────────┐
+      │ a newer target                                                                    │
+      ▼                                                                                   │
+    UNREVOKED_PARTITIONS    stays at its epoch until it has confirmed the revocation      │
+      │                                                                                   │
+      ▼                                                                                   │
+    UNRELEASED_PARTITIONS   is at the target epoch; other members still hold partitions ──┘
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from uuid import UUID
 from headrace.groups.records import Assignment, ConsumerAssignment, HeldPartitions, MemberState
 
 Owned: TypeAlias = Mapping[UUID, AbstractSet[int]]
-"""What a member says that it holds, by topic id."""
+"""The partitions that a member reports as its own, by topic id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where a member is to get.
+    """The target of a member's reconciliation.
 
-    :param topic_ids: of the existing topics that it is subscribed to now
-    :param is_free: whether nobody but perhaps the member itself holds a partition
+    :param topic_ids: the existing topics that the member is subscribed to now
+    :param is_free: returns whether no other member holds a partition
     """
 
     epoch: int
@@ -43,10 +44,11 @@ class Goal:
 def reconcile(
     was: ConsumerAssignment, goal: Goal, owned: Owned | None, *, resubscribed: bool
 ) -> ConsumerAssignment:
-    """The member's next assignment; ``was`` itself when it has to wait.
+    """Return the member's next assignment; ``was`` itself when the member has to wait.
 
-    :param owned: what the member says that it holds; None when it does not say
-    :param resubscribed: its subscription has changed: topics that are not in it any more go at once
+    :param owned: the partitions that the member reports; None when it reports none
+    :param resubscribed: the subscription has changed: partitions of topics that it no longer names
+        are revoked at once
     """
     if was.state is MemberState.UNREVOKED_PARTITIONS and _holds_any(owned, was.pending_revocation):
         return _unsubscribed(was, goal, owned) if resubscribed else was
@@ -56,7 +58,7 @@ def reconcile(
 
 
 def holds_only(owned: Owned | None, partitions: HeldPartitions) -> bool:
-    """Whether a member says what it holds, and all of it is in ``partitions``."""
+    """Return whether a member reports its partitions and all of them are in ``partitions``."""
     if owned is None:
         return False
     return all(
@@ -67,7 +69,7 @@ def holds_only(owned: Owned | None, partitions: HeldPartitions) -> bool:
 
 
 def _holds_any(owned: Owned | None, partitions: HeldPartitions) -> bool:
-    """Whether a member may still hold some of the partitions: who does not say may."""
+    """Return whether a member may hold some of the partitions; one that reports nothing may."""
     if owned is None:
         return True
     return any(

@@ -1,7 +1,5 @@
-"""The values of a consumer group's coordinator records in bytes;
-:mod:`headrace.groups.record_schemas` has their keys.
-
-All are of version 0, in the flexible encoding.
+"""The values of a consumer group's coordinator records as bytes.
+:mod:`headrace.groups.record_schemas` has their keys. All have version 0 and the flexible encoding.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _ABSENT, _PRESENT = b"\0", b"\1"
 
 
 def write_consumer_epoch(value: GroupEpoch) -> bytes:
-    """Type 3."""
+    """Write the value of type 3."""
     return (
         i16(0)
         + i32(value.epoch)
@@ -44,13 +42,13 @@ def write_consumer_epoch(value: GroupEpoch) -> bytes:
 
 
 def read_consumer_epoch(reader: Reader) -> GroupEpoch:
-    """Type 3."""
+    """Read the value of type 3."""
     epoch, tags = reader.begin_flexible().i32(), reader.tagged_fields()
     return GroupEpoch(epoch, Reader(tags[0]).i64() if 0 in tags else 0)
 
 
 def write_consumer_member(value: ConsumerMember) -> bytes:
-    """Type 5."""
+    """Write the value of type 5."""
     introduction = (value.group_instance_id, value.rack_id, value.client_id, value.client_host)
     return b"".join(
         (
@@ -60,12 +58,12 @@ def write_consumer_member(value: ConsumerMember) -> bytes:
             compact_string(value.subscribed_topic_regex),
             i32(value.rebalance_timeout_ms),
             compact_string(value.server_assignor),
-            tagged_fields((0, _classic_side(value.classic))),
+            tagged_fields((0, _classic_member(value.classic))),
         )
     )
 
 
-def _classic_side(value: ClassicMember | None) -> bytes:
+def _classic_member(value: ClassicMember | None) -> bytes:
     if value is None:
         return _ABSENT
     protocols = compact_array(
@@ -75,7 +73,7 @@ def _classic_side(value: ClassicMember | None) -> bytes:
 
 
 def read_consumer_member(reader: Reader) -> ConsumerMember:
-    """Type 5."""
+    """Read the value of type 5."""
     reader.begin_flexible()
     return ConsumerMember(
         reader.nullable_string(),
@@ -86,11 +84,11 @@ def read_consumer_member(reader: Reader) -> ConsumerMember:
         reader.string(),
         reader.i32(),
         reader.nullable_string(),
-        _read_classic_side(reader.tagged_fields().get(0, _ABSENT)),
+        _read_classic_member(reader.tagged_fields().get(0, _ABSENT)),
     )
 
 
-def _read_classic_side(data: bytes) -> ClassicMember | None:
+def _read_classic_member(data: bytes) -> ClassicMember | None:
     def protocol(reader: Reader) -> tuple[str, bytes]:
         read = reader.string(), reader.blob()
         reader.tagged_fields()
@@ -101,7 +99,7 @@ def _read_classic_side(data: bytes) -> ClassicMember | None:
 
 
 def write_consumer_assignment(value: ConsumerAssignment) -> bytes:
-    """Type 8."""
+    """Write the value of type 8."""
     epochs = i32(value.member_epoch) + i32(value.previous_member_epoch)
     partitions = _held(value.assigned) + _held(value.pending_revocation)
     return i16(0) + epochs + i8(value.state) + partitions + NO_TAGS
@@ -117,7 +115,9 @@ def _held(value: HeldPartitions) -> bytes:
 
 
 def read_consumer_assignment(reader: Reader) -> ConsumerAssignment:
-    """Type 8. Where brokers before 4.3 wrote no assignment epochs, the member's epoch counts."""
+    """Read the value of type 8. Brokers before 4.3 wrote no assignment epochs; the member epoch
+    stands for them.
+    """
 
     def topic(reader: Reader) -> tuple[UUID, dict[int, int]]:
         topic_id, partitions, tags = reader.uuid(), reader.array(Reader.i32), reader.tagged_fields()
@@ -136,11 +136,11 @@ def read_consumer_assignment(reader: Reader) -> ConsumerAssignment:
 
 
 def write_regex(value: ResolvedRegex) -> bytes:
-    """Type 16."""
+    """Write the value of type 16."""
     topics = compact_array(map(compact_string, value.topics))
     return i16(0) + topics + i64(value.version) + i64(value.timestamp_ms) + NO_TAGS
 
 
 def read_regex(reader: Reader) -> ResolvedRegex:
-    """Type 16."""
+    """Read the value of type 16."""
     return ResolvedRegex(reader.begin_flexible().array(Reader.string), reader.i64(), reader.i64())

@@ -1,11 +1,10 @@
-"""What a consumer group is: its members, epochs and assignments, as its records say, and what
-follows from them.
+"""The durable state of a consumer group: members, epochs and assignments (KIP-848).
 
-Three epochs say who has heard of what (KIP-848)::
+Three epochs tell how far a change has come::
 
-    group epoch        grows when a subscription or a subscribed topic changes, or a member goes
+    group epoch        grows when a subscription or a subscribed topic changes, or a member leaves
     assignment epoch   the group epoch for which the target assignment was computed
-    member epoch       the assignment epoch that the member was last told
+    member epoch       the assignment epoch that the member has reached
 """
 
 from __future__ import annotations
@@ -39,18 +38,20 @@ from headrace.groups.topics import topics_hash
 V = TypeVar("V")
 
 FIRST_EPOCH = 1
-"""Of a group without records of its epoch; the first subscription makes it 2."""
+"""The epoch of a group without an epoch record; the first subscription makes it 2."""
 
 
 class ConsumerState:
-    """A consumer group as its records say. Changes by :meth:`replay` alone.
+    """The durable state of a consumer group. Only :meth:`replay` changes it.
 
-    :ivar target: what each member shall have, as of ``target_epoch``
-    :ivar current: what each member was last told
+    :ivar target: the target assignment of each member, as of ``target_epoch``
+    :ivar current: the current assignment of each member
     :ivar regexes: the topics of each regular expression that members are subscribed to
     :ivar static_members: member ids by instance id
-    :ivar name_users: how many members name a topic; likewise ``regex_users`` and
+    :ivar name_users: the number of members that name a topic; likewise ``regex_users`` and
         ``classic_protocols``
+    :ivar resolved_version: the version of the catalog with which ``regexes`` were last matched;
+        None when unknown
     """
 
     def __init__(self, group_id: str) -> None:
@@ -62,23 +63,20 @@ class ConsumerState:
         self.target: dict[str, Assignment] = {}
         self.current: dict[str, ConsumerAssignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
-        # what follows from these
+        # derived from these
         self.static_members: dict[str, str] = {}
         self.name_users: Counter[str] = Counter()
         self.regex_users: Counter[str] = Counter()
         self.classic_protocols: Counter[str] = Counter()
         self.classic_members: set[str] = set()
-        self.resolved_version: int | None = (
-            None  # of the catalog, with which the regexes were last matched
-        )
+        self.resolved_version: int | None = None
         self._holders: dict[tuple[UUID, int], str] = {}
-        self._hash: tuple[int, int] | None = (
-            None  # version of the catalog, hash of the subscribed topics
-        )
+        # version of the catalog, hash of the subscribed topics
+        self._hash: tuple[int, int] | None = None
 
     @property
     def state_name(self) -> str:
-        """Kafka's name for how far the group is. Costs by the members."""
+        """Kafka's name for the state of the group. Takes time in proportion to the members."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch.epoch:
@@ -91,7 +89,7 @@ class ConsumerState:
         return not self.members
 
     def is_settled(self, member_id: str) -> bool:
-        """Whether a member has what it shall have."""
+        """Return whether a member has its target assignment."""
         now = self.current.get(member_id)
         return (
             now is not None
@@ -100,11 +98,12 @@ class ConsumerState:
         )
 
     def is_free(self, topic_id: UUID, partition: int) -> bool:
-        """Whether no member holds a partition."""
+        """Return whether no member holds a partition."""
         return (topic_id, partition) not in self._holders
 
     def subscribed_topics(self, without: Collection[str] = ()) -> set[str]:
-        """The names of all topics that members are subscribed to, by name or by regular expression.
+        """Return the names of all topics that members are subscribed to, by name or regular
+        expression.
 
         :param without: ids of members that do not count
         """
@@ -119,8 +118,8 @@ class ConsumerState:
         return subscribed
 
     def topics_hash(self, catalog: TopicCatalog, without: Collection[str] = ()) -> int:
-        """The hash of the subscribed topics that exist. Costs something only when they may have
-        changed.
+        """Return the hash of the subscribed topics that exist. It is computed when topics or
+        subscriptions have changed.
         """
         if self._hash is not None and self._hash[0] == catalog.version and not without:
             return self._hash[1]
@@ -131,7 +130,7 @@ class ConsumerState:
         return found
 
     def tombstones(self) -> Iterator[ConsumerGroupRecord]:
-        """What forgets the group."""
+        """Yield the records that delete the group."""
         group_id = self.group_id
         yield from (
             ConsumerGroupCurrentMemberAssignment(group_id, member_id, None)
@@ -149,7 +148,9 @@ class ConsumerState:
         yield ConsumerGroupMetadata(group_id, None)
 
     def after(self, records: Collection[ConsumerGroupRecord]) -> ConsumerState:
-        """Another group: what this one would be with these records. Costs by the members."""
+        """Return a copy of the state with these records replayed. Takes time in proportion to the
+        members.
+        """
         other = ConsumerState(self.group_id)
         for name, value in vars(self).items():
             setattr(other, name, copy(value))

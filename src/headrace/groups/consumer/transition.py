@@ -1,9 +1,9 @@
-"""A consumer group's member being brought up to date: the group as it is, and what is to become of
+"""One member's transition: its new subscription, and the epochs and assignments that follow from
 it.
 
-The same for a ConsumerGroupHeartbeat and for the JoinGroup of a classic member (KIP-848). In the
-order in which Kafka writes the records: the member, the group epoch, the target assignment, the
-member's current assignment.
+ConsumerGroupHeartbeat and the JoinGroup of a classic member have the same transition (KIP-848). The
+records come in the order in which Kafka writes them: the member, the group epoch, the target
+assignment, the member's current assignment.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ from .state import ConsumerState
 
 
 class MemberTransition:
-    """One member, as it is from now on, in a group that lets it in.
+    """The transition of a member that the group has accepted. Changes nothing; collects records.
 
-    :param owned: what the member says that it holds; None when it does not say
-    :param assigns: whether a target assignment may be computed; else a member waits while that is
-        out of date
+    :param member: the member with its new subscription
+    :param owned: the partitions that the member reports; None when it reports none
+    :param assigns: a target assignment may be computed; otherwise the member waits while the
+        present one is out of date
+    :ivar was: the member's assignment before
+    :ivar now: the member's assignment after
     """
 
     def __init__(
@@ -71,7 +74,10 @@ class MemberTransition:
         self.records: list[GroupRecord] = []
 
     def run(self) -> Refusal | None:
-        """Decide; or why the member's regular expression cannot be used."""
+        """Decide the transition.
+
+        :returns: the error of a regular expression that is invalid
+        """
         if self.member != self.group.members.get(self.member_id):
             self._write(
                 ConsumerGroupMemberMetadata(self.group.group_id, self.member_id, self.member)
@@ -88,8 +94,8 @@ class MemberTransition:
 
     @property
     def state_is_resolved(self) -> bool:
-        """Whether the group's regular expressions are known to match what they match, without these
-        records.
+        """The group's regular expressions match the topics as recorded, without the records of this
+        transition.
         """
         return self.regexes == self.group.regexes
 
@@ -107,7 +113,7 @@ class MemberTransition:
     # Regular expressions --------------------------------------------------------------------------
 
     def _resolve(self) -> Refusal | None:
-        """Have all regular expressions matched with the topics as they are."""
+        """Match all regular expressions with the present topics."""
         old, new = self.known.subscribed_topic_regex, self.member.subscribed_topic_regex
         if old == new and (
             not self.group.regex_users or self.group.resolved_version == self.catalog.version
@@ -175,7 +181,7 @@ class MemberTransition:
         return self.wall_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
 
     def _assign(self) -> None:
-        """Compute the target assignment anew."""
+        """Compute a target assignment."""
         members = {**self.group.members, self.member_id: self.member}
         subscriptions: dict[tuple[tuple[str, ...], str], frozenset[UUID]] = {}
         subscribers = {}
@@ -215,7 +221,7 @@ class MemberTransition:
         return {topics[name].topic_id for name in names if name in topics}
 
     def _reconcile(self) -> None:
-        """Bring the member towards the target assignment."""
+        """Bring the member closer to its target assignment."""
         settled = (
             self.was.state is MemberState.STABLE
             and self.was.member_epoch == self.target_epoch.epoch
@@ -233,7 +239,6 @@ class MemberTransition:
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: tuple[str, ...]) -> str:
-    """The assignor that most members ask for; of several, the first of those that may be asked
-    for."""
+    """Return the assignor that most members prefer; on a tie the one that is configured first."""
     votes = Counter(member.server_assignor for member in members)
     return max(assignors, key=votes.__getitem__)

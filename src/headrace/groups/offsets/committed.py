@@ -1,7 +1,7 @@
-"""Committed offsets: how far each group has come in each partition (KIP-88, KIP-211).
+"""The committed offsets of all groups (KIP-88, KIP-211).
 
-Whether a group lets somebody commit, delete or forget is the group's to say; this is the store
-behind it. When offsets expire is in :mod:`headrace.groups.offsets.expiration`.
+The groups decide who may commit, delete and expire offsets; this module stores them.
+:mod:`headrace.groups.offsets.expiration` decides when they expire.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.outcome import NOWHERE, Position
 from .pending import PendingOffsets
 
 NO_RETENTION = -1
-"""A commit that leaves it to the broker how long it is kept."""
+"""The retention of a commit that leaves it to the broker."""
 
 
 def commit_record(
@@ -32,11 +32,12 @@ def commit_record(
     wall_ms: int,
     retention_ms: int = NO_RETENTION,
 ) -> OffsetCommit:
-    """What a commit in one partition writes if it is let in.
+    """Return the record of a commit in one partition.
 
     :param offset: any number; Kafka does not check it
     :param metadata: the client's own text; None is stored as ""
-    :param retention_ms: how long to keep it (OffsetCommit 2-4), or :data:`NO_RETENTION`
+    :param wall_ms: the time of the commit in epoch milliseconds
+    :param retention_ms: how long to keep the offset (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
     expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else wall_ms + retention_ms
     value = CommittedOffset(
@@ -50,9 +51,10 @@ TopicOffsets = Mapping[int, CommittedOffset]
 
 
 class CommittedOffsets:
-    """The offsets of all groups.
+    """The committed offsets of all groups, and those of open transactions.
 
-    :param config: where the limit of metadata is looked up when it is needed
+    :param config: the configuration, from which the limit of metadata is read
+    :ivar pending: the offsets of open transactions
     """
 
     def __init__(self, config: Configuration) -> None:
@@ -61,18 +63,19 @@ class CommittedOffsets:
         self.pending = PendingOffsets()
 
     def __contains__(self, group_id: str) -> bool:
+        """Return whether a group has offsets, committed or pending."""
         return group_id in self._groups or bool(self.pending.of_group(group_id))
 
     def __iter__(self) -> Iterator[str]:
-        """The ids of all groups that have offsets."""
+        """Iterate over the ids of all groups with committed offsets."""
         return iter(self._groups)
 
     def of_group(self, group_id: str) -> Mapping[str, TopicOffsets]:
-        """All that a group has committed, by topic name; empty for a group that has none."""
+        """Return a group's committed offsets by topic name; empty for a group without any."""
         return self._groups.get(group_id, {})
 
     def check(self, commits: Sequence[OffsetCommit]) -> list[ErrorCode]:
-        """What is wrong with commits themselves: a code for each."""
+        """Return an error code for each commit: OFFSET_METADATA_TOO_LARGE or NONE."""
         limit = self._config.get_int("offset.metadata.max.bytes")
         too_large = [
             value is not None and len(value.metadata) > limit for _, _, _, value in commits
@@ -82,7 +85,9 @@ class CommittedOffsets:
     def deletions(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> tuple[GroupRecord, ...]:
-        """What forgets these (topic, partition), of those that are there or pending (KIP-496)."""
+        """Return tombstones for those of these (topic, partition) pairs that have an offset,
+        committed or pending (KIP-496).
+        """
         topics, pending = self.of_group(group_id), self.pending
         return tuple(
             OffsetCommit(group_id, topic, partition, None)
@@ -91,15 +96,13 @@ class CommittedOffsets:
         )
 
     def tombstones(self, group_id: str) -> tuple[GroupRecord, ...]:
-        """What forgets all offsets of a group."""
+        """Return tombstones for all offsets of a group."""
         topics = self.of_group(group_id)
         known = [(topic, partition) for topic in topics for partition in topics[topic]]
         return self.deletions(group_id, (*known, *self.pending.of_group(group_id)))
 
     def topic_tombstones(self, topic: str) -> Iterable[tuple[str, tuple[GroupRecord, ...]]]:
-        """What forgets a deleted topic: (group id, tombstones) of each group that has offsets in
-        it.
-        """
+        """Yield (group id, tombstones) for each group with offsets in a deleted topic."""
         partitions: dict[str, set[int]] = {}
         for group_id, topics in self._groups.items():
             if topic in topics:
@@ -126,11 +129,13 @@ class CommittedOffsets:
             self.pending.replaced(group_id, topic, partition, at.offset)
             try:
                 self._groups[group_id][topic][partition] = value
-            except KeyError:  # of the first commit there
+            except KeyError:  # the first commit of the partition
                 self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = value
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """The marker of a producer's transaction stands in ``partition`` of the internal topic."""
+        """End a producer's transaction whose marker was appended to ``partition`` of the internal
+        topic.
+        """
         for record, at in self.pending.end(producer_id, partition):
             if commit:
                 self.replay(record, at)

@@ -1,9 +1,9 @@
-"""When committed offsets are no longer kept (KIP-211, KIP-496; docs/behaviour/offsets.md).
+"""The expiration of committed offsets (KIP-211, KIP-496; docs/behaviour/offsets.md).
 
-Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It goes on in
-portions, so that many groups do not keep the event loop from everything else. A group says since
-when an offset is only kept for a time, and which topics it still needs; an offset within an open
-transaction waits for its end. What is left without offsets and members vanishes.
+Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It is divided into
+portions, so that many groups do not keep the event loop from other work. A group decides when the
+retention of an offset begins and which topics it still needs; an offset in an open transaction
+waits for its end. A group without offsets and members is deleted.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ from headrace.outcome import Outcome
 from .committed import CommittedOffsets
 
 PORTION = 2_000
-"""How much one portion does: an offset that is looked at counts as one, a write as
-:data:`WRITE_COST`.
-"""
+"""The size of a portion: an offset that is checked counts as one, a write as :data:`WRITE_COST`."""
 
 WRITE_COST = 50
-"""How many looks take about as long as one append to the internal topic."""
+"""The number of checks that take about as long as one append to the internal topic."""
 
 MAX_TOMBSTONES = 1_000
-"""The most offsets that one write forgets."""
+"""The most offsets that one write deletes."""
 
 PAUSE_MS = 1
-"""Between two portions others are served."""
+"""The time between two portions, in which other requests are served."""
 
 
 class OffsetOwner(Protocol):
-    """What a group says of its offsets, whatever its type."""
+    """A group, as the expiration of its offsets sees it."""
 
     @property
     def group_id(self) -> str: ...
@@ -41,17 +39,19 @@ class OffsetOwner(Protocol):
     def is_empty(self) -> bool: ...
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """What forgets the group, but for its offsets."""
+        """Return the records that delete the group, except its offsets."""
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether the group needs its offsets in a topic."""
+        """Return whether the group needs its offsets in a topic."""
 
     def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
-        """Since when an offset is only kept for a time; None while it is kept without end."""
+        """Return when the retention of an offset began, in epoch milliseconds; None while it does
+        not expire.
+        """
 
 
 class OffsetExpiration:
-    """The round that is on, if one is."""
+    """The present round over all groups."""
 
     def __init__(self, offsets: CommittedOffsets) -> None:
         self._offsets = offsets
@@ -59,7 +59,7 @@ class OffsetExpiration:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether groups are left that this round has not looked at."""
+        """Groups are left that this round has not checked."""
         return bool(self._left)
 
     def begin(self, group_ids: Iterable[str]) -> None:
@@ -112,7 +112,7 @@ class OffsetExpiration:
     def _expired(
         self, owner: OffsetOwner, wall_ms: int, retention_ms: int
     ) -> tuple[int, tuple[GroupRecord, ...]]:
-        """How many offsets a group has, and the tombstones of those whose time is over, up to the
+        """Return the number of a group's offsets, and tombstones of those that expire, up to the
         limit.
         """
         topics = self._offsets.of_group(owner.group_id)

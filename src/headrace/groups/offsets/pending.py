@@ -1,8 +1,8 @@
-"""Offsets that were committed within transactions that are still open (KIP-98, KIP-447).
+"""Offsets committed in transactions that are still open (KIP-98, KIP-447).
 
-They count when the transaction is committed, unless something newer was committed in between, and
-never when it is aborted. Which is newer is told by the order of their records. Until the
-transaction ends, who asks for stable offsets only is sent away.
+They become committed with the transaction, unless a later record has committed the same partition
+in between, and are dropped when it is aborted. Until then, OffsetFetch with ``require_stable`` does
+not return the partition.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ class _Key(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """What a transaction committed, None when something newer has replaced it; and where its record
-    stands.
-    """
+    """A pending offset, None when a later commit has replaced it, and the offset of its record."""
 
     value: CommittedOffset | None
     at: int
 
 
 class PendingOffsets:
-    """Of all open transactions, by producer and by the partition of ``__consumer_offsets`` that its
-    marker ends.
+    """The offsets of open transactions, by producer and the partition of ``__consumer_offsets`` to
+    which the marker is appended.
     """
 
     __slots__ = ("_groups", "_keys", "_transactions")
@@ -42,19 +40,19 @@ class PendingOffsets:
         self._groups: dict[str, set[_Key]] = {}
 
     def __contains__(self, key: tuple[str, str, int]) -> bool:
-        """Whether an open transaction has an offset for ``(group id, topic, partition)``."""
+        """Return whether an open transaction has an offset for ``(group id, topic, partition)``."""
         return key in self._keys
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
-        """(topic, partition) of all that is pending in a group."""
+        """Return the (topic, partition) pairs that are pending in a group."""
         return [(key.topic, key.partition) for key in self._groups.get(group_id, ())]
 
     def in_topic(self, topic: str) -> list[tuple[str, int]]:
-        """(group id, partition) of all that is pending in a topic."""
+        """Return the (group id, partition) pairs that are pending in a topic."""
         return [(key.group_id, key.partition) for key in self._keys if key.topic == topic]
 
     def replay(self, record: OffsetCommit, at: Position) -> None:
-        """Take in a record that counts when its producer's transaction is committed."""
+        """Add the offset of a record that a transaction wrote."""
         assert record.value is not None
         key, transaction = (
             _Key(record.group_id, record.topic, record.partition),
@@ -65,9 +63,7 @@ class PendingOffsets:
         self._groups.setdefault(key.group_id, set()).add(key)
 
     def replaced(self, group_id: str, topic: str, partition: int, at: int) -> None:
-        """What was committed by the record at the offset ``at`` counts now: what is pending from
-        before it is over.
-        """
+        """Drop the pending offsets that are older than the commit with record offset ``at``."""
         if not self._keys:
             return
         key = _Key(group_id, topic, partition)
@@ -77,7 +73,7 @@ class PendingOffsets:
                 self._transactions[transaction][key] = pending._replace(value=None)
 
     def deleted(self, group_id: str, topic: str, partition: int) -> None:
-        """The offset was deleted: what is pending is too."""
+        """Drop all pending offsets of a partition."""
         key = _Key(group_id, topic, partition)
         if key in self._keys:
             for transaction in self._keys[key]:
@@ -85,7 +81,9 @@ class PendingOffsets:
             self._forget(key)
 
     def end(self, producer_id: int, partition: int) -> Iterator[tuple[OffsetCommit, Position]]:
-        """Forget a transaction; what it leaves behind if it is committed, and where that stands."""
+        """Forget a transaction; yield the records that become committed if it is, and their
+        positions.
+        """
         transaction = (producer_id, partition)
         for key, (value, at) in self._transactions.pop(transaction, {}).items():
             transactions = self._keys[key]

@@ -1,8 +1,8 @@
-"""Who gets which partitions of a share group: the ``simple`` assignor of KIP-932.
+"""The assignor of share groups: ``simple`` (KIP-932).
 
-Every partition is shared by as many members as it takes to give each member one; the members' loads
-differ by at most one; and of what a member has it keeps as much as balance allows. The result
-depends on the arguments alone, not on the order of sets or on chance.
+Every partition is shared by as many members as it takes to give each member one. The numbers of the
+members' partitions differ by at most one, and members keep as many of their partitions as that
+allows. The result depends on the arguments alone, not on the order of sets or on chance.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ def assign_simple(
     partitions: Mapping[T, Iterable[int]],
     current: Mapping[M, Mapping[T, Iterable[int]]],
 ) -> dict[M, dict[T, tuple[int, ...]]]:
-    """The target assignment of a share group.
+    """Return the target assignment of a share group.
 
-    :param subscriptions: the topics of each member; topics that ``partitions`` does not have give
-        nothing
-    :param partitions: what can be assigned, by topic
-    :param current: what members have, to be kept where possible; may be out of date
+    :param subscriptions: the topics of each member; topics that ``partitions`` lacks are ignored
+    :param partitions: the assignable partitions by topic
+    :param current: the partitions that members have and should keep if possible; may be out of date
     :returns: each member's partitions by topic, ascending, in the order of ``partitions``; an empty
         mapping for none
     """
@@ -35,7 +34,7 @@ def assign_simple(
         rounds = [
             (list(subscriptions), [topic for topic in partitions if _wanted(topic, subscriptions)])
         ]
-    else:  # with different subscriptions every topic is balanced for itself
+    else:  # different subscriptions: balance each topic by itself
         rounds = [
             ([m for m, topics in subscriptions.items() if topic in topics], [topic])
             for topic in partitions
@@ -63,12 +62,13 @@ def _wanted(topic: T, subscriptions: Mapping[M, AbstractSet[T]]) -> bool:
 def share_out(
     members: Sequence[M], partitions: Sequence[P], held: Mapping[M, AbstractSet[P]]
 ) -> dict[M, list[P]]:
-    """Share partitions out among members that all want them.
+    """Share partitions out among members that are all subscribed to them.
 
     With M members and P partitions each partition goes to ``ceil(M / P)`` members, and each member
     has ``ceil(M / P) * P / M`` partitions, rounded down or up.
 
-    :param held: what each member has; anything that is not in ``partitions`` is ignored
+    :param held: the partitions that each member has; those that are not in ``partitions`` are
+        ignored
     :returns: each member's partitions, in the order of ``partitions``
     """
     if not members or not partitions:
@@ -77,25 +77,23 @@ def share_out(
     kept = {member: dict.fromkeys(p for p in partitions if p in held[member]) for member in members}
     counts = _desired_counts(kept, sharing * len(partitions))
     holders = Counter(p for own in kept.values() for p in own)
-    for least in (
-        sharing,
-        0,
-    ):  # those who have too much first give up what too many have, then the last of the rest
+    # Members with too many partitions first give up those that too many members have, then others.
+    for least in (sharing, 0):
         for member, own in kept.items():
             _give_up(own, len(own) - counts[member], holders, least)
-    for own in reversed(list(kept.values())):  # what still too many have
+    for own in reversed(list(kept.values())):  # partitions that too many members still have
         _give_up(own, len(own), holders, sharing)
     _fill_up(kept, holders, counts, partitions, sharing)
     order = {p: i for i, p in enumerate(partitions)}
     return {member: sorted(own, key=order.__getitem__) for member, own in kept.items()}
 
 
-Own: TypeAlias = dict[P, None]  # a set that keeps its order
+Own: TypeAlias = dict[P, None]  # an ordered set
 
 
 def _desired_counts(kept: Mapping[M, Own[P]], total: int) -> dict[M, int]:
-    """How many partitions each member shall have. Who has most keeps the odd ones, so that fewest
-    move.
+    """Return the number of partitions that each member should have. Members with most partitions
+    keep the odd ones, so that fewest move.
     """
     least, odd = divmod(total, len(kept))
     by_load = sorted(kept, key=lambda member: -len(kept[member]))
@@ -122,7 +120,7 @@ def _fill_up(
     partitions: Sequence[P],
     sharing: int,
 ) -> None:
-    """Give what is missing to those who lack most, scarcest partitions first."""
+    """Give missing partitions to the members that lack most, scarcest partitions first."""
     missing = sorted(
         (p for p in partitions for _ in range(sharing - holders[p])),
         key=lambda p: holders[p] - sharing,
@@ -137,7 +135,7 @@ def _fill_up(
                 kept[member][p] = None
                 if len(kept[member]) == counts[member]:
                     del unfilled[i]
-                else:  # to the end of the row
+                else:  # to the end of the list
                     unfilled.append(unfilled.pop(i))
                 break
         else:
@@ -147,8 +145,8 @@ def _fill_up(
 
 
 def _swap_in(p: P, kept: Mapping[M, Own[P]], unfilled: list[M], counts: Mapping[M, int]) -> None:
-    """All who lack a partition have ``p`` already: someone else takes it and gives one up for one
-    of them.
+    """Give ``p`` to a member that lacks it in exchange for another of its partitions, which a
+    member that lacks partitions but has ``p`` can take.
     """
     if not unfilled:
         return

@@ -1,16 +1,15 @@
-"""A share group: membership, epochs and who gets which partitions (KIP-932,
-docs/behaviour/share-groups.md).
+"""A share group: members, epochs and assignments (KIP-932, docs/behaviour/share-groups.md).
 
-There is one request, the heartbeat, and no hand-over of partitions between members, for they share
-them. Three epochs say who has heard of what::
+Members send one request, the heartbeat. They do not hand partitions over to each other, for they
+share them. Three epochs tell how far a change has come::
 
     group epoch        grows when a subscription, a subscribed topic or the set of ready
                        partitions changes
     assignment epoch   the group epoch for which the target assignment was computed
-    member epoch       the assignment epoch that the member was last told
+    member epoch       the assignment epoch that the member has reached
 
-A partition is ready, and can be handed out, when its share state is initialised. What a heartbeat
-needs of that (:meth:`ShareGroup.to_initialize`) is initialised before the heartbeat is decided.
+A partition is ready, and can be assigned, when its share state is initialised. The partitions of
+:meth:`ShareGroup.to_initialize` are initialised before the heartbeat is decided.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ from .member import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
 V = TypeVar("V")
 
 FIRST_EPOCH = 1
-"""Of a group without records of its epoch; the first member makes it 2."""
+"""The epoch of a group without an epoch record; the first member makes it 2."""
 
 
 class ShareGroup:
-    """One share group. Commands decide; :meth:`replay` applies their records.
+    """One share group. Commands decide and change nothing; :meth:`replay` applies their records.
 
-    :ivar target: what each member shall have, as of ``target_epoch``
-    :ivar current: what each member was last told
+    :ivar target: the target assignment of each member, as of ``target_epoch``
+    :ivar current: the current assignment of each member
     """
 
     type_name = "share"
@@ -80,9 +79,8 @@ class ShareGroup:
         self.current: dict[str, CurrentAssignment] = {}
         self.state_partitions = StatePartitions()
         self._timers = GroupDeadlines(timers, group_id)
-        self._covered: dict[UUID, set[int]] | None = (
-            None  # by the target; derived, None when out of date
-        )
+        # the partitions of the target assignment; None when out of date
+        self._covered: dict[UUID, set[int]] | None = None
 
     @property
     def state_name(self) -> str:
@@ -160,7 +158,7 @@ class ShareGroup:
             self.restart_session(member_id, settings, now_ms)
 
     def covered(self) -> Mapping[UUID, set[int]]:
-        """The partitions that somebody shall have, by topic id."""
+        """Return the partitions that are assigned to any member, by topic id."""
         if self._covered is None:
             self._covered = {}
             for assignment in self.target.values():
@@ -170,13 +168,12 @@ class ShareGroup:
 
     # Share state ----------------------------------------------------------------------------------
     #
-    # Each change of share state is written here before the share coordinator hears of it, and
-    # again when it is done:
-    # headrace.coordinators.share_state_recovery has the order.
+    # Each change of share state is recorded here before it is sent to the share coordinator, and
+    # again when it is done: see headrace.coordinators.share_state_recovery.
 
     def to_initialize(self, request: ShareHeartbeat, topics: Topics) -> dict[UUID, SharedTopic]:
-        """The partitions that the group will be subscribed to with this heartbeat and that have no
-        share state yet.
+        """Return the partitions without share state that the group is subscribed to with this
+        heartbeat.
         """
         wanted = {}
         for topic in subscribed(
@@ -191,7 +188,7 @@ class ShareGroup:
         return wanted
 
     def initializing(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
-        """The share state of these partitions is about to begin, perhaps anew."""
+        """Record that the share state of these partitions is about to be initialised."""
         known = self.state_partitions
         deleting = {
             topic_id: name
@@ -203,9 +200,9 @@ class ShareGroup:
         )
 
     def initialized(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
-        """The share state of these partitions has begun: they can be handed out from now on."""
+        """Record that the share state of these partitions is initialised: they can be assigned."""
         known = self.state_partitions
-        done = intersection(partitions, known.initializing)  # a topic may be gone
+        done = intersection(partitions, known.initializing)  # a topic may have been deleted
         initializing, initialized = (
             without(known.initializing, done),
             union(known.initialized, done),
@@ -213,7 +210,7 @@ class ShareGroup:
         return self._become(StatePartitions(initializing, initialized, known.deleting))
 
     def deleting(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
-        """The share state of these topics is about to be deleted."""
+        """Record that the share state of these topics is about to be deleted."""
         left = self._without(topic_ids)
         names = {
             topic_id: topic.topic_name
@@ -223,14 +220,13 @@ class ShareGroup:
         return self._become(replace(left, deleting={**self.state_partitions.deleting, **names}))
 
     def deleted(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
-        """The share state of these topics, or the topics themselves, are gone."""
+        """Record that the share state of these topics, or the topics themselves, are deleted."""
         return self._become(self._without(topic_ids))
 
     def settled(self, stateful: Partitions) -> Outcome[GroupRecord, None]:
-        """After a restart nothing is under way: what has share state is ready, what has none is
-        not.
+        """Record after a restart that partitions with share state are ready and all others are not.
 
-        :param stateful: of :meth:`stateful` the partitions that the share coordinator knows
+        :param stateful: the partitions of :meth:`stateful` that the share coordinator knows
         """
         return self._become(StatePartitions({}, stateful, {}))
 
@@ -260,15 +256,19 @@ class ShareGroup:
         return Outcome(None, (ShareGroupStatePartitionMetadata(self.group_id, new),))
 
     def stateful(self) -> dict[UUID, SharedTopic]:
-        """The partitions in which the group has share state, or is getting it."""
+        """Return the partitions that have share state, or whose share state is being
+        initialised.
+        """
         return union(self.state_partitions.initialized, self.state_partitions.initializing)
 
     def topic_ids(self) -> set[UUID]:
-        """The topics where the group may have share state, also such as has begun to be deleted."""
+        """Return the topics in which the group may have share state, even if its deletion has
+        begun.
+        """
         return {*self.stateful(), *self.state_partitions.deleting}
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """What forgets an empty group. Its share state has to be deleted before."""
+        """Return the records that delete an empty group. Its share state must be deleted before."""
         return (
             ShareGroupTargetAssignmentMetadata(self.group_id, None),
             ShareGroupStatePartitionMetadata(self.group_id, None),

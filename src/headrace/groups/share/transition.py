@@ -1,4 +1,4 @@
-"""One member's heartbeat to a share group, decided: the member, the epochs and the assignments
+"""One member's heartbeat to a share group, and the epochs and assignments that follow from it
 (KIP-932).
 """
 
@@ -97,7 +97,7 @@ class ShareMemberTransition:
         )
 
     def _assign(self) -> None:
-        """Compute the target assignment anew."""
+        """Compute a target assignment."""
         ids = {topic.name: topic.topic_id for topic in self.topics}
         subscriptions = {
             member_id: {ids[name] for name in member.subscribed_topic_names if name in ids}
