@@ -32,7 +32,15 @@ class MemoryLog:
         """Have all appends fail from now on, or none."""
         self.refuses = lambda topic, partition, data: is_failing
 
+    def fail_after(self, appends: int) -> None:
+        """Have all appends fail but for so many from now on."""
+        left = iter(range(appends))
+        self.refuses = lambda topic, partition, data: next(left, None) is None
+
     # InternalLogs ---------------------------------------------------------------------------------
+
+    def exists(self, topic: str) -> bool:
+        return any(name == topic for name, _ in self.batches_of)
 
     def partition_count(self, topic: str) -> int:
         return self.partitions

@@ -1,20 +1,30 @@
-"""A group coordinator with everything around it that a broker would be: a log, a clock, parked
-requests.
-"""
+"""The coordinators of groups with their runtime, over a log in memory and a clock moved by hand."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from uuid import UUID, uuid5
 
+from headrace.clock import Clock
+from headrace.coordinators import startup
+from headrace.coordinators.coordinators import Coordinators
+from headrace.coordinators.environment import Environment
+from headrace.coordinators.loader import load
+from headrace.coordinators.share_state_recovery import delete, initialize
 from headrace.errors import Refusal, StorageError
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.deadlines import OFFSETS, RETRY_MS
+from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
-from headrace.groups.records import SharedTopic
 from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat
+from headrace.internal_topics import CONSUMER_OFFSETS
+from tests.memory_log import MemoryLog
+from tests.simulation.loop import VirtualLoop
 
 NAMESPACE = UUID(int=7)
 
@@ -36,6 +46,9 @@ DEFAULTS = {
     "consumer.session.timeout.ms": 45_000,
     "consumer.heartbeat.interval.ms": 5_000,
     "consumer.assignment.interval.ms": 0,
+    "share.coordinator.snapshot.update.records.per.snapshot": 500,
+    "share.coordinator.cold.partition.snapshot.interval.ms": 300_000,
+    "share.coordinator.state.topic.prune.interval.ms": 300_000,
 }
 
 
@@ -63,26 +76,95 @@ class Topic:
         return uuid5(NAMESPACE, f"{self.name}-{self.incarnation}")
 
 
+class Meters:
+    """Counts nothing."""
+
+    def __init__(self):
+        self.coordinators = defaultdict(Meters)
+
+    def wrote(self, records, started):
+        pass
+
+
+class Turns(VirtualLoop):
+    """An event loop that stands still between the turns that a test asks for. No timer runs."""
+
+    def __init__(self):
+        super().__init__(0, lambda: True)
+
+    def call_at(self, when, callback, *args, context=None):
+        return asyncio.TimerHandle(when, callback, args, self, context)
+
+    @contextmanager
+    def turn(self):
+        """Run what the block submits, to its end."""
+        asyncio._set_running_loop(self)
+        try:
+            yield
+            self.settle()
+        finally:
+            asyncio._set_running_loop(None)
+        assert not self.failures
+
+
 class Desk:
     """Time stands still until :meth:`pass_ms`. ``answers`` has the replies to parked requests by
     ticket.
+
+    :ivar disk: the internal topics, which fail on command
     """
 
     def __init__(self, **config):
         self.config = Config(**config)
-        self.coordinator = GroupCoordinator(self.config, self)
         self.now_ms = 1_000_000  # of the steady clock
         self.wall_ahead_ms = 0
         self.observes = True  # that deciding changes nothing
-        self.is_full = False  # the disk
         self.version = 0  # of the topics
-        self.log = []
+        self.disk = MemoryLog()
+        self.loop = Turns()
         self.answers = {}
         self.tickets = 0
         self.topics = {}
         self.state_works = True
-        # the share coordinator: (group id, topic id, partition) -> start offset
-        self.share_state = {}
+        self.coordinators = self._coordinators()
+
+    def _coordinators(self):
+        environment = Environment(
+            clock=Clock(lambda: self.wall_ms, lambda: self.now_ms),
+            config=self.config,
+            catalog=self,
+            internal_logs=self.disk,
+            logs=None,
+            meters=Meters(),
+            notify=lambda key: None,
+        )
+        made = Coordinators(environment)
+        made.group_runtime._tickets = count(self.tickets + 1)  # no ticket is used twice
+        return made
+
+    @property
+    def coordinator(self):
+        return self.coordinators.groups
+
+    @property
+    def log(self):
+        """Key and value of each record of groups."""
+        return self.disk.records(CONSUMER_OFFSETS)
+
+    @property
+    def share_state(self):
+        """Start offsets by group id, topic id and partition, as the share coordinator has them."""
+        states = self.coordinators.share_state
+        return {tuple(key): state.start_offset for key, state in states._states.items()}
+
+    @property
+    def is_full(self):
+        """Whether the disk is."""
+        return self.disk.is_full
+
+    @is_full.setter
+    def is_full(self, is_full):
+        self.disk.is_full = is_full
 
     @property
     def wall_ms(self):
@@ -94,39 +176,67 @@ class Desk:
         return self.now_ms, self.wall_ms
 
     def decide(self, command, group_id, *arguments, **options):
-        """Decide a command and apply its outcome. Deciding alone must change nothing."""
+        """Have the runtime decide a command and carry it out. Deciding alone must change nothing.
+
+        :raises StorageError: when the disk refuses
+        """
+
+        def decided(now_ms, wall_ms):
+            return self._observe(command, group_id, *arguments, **options)
+
+        return self._ask(self.coordinators.group_runtime.write, group_id, decided)
+
+    def park(self, command, group_id, request):
+        """Have the runtime decide a command that may wait: the ticket, see :meth:`answer`."""
+        self.tickets += 1
+        ticket = self.tickets
+
+        def decided(given, now_ms, wall_ms):
+            assert given == ticket
+            return self._observe(command, group_id, request, ticket, now_ms, wall_ms)
+
+        def answer(reply):
+            assert ticket not in self.answers
+            self.answers[ticket] = reply
+
+        with self.loop.turn():
+            deferred = self.coordinators.group_runtime.write_parkable(group_id, decided, _as_it_is)
+            deferred.waiter = answer
+        return ticket
+
+    def _observe(self, command, group_id, *arguments, **options):
         before = self.observes and observable(self.coordinator, group_id)
         outcome = command(group_id, *arguments, **options)
         assert before == (self.observes and observable(self.coordinator, group_id))
-        return self.submit(outcome)
+        return outcome
+
+    def _ask(self, write, group_id, decided):
+        answers = []
+        with self.loop.turn():
+            write(group_id, decided, _as_it_is).waiter = answers.append
+        (answer,) = answers
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def submit(self, outcome):
-        if outcome.records and self.is_full:
-            raise StorageError("the disk is full")
-        for record in outcome.records:
-            key, value = self.coordinator.encode(record)
-            self.log.append((key, value))
-            self.coordinator.replay(self.coordinator.decode(key, value))
-        if outcome.apply is not None:
-            outcome.apply()
-        for completion in outcome.completions:
-            assert completion.ticket not in self.answers
-            self.answers[completion.ticket] = completion.reply
-        return outcome.reply
+        """Carry out an outcome that was decided before."""
+        with self.loop.turn():
+            return self.coordinators.group_runtime.write_now("", outcome)
 
     def pass_ms(self, duration_ms):
-        """Let time pass, stopping at every deadline on the way."""
+        """Let time pass, stopping at every deadline on the way. A disk that fails stops nothing."""
         end_ms = self.now_ms + duration_ms
         while (
             deadline_ms := self.coordinator.next_deadline_ms()
         ) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            try:
-                for _, outcome in self.coordinator.expire(*self.times):
-                    self.submit(outcome)
-            except StorageError:
-                self.now_ms += RETRY_MS
-        self.now_ms = max(self.now_ms, end_ms)
+            with self.loop.turn():
+                try:
+                    self.coordinators.group_runtime.expire(self.now_ms)
+                except StorageError:
+                    pass
+        self.now_ms = end_ms
 
     @property
     def awaits_someone(self):
@@ -138,7 +248,9 @@ class Desk:
     def restarted(self, log=None):
         """Another coordinator, from the log alone."""
         fresh = GroupCoordinator(self.config, self)
-        for key, value in self.log if log is None else log:
+        if log is None:
+            load(self.disk, fresh)
+        for key, value in log or ():
             fresh.replay(fresh.decode(key, value))
         return fresh
 
@@ -146,29 +258,19 @@ class Desk:
         """Two more: from a log with the last record of each key, and from one without the
         tombstones among them.
         """
-        last = {key: number for number, (key, _) in enumerate(self.log)}
-        log = [(key, value) for number, (key, value) in enumerate(self.log) if last[key] == number]
+        records = self.log
+        last = {key: number for number, (key, _) in enumerate(records)}
+        log = [(key, value) for number, (key, value) in enumerate(records) if last[key] == number]
         return self.restarted(log), self.restarted(
             [(key, value) for key, value in log if value is not None]
         )
 
     def restart(self):
-        """Replay, and settle as broker.share_group_state does."""
-        self.coordinator = self.restarted()
-        for group in self.coordinator.share.all():
-            for topic_id in group.state_partitions.deleting:
-                self.forget_state(group, topic_id)
-            stateful = {
-                topic_id: SharedTopic(name, there)
-                for topic_id, (name, partitions) in group.stateful().items()
-                if (
-                    there := tuple(
-                        p for p in partitions if (group.group_id, topic_id, p) in self.share_state
-                    )
-                )
-            }
-            self.submit(group.settled(stateful))
-        self.coordinator.loaded(self.now_ms)
+        """Start anew from what the disk has kept."""
+        self.coordinators = self._coordinators()
+        self.loop = Turns()
+        with self.loop.turn():
+            startup.start(self.coordinators)
 
     def add_topic(self, name, partitions, incarnation=0):
         self.topics[name] = topic = Topic(name, partitions, incarnation)
@@ -182,11 +284,11 @@ class Desk:
     def delete_topic(self, name):
         topic = self.topics.pop(name)
         self.version += 1
-        for _, outcome in self.coordinator.topic_deleted(topic, self.now_ms):
-            self.submit(outcome)
-        self.share_state = {
-            key: start for key, start in self.share_state.items() if key[1] != topic.topic_id
-        }
+        with self.loop.turn():
+            self.coordinators.topic_deleted(topic)
+
+    def configs(self, kind, name):
+        return {}
 
     # --- classic groups ---
 
@@ -202,8 +304,6 @@ class Desk:
         **fields,
     ):
         """The ticket of a JoinGroup that waits or was answered: see :meth:`answer`."""
-        self.tickets += 1
-        ticket = self.tickets
         request = JoinRequest(
             member_id=member_id,
             group_instance_id=instance,
@@ -215,22 +315,17 @@ class Desk:
             protocols=tuple(
                 (name, fields.get("metadata", f"as {name}".encode())) for name in protocols
             ),
-            new_member_id=f"m{ticket}",
+            new_member_id=f"m{self.tickets + 1}",
             known_member_id_required=version >= 4,
             skips_assignment=version >= 9,
         )
-        reply = self.decide(self.coordinator.join, group, request, ticket, *self.times)
-        if reply is not None:
-            self.answers[ticket] = reply
-        return ticket
+        return self.park(self.coordinator.join, group, request)
 
     def answer(self, ticket):
         """The answer to a parked request, None while it waits."""
         return self.answers.get(ticket)
 
     def sync(self, member_id, generation_id, assignments=(), *, group="g", instance=None, **fields):
-        self.tickets += 1
-        ticket = self.tickets
         request = SyncRequest(
             member_id,
             instance,
@@ -239,10 +334,7 @@ class Desk:
             fields.get("protocol"),
             tuple(assignments),
         )
-        reply = self.decide(self.coordinator.sync, group, request, ticket, *self.times)
-        if reply is not None:
-            self.answers[ticket] = reply
-        return ticket
+        return self.park(self.coordinator.sync, group, request)
 
     def heartbeat(self, member_id, generation_id, *, group="g", instance=None):
         return self.decide(
@@ -351,62 +443,48 @@ class Desk:
         if epoch != LEAVE_EPOCH and self.state_works:
             wanted = found.to_initialize(request, self.topics)
             if wanted:
-                self.initialize(
-                    found,
-                    {id_: dict.fromkeys(topic.partitions, -1) for id_, topic in wanted.items()},
-                )
+                starts = {
+                    topic_id: dict.fromkeys(topic.partitions, -1)
+                    for topic_id, topic in wanted.items()
+                }
+                with self.loop.turn():
+                    initialize(self.coordinators, found, starts, found.epoch + 1)
         return self.decide(
             self.coordinator.share.heartbeat, group, request, self.topics, *self.times
         )
 
     def alter(self, starts, *, group="s", lines=3):
-        """Set offsets by topic name and partition. After so many ``lines`` of
-        broker.share_group_state it crashes.
-        """
+        """Set offsets by topic name and partition. After so many writes the disk fails."""
         found = self.coordinator.share.empty_group(group, create=True)
         if not isinstance(found, Refusal):
-            self.initialize(
-                found, {self.topics[name].topic_id: of for name, of in starts.items()}, lines
-            )
+            by_id = {self.topics[name].topic_id: of for name, of in starts.items()}
+            with self._failing_after(lines):
+                initialize(self.coordinators, found, by_id, found.epoch)
         return found
-
-    def initialize(self, group, starts, lines=3):
-        names = {topic.topic_id: topic.name for topic in self.topics.values()}
-        partitions = {
-            topic_id: SharedTopic(names[topic_id], tuple(sorted(of)))
-            for topic_id, of in starts.items()
-        }
-        if lines > 0:
-            self.submit(group.initializing(partitions))
-        if lines > 1:
-            for topic_id, of in starts.items():
-                self.share_state |= {
-                    (group.group_id, topic_id, p): start for p, start in of.items()
-                }
-        if lines > 2:
-            self.submit(self.coordinator.groups[group.group_id].initialized(partitions))
 
     def delete_offsets(self, names, *, group="s", lines=3):
-        """Delete offsets in topics. After so many ``lines`` of broker.share_group_state it
-        crashes."""
+        """Delete offsets in topics. After so many writes the disk fails."""
         found = self.coordinator.share.empty_group(group, create=False)
-        if isinstance(found, Refusal):
-            return found
-        topic_ids = {self.topics[name].topic_id for name in names if name in self.topics}
-        if lines > 0:
-            self.submit(found.deleting(topic_ids))
-        if lines > 1:
-            for topic_id in topic_ids:
-                self.forget_state(found, topic_id)
-        if lines > 2:
-            self.submit(found.deleted(topic_ids))
+        if not isinstance(found, Refusal):
+            topic_ids = {self.topics[name].topic_id for name in names if name in self.topics}
+            with self._failing_after(lines):
+                delete(self.coordinators, found, topic_ids)
         return found
 
-    def forget_state(self, group, topic_id):
-        of_group = (group.group_id, topic_id)
-        self.share_state = {
-            key: start for key, start in self.share_state.items() if key[:2] != of_group
-        }
+    @contextmanager
+    def _failing_after(self, appends):
+        self.disk.fail_after(appends)
+        try:
+            with self.loop.turn():
+                yield
+        except StorageError:
+            pass
+        finally:
+            self.disk.fail(False)
+
+
+def _as_it_is(reply):
+    return reply
 
 
 def observable(coordinator, group_id):

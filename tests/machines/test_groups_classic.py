@@ -189,7 +189,7 @@ def test_leaving_hands_over_at_once(desk):
     assert state(desk) == "Empty"
     assert desk.leave(follower) == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert desk.leave(follower, group="nope") == (ErrorCode.UNKNOWN_MEMBER_ID,)
-    assert desk.coordinator.next_deadline_ms() is None
+    assert not desk.awaits_someone
 
 
 def test_a_group_that_nobody_joined_in_the_end_leaves_nothing_behind(desk):
@@ -328,7 +328,7 @@ def test_a_static_member_is_replaced_without_a_rebalance(desk):
     assert desk.answer(desk.sync(follower, 2, instance="two")).code == ErrorCode.FENCED_INSTANCE_ID
     assert desk.answer(desk.join(follower, instance="two")).code == ErrorCode.FENCED_INSTANCE_ID
     desk.leave(("", "one"), ("", "two"))
-    assert desk.coordinator.next_deadline_ms() is None
+    assert not desk.awaits_someone
 
 
 def test_a_static_leader_is_told_not_to_assign(desk):

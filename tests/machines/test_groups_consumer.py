@@ -211,7 +211,6 @@ def subscription(*topics, owned=(), version=1):
 
 
 def join(desk, member_id, metadata, *, group="c", instance=None, protocol="range"):
-    desk.tickets += 1
     request = JoinRequest(
         member_id,
         instance,
@@ -221,20 +220,15 @@ def join(desk, member_id, metadata, *, group="c", instance=None, protocol="range
         20_000,
         "consumer",
         ((protocol, metadata),),
-        f"m{desk.tickets}",
+        f"m{desk.tickets + 1}",
         False,
     )
-    ticket = desk.tickets
-    reply = desk.submit(desk.coordinator.join(group, request, ticket, *desk.times))
-    return reply or desk.answer(ticket)
+    return desk.answer(desk.park(desk.coordinator.join, group, request))
 
 
 def sync(desk, member_id, generation_id, given=(), *, group="c"):
-    desk.tickets += 1
-    ticket = desk.tickets
     request = SyncRequest(member_id, None, generation_id, "consumer", "range", tuple(given))
-    reply = desk.submit(desk.coordinator.sync(group, request, ticket, *desk.times))
-    return reply or desk.answer(ticket)
+    return desk.answer(desk.park(desk.coordinator.sync, group, request))
 
 
 @pytest.fixture
@@ -267,11 +261,10 @@ def test_a_classic_group_is_upgraded_and_downgraded(desk, classic):
 
 
 def test_a_rebalance_that_is_on_is_broken_off_by_an_upgrade(desk, classic):
-    desk.tickets += 1
-    waiting = desk.tickets
     protocols = (("range", subscription("t")),)
     request = JoinRequest("", None, "c", "/h", 10_000, 20_000, "consumer", protocols, "late", False)
-    assert desk.submit(desk.coordinator.join("c", request, waiting, *desk.times)) is None
+    waiting = desk.park(desk.coordinator.join, "c", request)
+    assert desk.answer(waiting) is None
     assert not isinstance(desk.consume("n", 0, ["t"]), Refusal)
     assert desk.answer(waiting).code == ErrorCode.REBALANCE_IN_PROGRESS
     assert set(state(desk).members) == {classic, "late", "n"}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.clock import Clock, steady_clock, wall_clock_ms
+from headrace.coordinators import startup
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.runtime import CoordinatorRuntime
@@ -162,33 +163,13 @@ class Broker:
 
         :raises CorruptLog: when the state of coordinators cannot be read
         """
-        coordinators = self.coordinators
         self.topic_logs.watch_disk()
-        coordinators.load()
-        try:
-            self._finish_interrupted()
-        except StorageError as error:  # what is served does not depend on it
-            log.error(
-                "cannot finish what was interrupted: %s; the next start will try again", error
-            )
+        startup.start(self.coordinators)
         for group_id in self.catalog.configured("group"):
             for warning in self.config.clamped_group_configs(group_id):
                 log.warning("%s", warning)
-        if coordinators.loaded_groups is not None:
-            coordinators.loaded_groups.loaded(self.clock.now_ms())
-        coordinators.timer.schedule()
         self.topic_logs.start()
         self.cleaner.start()
-
-    def _finish_interrupted(self) -> None:
-        coordinators = self.coordinators
-        groups = coordinators.loaded_groups
-        if coordinators.loaded_share_state is not None or (groups and groups.share.all()):
-            from headrace.coordinators import share_state_recovery
-
-            share_state_recovery.recover(coordinators)
-        if coordinators.loaded_transactions is not None:
-            coordinators.loaded_transactions.complete_prepared()
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, for locks do

@@ -25,6 +25,10 @@ class InternalTopicLogs:
         self._clock = clock
         self.durable = logs.durable
 
+    def exists(self, topic: str) -> bool:
+        """Whether an internal topic has been created."""
+        return topic in self._catalog.topics
+
     def partition_count(self, topic: str) -> int:
         """Return how many partitions an internal topic has; create the topic if there is none.
 

@@ -163,12 +163,12 @@ class Coordinators:
 
         :raises CorruptLog: when a batch in the middle of a log is damaged or missing
         """
-        topics, logs = self.environment.catalog.topics, self.environment.internal_logs
-        if CONSUMER_OFFSETS in topics:
+        logs = self.environment.internal_logs
+        if logs.exists(CONSUMER_OFFSETS):
             loader.load(logs, self.groups, self.groups.offsets.end_transaction)
-        if SHARE_GROUP_STATE in topics:
+        if logs.exists(SHARE_GROUP_STATE):
             loader.load(logs, self.share_state)
-        if TRANSACTION_STATE in topics:
+        if logs.exists(TRANSACTION_STATE):
             loader.load(logs, self.transactions.coordinator)
 
     def topic_deleted(self, topic: Topic) -> None:

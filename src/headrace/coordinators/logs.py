@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class InternalLogs(Protocol):
     """The logs of the internal topics, for :class:`~headrace.coordinators.runtime`."""
 
+    def exists(self, topic: str) -> bool:
+        """Whether an internal topic has been created."""
+
     def partition_count(self, topic: str) -> int:
         """Return how many partitions an internal topic has; create the topic if there is none.
 
@@ -30,7 +33,7 @@ class InternalLogs(Protocol):
         """
 
     def batches(self, topic: str) -> Iterator[tuple[int, FoundBatch]]:
-        """Read an internal topic from its start: pairs of partition and batch; none without topic.
+        """Read an internal topic from its start: pairs of partition and batch.
 
         :raises CorruptLog: where a batch is damaged or missing
         """
