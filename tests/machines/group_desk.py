@@ -184,7 +184,16 @@ class Desk:
         def decided(now_ms, wall_ms):
             return self._observe(command, group_id, *arguments, **options)
 
-        return self._ask(self.coordinators.group_runtime.write, group_id, decided)
+        answers = []
+        before = self._observed(group_id)
+        with self.loop.turn():
+            deferred = self.coordinators.group_runtime.write(group_id, decided, _as_it_is)
+            deferred.waiter = answers.append
+        (answer,) = answers
+        self._check_answer(answer, before, group_id)
+        if isinstance(answer, StorageError):
+            raise answer
+        return answer
 
     def park(self, command, group_id, request):
         """Have the runtime decide a command that may wait: the ticket, see :meth:`answer`."""
@@ -199,25 +208,41 @@ class Desk:
             assert ticket not in self.answers
             self.answers[ticket] = reply
 
+        before = self._observed(group_id)
         with self.loop.turn():
             deferred = self.coordinators.group_runtime.write_parkable(group_id, decided, _as_it_is)
             deferred.waiter = answer
+        self._check_answer(self.answers.get(ticket), before, group_id)
         return ticket
 
     def _observe(self, command, group_id, *arguments, **options):
-        before = self.observes and observable(self.coordinator, group_id)
+        before = self._observed(group_id)
         outcome = command(group_id, *arguments, **options)
-        assert before == (self.observes and observable(self.coordinator, group_id))
+        assert before == self._observed(group_id)
         return outcome
 
-    def _ask(self, write, group_id, decided):
-        answers = []
-        with self.loop.turn():
-            write(group_id, decided, _as_it_is).waiter = answers.append
-        (answer,) = answers
-        if isinstance(answer, Exception):
+    def _observed(self, group_id):
+        return self.observes and observable(self.coordinator, group_id)
+
+    def _check_answer(self, answer, before, group_id):
+        """A command that failed has changed nothing at all, and any other error is a bug."""
+        if isinstance(answer, StorageError):
+            assert before == self._observed(group_id)
+        elif isinstance(answer, Exception):
             raise answer
-        return answer
+
+    @contextmanager
+    def full_disk(self):
+        """Have all appends of the block fail."""
+        before = durable(self.coordinator)
+        self.disk.fail()
+        try:
+            yield
+        except StorageError:
+            pass
+        finally:
+            self.disk.fail(False)
+        assert before == durable(self.coordinator)
 
     def submit(self, outcome):
         """Carry out an outcome that was decided before."""

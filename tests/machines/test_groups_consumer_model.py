@@ -295,6 +295,21 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             member_id: client for member_id, client in self.clients.items() if member_id in known
         }
 
+    @precondition(lambda self: self.clients and self.group)
+    @rule(data=st.data(), names=NAMES, what=st.sampled_from(["join", "beat", "leave", "wait"]))
+    def nothing_happens_on_a_full_disk(self, data, names, what):
+        member_id = data.draw(st.sampled_from(sorted(self.clients)))
+        client, instance = self.clients[member_id], INSTANCES.get(member_id)
+        with self.desk.full_disk():
+            if what == "join":
+                self.desk.consume("late", 0, names, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS)
+            elif what == "beat":
+                self.desk.consume(member_id, client.epoch, names, instance=instance)
+            elif what == "leave":
+                self.desk.consume(member_id, -1, instance=instance)
+            else:
+                self.desk.pass_ms(1_000)
+
     @rule()
     def restart(self):
         self.desk.restart()

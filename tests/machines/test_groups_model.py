@@ -205,6 +205,31 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert not self.known_ids()
         assert self.waiting <= self.desk.answers.keys()
 
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["join", "join again", "sync", "leave", "commit", "delete", "wait"]),
+    )
+    def nothing_happens_on_a_full_disk(self, data, what):
+        member_id, instance = self.pick(data)
+        generation_id = self.group.generation_id if self.group else 1
+        with self.desk.full_disk():
+            if what == "join":
+                self.waiting.add(self.desk.join(version=3, rebalance_timeout_ms=20_000))
+            elif what == "join again":
+                again = self.desk.join(member_id, instance=instance, rebalance_timeout_ms=20_000)
+                self.waiting.add(again)
+            elif what == "sync":
+                given = [(m, b"lost") for m in self.known_ids()]
+                self.waiting.add(self.desk.sync(member_id, generation_id, given, instance=instance))
+            elif what == "leave":
+                self.desk.leave((member_id, instance))
+            elif what == "commit":
+                self.commit_one(member_id, instance, generation_id)
+            elif what == "delete":
+                self.desk.submit(self.desk.coordinator.delete("g"))
+            else:
+                self.desk.pass_ms(10_000)
+
     @rule(partition=st.integers(0, 2))
     def delete_offset(self, partition):
         codes = self.desk.delete_committed(("t", partition))
@@ -412,6 +437,23 @@ class ShareGroupMachine(RuleBasedStateMachine):
         assert self.group is None
         assert not self.desk.share_state
         self.seen.clear()
+
+    @rule(
+        member_id=st.sampled_from("mnopq"),
+        names=st.lists(st.sampled_from("abc"), min_size=1, unique=True),
+        what=st.sampled_from(["join", "beat", "leave", "wait"]),
+    )
+    def nothing_happens_on_a_full_disk(self, member_id, names, what):
+        known = self.group.current.get(member_id) if self.group else None
+        with self.desk.full_disk():
+            if what == "join":
+                self.desk.beat(member_id, 0, names)
+            elif what == "beat" and known:
+                self.desk.beat(member_id, known.member_epoch, names)
+            elif what == "leave" and known:
+                self.desk.beat(member_id, -1)
+            elif what == "wait":
+                self.desk.pass_ms(30_000)
 
     @rule(works=st.booleans())
     def break_or_mend_the_state(self, works):
