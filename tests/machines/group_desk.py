@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -24,7 +22,7 @@ from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat
 from headrace.internal_topics import CONSUMER_OFFSETS
 from tests.memory_log import MemoryLog
-from tests.simulation.loop import VirtualLoop
+from tests.turns import Meters, Turns
 
 NAMESPACE = UUID(int=7)
 
@@ -74,37 +72,6 @@ class Topic:
     @property
     def topic_id(self):
         return uuid5(NAMESPACE, f"{self.name}-{self.incarnation}")
-
-
-class Meters:
-    """Counts nothing."""
-
-    def __init__(self):
-        self.coordinators = defaultdict(Meters)
-
-    def wrote(self, records, started):
-        pass
-
-
-class Turns(VirtualLoop):
-    """An event loop that stands still between the turns that a test asks for. No timer runs."""
-
-    def __init__(self):
-        super().__init__(0, lambda: True)
-
-    def call_at(self, when, callback, *args, context=None):
-        return asyncio.TimerHandle(when, callback, args, self, context)
-
-    @contextmanager
-    def turn(self):
-        """Run what the block submits, to its end."""
-        asyncio._set_running_loop(self)
-        try:
-            yield
-            self.settle()
-        finally:
-            asyncio._set_running_loop(None)
-        assert not self.failures
 
 
 class Desk:

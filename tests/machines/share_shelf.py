@@ -1,24 +1,36 @@
-"""A share-partition with a log and a share coordinator around it, as the broker wires them; without
-a broker.
-"""
+"""A share-partition with its coordinators over a log in memory; without a broker."""
 
 from __future__ import annotations
 
+from types import MappingProxyType, SimpleNamespace
 from uuid import UUID
 
+from headrace.clock import Clock
+from headrace.coordinators.coordinators import Coordinators
+from headrace.coordinators.environment import Environment
+from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.share.acknowledgement import AcknowledgementBatch
 from headrace.share.records import Archived, SharePartitionKey
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import SharePartition
-from headrace.share.share_state import ReadState, ShareCoordinator
+from tests.memory_log import MemoryLog
+from tests.turns import Meters, Turns
 
 KEY = SharePartitionKey("g", UUID(int=1), 0)
+CONFIG = {
+    "share.coordinator.snapshot.update.records.per.snapshot": 3,
+    "share.coordinator.cold.partition.snapshot.interval.ms": 300_000,
+    "share.coordinator.state.topic.prune.interval.ms": 300_000,
+    "share.auto.offset.reset": "earliest",
+    "errors.deadletterqueue.topic.name": "",
+}
 
 
 class Shelf:
     """One share-partition, driven in plain words.
 
     :param start_offset: the persisted start offset
+    :ivar disk: the topic of the share coordinator, which fails on command
     """
 
     def __init__(self, start_offset: int = 0, **settings: int | bool) -> None:
@@ -30,52 +42,60 @@ class Shelf:
             tuple[int, int]
         ] = []  # which of the log batches aborted transactions wrote
         self.archived: list[Archived] = []
-        self.records: list[tuple[bytes, bytes | None]] = []  # the topic of the share coordinator
-        self.coordinator = ShareCoordinator(snapshot_update_records=3)
-        self._submit(self.coordinator.initialize(KEY, 1, start_offset, 0, 1))
+        self.disk = MemoryLog()
+        self.coordinators = self._coordinators()
+        states = self.coordinators.share_state_runtime
+        with self.loop.turn():
+            states.write_now(str(KEY), self.coordinator.initialize(KEY, 1, start_offset, 0, 1))
         self.summary_before_any_write = self.coordinator.summary(KEY, 1)
         self.restart()
 
-    def _submit(self, outcome):
-        for record in outcome.records:
-            self.records.append(self.coordinator.encode(record))
-            self.coordinator.replay(self.coordinator.decode(*self.records[-1]))
-        return outcome.reply
+    def _coordinators(self) -> Coordinators:
+        self.loop = Turns()
+        topic = SimpleNamespace(name="t", topic_id=KEY.topic_id, partitions=1)
+        environment = Environment(
+            clock=Clock(lambda: self.now_ms, lambda: self.now_ms),
+            config=SimpleNamespace(
+                get_int=CONFIG.__getitem__, group_value=lambda group_id, name: CONFIG[name]
+            ),
+            catalog=SimpleNamespace(topics_by_id=MappingProxyType({KEY.topic_id: topic})),
+            internal_logs=self.disk,
+            logs=SimpleNamespace(
+                partition=lambda topic_id, partition: SimpleNamespace(log_start_offset=0)
+            ),
+            meters=Meters(),
+            notify=lambda key: None,
+        )
+        return Coordinators(environment)
+
+    @property
+    def coordinator(self):
+        return self.coordinators.share_state
+
+    @property
+    def partition(self) -> SharePartition:
+        return self.loaded.partition
 
     def apply(self, outcome):
-        """Persist an outcome's updates, then replay them; as the broker does."""
+        """Have an outcome's updates written, then replayed."""
+        with self.loop.turn():
+            assert self.coordinators.share.apply(self.loaded, outcome) is None
         for update in outcome.records:
-            refusal = self._submit(
-                self.coordinator.write(
-                    KEY,
-                    1,
-                    0,
-                    update.start_offset,
-                    update.delivery_complete_count,
-                    update.state_batches,
-                    self.now_ms,
-                    1,
-                )
-            )
-            assert refusal is None
-            self.partition.replay(update)
             self.archived += update.archived
         return outcome.reply
 
     def restart(self) -> None:
-        """Replay the coordinator's records into a new one, and load the share-partition from it."""
-        self.coordinator = ShareCoordinator(snapshot_update_records=3)
-        for key, value in self.records:
-            self.coordinator.replay(self.coordinator.decode(key, value))
-        state = self._submit(self.coordinator.read(KEY, 0, self.now_ms, 1))
-        assert isinstance(state, ReadState)
-        self.partition = SharePartition(max(state.start_offset, 0), state.state_batches)
+        """Load the share-partition from what the disk has kept."""
+        self.coordinators = self._coordinators()
+        with self.loop.turn():
+            self.coordinators.load()
+            loaded = self.coordinators.share.load(*KEY)
+        assert isinstance(loaded, LoadedPartition)
+        self.loaded = loaded
 
     def partition_state(self):
         """The persisted batches, ascending."""
-        state = self._submit(self.coordinator.read(KEY, 0, self.now_ms, 1))
-        assert isinstance(state, ReadState)
-        return state.state_batches
+        return self.coordinator.read(KEY, 0, self.now_ms, 1).reply.state_batches
 
     @property
     def end(self) -> int:

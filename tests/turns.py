@@ -1,0 +1,57 @@
+"""An event loop and counters for coordinators without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests.simulation.loop import VirtualLoop
+
+
+class Meters:
+    """The counters of a broker, as far as coordinators use them. Nothing is counted."""
+
+    def __init__(self) -> None:
+        self.coordinators: defaultdict[str, Meters] = defaultdict(Meters)
+        self.lock_timeouts: Counter[object] = Counter()
+        self.session_evictions = 0
+
+    @property
+    def share(self) -> Meters:
+        return self
+
+    @property
+    def partition_load_ms(self) -> Meters:
+        return self
+
+    def wrote(self, records: Sequence[object], started: float) -> None:
+        pass
+
+    def observe(self, value: float) -> None:
+        pass
+
+
+class Turns(VirtualLoop):
+    """An event loop that stands still between the turns that a test asks for. No timer runs."""
+
+    def __init__(self) -> None:
+        super().__init__(0, lambda: True)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return asyncio.TimerHandle(when, callback, args, self, context)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Run what the block submits, to its end."""
+        asyncio._set_running_loop(self)
+        try:
+            yield
+            self.settle()
+        finally:
+            asyncio._set_running_loop(None)
+        assert not self.failures
