@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from headrace.errors import StorageError
 from headrace.log.replay import FoundBatch
@@ -16,6 +17,7 @@ class MemoryLog:
 
     :param partitions: of every topic
     :ivar batches_of: the batches of each topic and partition
+    :ivar is_full: whether all appends fail
     :ivar refuses: given topic, partition and batch, whether an append fails
     :ivar flushed: what a write waits for, None while writes are durable at once
     """
@@ -23,19 +25,21 @@ class MemoryLog:
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = partitions
         self.batches_of: dict[tuple[str, int], list[bytes]] = {}
+        self.is_full = False
         self.refuses: Callable[[str, int, bytes], bool] = lambda topic, partition, data: False
         self.flushed: asyncio.Future[None] | None = None
         self._ends: dict[tuple[str, int], int] = {}
         self._starts: dict[tuple[str, int], int] = {}
 
-    def fail(self, is_failing: bool = True) -> None:
-        """Have all appends fail from now on, or none."""
-        self.refuses = lambda topic, partition, data: is_failing
-
-    def fail_after(self, appends: int) -> None:
-        """Have all appends fail but for so many from now on."""
-        left = iter(range(appends))
+    @contextmanager
+    def failing_after(self, appends: int) -> Iterator[None]:
+        """Have all appends of the block fail but for the first so many."""
+        left, before = iter(range(appends)), self.refuses
         self.refuses = lambda topic, partition, data: next(left, None) is None
+        try:
+            yield
+        finally:
+            self.refuses = before
 
     # InternalLogs ---------------------------------------------------------------------------------
 
@@ -46,7 +50,7 @@ class MemoryLog:
         return self.partitions
 
     def append(self, topic: str, partition: int, data: bytes, wall_ms: int) -> int:
-        if self.refuses(topic, partition, data):
+        if self.is_full or self.refuses(topic, partition, data):
             raise StorageError("No space left on device")
         where = topic, partition
         base_offset = self._ends.get(where, 0)

@@ -208,7 +208,7 @@ def test_a_failed_append_changes_nothing_and_answers_everybody_concerned() -> No
     async def work(stand: Stand) -> None:
         parked = stand.wait("a")
         await asyncio.sleep(0)
-        stand.log.fail()
+        stand.log.is_full = True
         told = [stand.add("a", 1), stand.add("b", 1)]
         answers = await asyncio.gather(*told, return_exceptions=True)
         assert [type(answer) for answer in answers] == [StorageError] * 2
@@ -222,7 +222,7 @@ def test_a_failed_append_changes_nothing_and_answers_everybody_concerned() -> No
         with pytest.raises(StorageError):
             await parked
         assert stand.numbers.waiting  # the coordinator may complete a ticket that nobody holds
-        stand.log.fail(False)
+        stand.log.is_full = False
         assert await stand.add("a", 4) == 4
 
     run(work)

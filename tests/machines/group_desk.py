@@ -202,13 +202,13 @@ class Desk:
     def full_disk(self):
         """Have all appends of the block fail."""
         before = durable(self.coordinator)
-        self.disk.fail()
+        self.disk.is_full = True
         try:
             yield
         except StorageError:
             pass
         finally:
-            self.disk.fail(False)
+            self.disk.is_full = False
         assert before == durable(self.coordinator)
 
     def submit(self, outcome):
@@ -465,14 +465,11 @@ class Desk:
 
     @contextmanager
     def _failing_after(self, appends):
-        self.disk.fail_after(appends)
-        try:
-            with self.loop.turn():
+        with self.disk.failing_after(appends), self.loop.turn():
+            try:
                 yield
-        except StorageError:
-            pass
-        finally:
-            self.disk.fail(False)
+            except StorageError:
+                pass
 
 
 def _as_it_is(reply):
