@@ -17,7 +17,8 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode, StorageError
-from headrace.handlers import RequestContext, handler
+from headrace.handlers import handler
+from headrace.handlers.context import RequestContext
 from headrace.log import segment
 
 from .share_stage import story
