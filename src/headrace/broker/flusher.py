@@ -20,7 +20,7 @@ from headrace.log.partition_log import PartitionLog
 
 
 class _RoundEnd:
-    """The end of a round, to be awaited by many; one that is cancelled does not disturb the
+    """The end of a round, which many may await. One waiter that is cancelled does not affect the
     others.
     """
 
@@ -34,7 +34,7 @@ class _RoundEnd:
 
 
 class _Durable:
-    """Nothing to wait for."""
+    """An awaitable that has nothing to wait for."""
 
     __slots__ = ()
 
@@ -47,9 +47,7 @@ _DURABLE = _Durable()
 
 
 class Flusher:
-    """Decides when logs are flushed, and lets writers wait for it. Belongs to the broker's event
-    loop.
-    """
+    """Decides when logs are flushed, and lets writers wait. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:
         self._due: set[PartitionLog] = set()
@@ -58,14 +56,14 @@ class Flusher:
         """Logs to flush in the next round because flush.ms has passed; nobody waits for these."""
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None
-        """The end of the round in the thread; None also when nobody waits for its logs."""
+        """The end of the round that is in the thread; None if nobody waits for its logs."""
         self._task: asyncio.Task[None] | None = None
         self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
         self._executor = ThreadPoolExecutor(1, "headrace-flush")
 
     @property
     def pending(self) -> bool:
-        """Whether an answer must wait for :meth:`durable`."""
+        """True if an answer must wait for :meth:`durable`."""
         return bool(self._due) or self._running is not None
 
     def appended(self, partition: PartitionLog) -> None:
@@ -125,8 +123,10 @@ class Flusher:
         self._task = None
 
     def _fail(self, end: asyncio.Future[None], error: Exception) -> None:
-        """Fail a round, and whoever waits for the next one: they may have appended before the
-        failed round began. The logs of the next round are flushed all the same.
+        """Fail a round and the waiters of the next one, which may have appended before the failed
+        round began.
+
+        The logs of the next round are flushed all the same.
         """
         waiters = [end]
         if self._next is not None:

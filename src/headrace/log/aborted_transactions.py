@@ -1,9 +1,9 @@
-"""Aborted transactions: which ranges of a log a read_committed reader has to pass over (KIP-98).
+"""Aborted transactions: the ranges of a log that a read_committed reader skips (KIP-98).
 
-A log has few of them, so they are all in memory, in the order in which they ended. On disk each
-stands in the ``.txnindex`` file of the segment that holds its marker, in Kafka's format. What a
-crash may have kept from a file is found again when the batches since the last snapshot are
-replayed; see :mod:`headrace.log.recovery`.
+A log has few of them, so all are in memory, ordered by their markers' offsets. On disk each is in
+the ``.txnindex`` file of the segment that has its marker, in Kafka's format. Entries that a crash
+has lost are found again when the batches since the last snapshot are replayed; see
+:mod:`headrace.log.recovery`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ SUFFIX = ".txnindex"
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted; offsets are inclusive.
+    """An aborted transaction; offsets are inclusive.
 
-    :param last_offset: of its marker
-    :param last_stable_offset: the log's when it ended: no later entry has a record before that
+    :ivar first_offset: offset of its first record in this log
+    :ivar last_offset: offset of its marker
+    :ivar last_stable_offset: last stable offset of the log after the marker: no later entry has a
+        record before it
     """
 
     producer_id: int
@@ -40,10 +42,10 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedTransactions:
-    """Those of one log, ascending by ``last_offset``.
+    """The aborted transactions of one log, ordered by ``last_offset``.
 
-    :ivar saved: whether the files have them all. If not, no snapshot may be taken any more, so that
-        a start replays the batches that tell of them.
+    :ivar saved: whether the files have all of them. If not, no further snapshot may be written, so
+        that the next start replays the batches and finds the missing ones
     """
 
     __slots__ = ("_entries", "saved")
@@ -56,11 +58,13 @@ class AbortedTransactions:
         return len(self._entries)
 
     def replay(self, aborted: AbortedTransaction) -> None:
-        """Take in one whose marker was found in the log."""
+        """Add a transaction whose marker was read from the log."""
         self._entries.append(aborted)
 
     def add(self, aborted: AbortedTransaction, path: str) -> None:
-        """Note one whose marker was just appended, also in the file of its segment."""
+        """Add a transaction whose marker was just appended, and write it to ``path``, the file of
+        the marker's segment.
+        """
         self.replay(aborted)
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -71,15 +75,14 @@ class AbortedTransactions:
         except OSError as error:
             self.saved = False
             logger.error(
-                "Cannot note an aborted transaction in %s, the next start will: %s", path, error
+                "Cannot write an aborted transaction to %s, the next start will: %s", path, error
             )
 
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those with records in ``first_offset <= offset < end_offset``."""
+        """Return the transactions that have records in ``first_offset <= offset < end_offset``."""
         found = []
-        for aborted in self._entries[
-            bisect_left(self._entries, first_offset, key=attrgetter("last_offset")) :
-        ]:
+        start = bisect_left(self._entries, first_offset, key=attrgetter("last_offset"))
+        for aborted in self._entries[start:]:
             if aborted.first_offset < end_offset:
                 found.append(aborted)
             if aborted.last_stable_offset >= end_offset:
@@ -87,14 +90,13 @@ class AbortedTransactions:
         return found
 
     def drop_below(self, log_start_offset: int) -> None:
-        """Forget those that lie wholly before the log's start."""
-        del self._entries[
-            : bisect_left(self._entries, log_start_offset, key=attrgetter("last_offset"))
-        ]
+        """Remove the transactions that lie wholly before the log start offset."""
+        end = bisect_left(self._entries, log_start_offset, key=attrgetter("last_offset"))
+        del self._entries[:end]
 
     def drop_between(self, first_offset: int, end_offset: int) -> None:
-        """Forget those whose marker is at ``first_offset <= offset < end_offset``: their records
-        are gone.
+        """Remove the transactions whose marker is in ``first_offset <= offset < end_offset``, after
+        their records were deleted.
         """
         key = attrgetter("last_offset")
         i, j = (
@@ -103,7 +105,9 @@ class AbortedTransactions:
         del self._entries[i:j]
 
     def in_segment(self, base_offset: int, end_offset: int | None) -> list[AbortedTransaction]:
-        """Those whose marker is in a segment; None for the last one's end."""
+        """Return the transactions whose marker is in a segment, given by its base offset and its
+        end offset, exclusive; None for the end of the last segment.
+        """
         key = attrgetter("last_offset")
         i = bisect_left(self._entries, base_offset, key=key)
         j = (
@@ -117,8 +121,8 @@ class AbortedTransactions:
 def aborted_ranges(
     data: bytes | memoryview, aborted: Sequence[AbortedTransaction]
 ) -> list[tuple[int, int]]:
-    """(first, last offset) of the batches in ``data`` that aborted transactions wrote, without
-    their markers.
+    """Return (first, last offset) of the batches in ``data`` that belong to aborted transactions,
+    without their markers.
     """
     if not aborted:
         return []
@@ -138,8 +142,8 @@ def aborted_ranges(
 
 
 def read(paths: Sequence[str], before_offset: int) -> AbortedTransactions:
-    """What the ``.txnindex`` files of a log's segments hold of transactions that ended before an
-    offset.
+    """Read the ``.txnindex`` files of a log's segments, and return the transactions that ended
+    before ``before_offset``.
     """
     entries: list[AbortedTransaction] = []
     for path in paths:
@@ -157,7 +161,7 @@ def read(paths: Sequence[str], before_offset: int) -> AbortedTransactions:
 
 
 def write(path: str, entries: Sequence[AbortedTransaction]) -> None:
-    """Make a segment's file say exactly this; without any there is no file.
+    """Replace the ``.txnindex`` file of a segment; without entries, remove it.
 
     :raises OSError: when the disk fails
     """

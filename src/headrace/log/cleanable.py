@@ -1,4 +1,4 @@
-"""How much of a log compaction would look at, and whether that is worth it. By Kafka's rules."""
+"""The part of a log that compaction would clean, by Kafka's rules."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CLEANER_OFFSET_FILE = "cleaner-offset"
 
 
 class Cleanable(NamedTuple):
-    """What a round would do.
+    """The plan of a round of compaction.
 
-    :ivar first_dirty_offset: up to here earlier rounds have cleaned
-    :ivar end_offset: how far this one may go, exclusive
-    :ivar segments: those with offsets before that
-    :ivar dirty_ratio: bytes of the segments from ``first_dirty_offset`` on in those of ``segments``
-    :ivar is_overdue: a record waits for longer than max.compaction.lag.ms
+    :ivar first_dirty_offset: end offset, exclusive, of what earlier rounds have cleaned
+    :ivar end_offset: end offset of this round, exclusive
+    :ivar segments: segments with offsets before ``end_offset``
+    :ivar dirty_ratio: share of the bytes of ``segments`` that no round has cleaned, 0 to 1
+    :ivar is_overdue: whether a record has waited for longer than max.compaction.lag.ms
     """
 
     first_dirty_offset: int
@@ -32,10 +32,10 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
-    """What there is to clean in a log; None when nothing is, or too little by
+    """Return the plan for a round over a log; None if there is nothing to clean, or less than
     min.cleanable.dirty.ratio.
 
-    The last segment is not cleaned, nor what may still be part of an open transaction, nor segments
+    Not cleaned are the last segment, batches that may belong to an open transaction, and segments
     with records younger than min.compaction.lag.ms.
     """
     config, segments = log.config, list(log.segments)
@@ -70,7 +70,7 @@ def _is_overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
 
 
 def _first_dirty_offset(log: PartitionLog) -> int:
-    """Where the part that no round has cleaned begins."""
+    """Return the first offset that no round has cleaned."""
     if log.first_dirty_offset is None:
         try:
             with open(f"{log.path}/{CLEANER_OFFSET_FILE}", "rb") as file:
@@ -78,15 +78,16 @@ def _first_dirty_offset(log: PartitionLog) -> int:
         except (FileNotFoundError, ValueError):
             log.first_dirty_offset = 0
     if not log.log_start_offset <= log.first_dirty_offset <= log.segments[-1].base_offset:
-        log.first_dirty_offset = log.log_start_offset  # records were deleted, or lost in a crash
+        log.first_dirty_offset = log.log_start_offset  # records were deleted or lost in a crash
     return log.first_dirty_offset
 
 
 def cleaned_up_to(log: PartitionLog, offset: int) -> None:
-    """A round has cleaned the log up to ``offset``. Not forced to disk: to clean once more does no
-    harm.
+    """Save that a round has cleaned the log up to ``offset``, exclusive.
 
-    :raises OSError: when the disk refuses
+    This is not forced to disk: after a power cut some batches are cleaned once more.
+
+    :raises OSError: when the disk fails
     """
     log.first_dirty_offset = offset
     replace_file(f"{log.path}/{CLEANER_OFFSET_FILE}", b"%d\n" % offset, sync=False)

@@ -1,8 +1,8 @@
-"""One round of compaction on the files of a log: read, write anew, put in place.
+"""One round of compaction over the files of a log.
 
-Segments that are not appended to any more do not change, so a thread reads them through handles of
-its own while the log is used. What the thread has written takes effect in the log's own thread, if
-the segments are still the same: :meth:`Round.steps` is the two taking turns.
+Segments that are no longer appended to do not change, so a thread reads them with handles of its
+own while the log is used. New segments are put in place by the thread of the log, if the old ones
+are still there: :meth:`Round.steps` alternates between the two.
 """
 
 from __future__ import annotations
@@ -36,19 +36,22 @@ from . import aborted_transactions, swap
 logger = logging.getLogger("headrace.log")
 
 WRITE_BYTES = 1 << 18
-"""So much is collected before it is written."""
+"""Size of a write."""
 WORK_S, REST_S = 0.002, 0.001
-"""After so long a cleaner thread lets the others run, for at least so long."""
+"""A cleaner thread works at most for the first time without a pause of the second one, in which
+other threads can run.
+"""
 
 
 class CleaningStopped(Exception):
-    """The broker stops, or the log is not what it was when the round began."""
+    """The broker stops, or the log has changed since the round began."""
 
 
 class Pace:
-    """How fast cleaner threads may go; all of them share one.
+    """The limit on the speed of all cleaner threads together.
 
-    :param max_bytes_per_second: read and written (log.cleaner.io.max.bytes.per.second)
+    :param max_bytes_per_second: returns the limit on bytes read and written
+        (log.cleaner.io.max.bytes.per.second)
     """
 
     def __init__(self, max_bytes_per_second: Callable[[], float] = lambda: float("inf")) -> None:
@@ -58,13 +61,13 @@ class Pace:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Have all threads end soon, with :class:`CleaningStopped`."""
+        """Make all threads stop soon, with :class:`CleaningStopped`."""
         self._stopped.set()
 
     def spend(self, size_bytes: int) -> None:
-        """Wait until so many bytes may be read or written.
+        """Wait until ``size_bytes`` may be read or written.
 
-        :raises CleaningStopped: when there is no use in waiting
+        :raises CleaningStopped: when the cleaner stops
         """
         with self._lock:
             now = time.monotonic()
@@ -76,8 +79,10 @@ class Pace:
             raise CleaningStopped
 
     def rest(self, since: float) -> float:
-        """Let other threads have the interpreter, if this one has had it for a while: since
-        ``time.perf_counter``.
+        """Pause if this thread has worked for ``WORK_S``.
+
+        :param since: ``time.perf_counter`` reading of when it began to work
+        :return: the reading to pass next time
         """
         now = time.perf_counter()
         if now - since < WORK_S:
@@ -87,7 +92,7 @@ class Pace:
 
 
 class _Source:
-    """A segment as the thread sees it: what it needs to read it without the log."""
+    """A segment as the cleaner thread reads it, without the log."""
 
     __slots__ = ("base_offset", "created_ms", "end_offset", "path", "segment", "size_bytes")
 
@@ -100,7 +105,7 @@ class _Source:
         self.created_ms = segment.created_ms
 
     def batches(self, pace: Pace) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """All of them, each with the right checksum.
+        """Yield all batches, each checked against its checksum.
 
         :raises CorruptBatch: where the next one is damaged
         """
@@ -124,7 +129,7 @@ class _Source:
 
 
 class _Output:
-    """A segment that is being written."""
+    """A new segment that is being written."""
 
     def __init__(self, directory: str, source: _Source, config: LogConfig, pace: Pace) -> None:
         self.segment = Segment(OpenFiles(2), directory, source.base_offset, 0, source.created_ms)
@@ -135,7 +140,7 @@ class _Output:
         self.segment.open()
 
     def add(self, data: bytes | memoryview) -> None:
-        """Write a batch."""
+        """Add a batch."""
         header = header_at(data[:HEADER_BYTES])
         max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
         position = self.segment.size_bytes + self._pending
@@ -153,7 +158,12 @@ class _Output:
             self._pace.spend(size)
 
     def close(self, created_ms: int, aborted: Sequence[AbortedTransaction], *, sync: bool) -> None:
-        """Finish the files, as if they had been made at ``created_ms``."""
+        """Finish the files and close them.
+
+        :param created_ms: creation time of the segment
+        :param aborted: the aborted transactions of the segment
+        :param sync: force the files to disk
+        """
         self._write()
         self.segment.release()
         self.segment.created_ms = created_ms
@@ -164,12 +174,12 @@ class _Output:
             self.segment.fsync((".log", aborted_transactions.SUFFIX))
 
     def abandon(self) -> None:
-        """Close the handle."""
+        """Close the handle without saving anything."""
         self.segment.abandon()
 
 
-def groups(sources: Iterable[_Source], config: LogConfig) -> Iterator[list[_Source]]:
-    """Runs of segments that fit into one, each at least one long."""
+def group_segments(sources: Iterable[_Source], config: LogConfig) -> Iterator[list[_Source]]:
+    """Yield runs of one or more segments that fit into one segment."""
     group: list[_Source] = []
     size = 0
     for source in sources:
@@ -188,15 +198,14 @@ def groups(sources: Iterable[_Source], config: LogConfig) -> Iterator[list[_Sour
 
 
 class Round:
-    """One round over one log. Made and asked for its steps in the log's own thread.
+    """One round over one log. Create it, and advance :meth:`steps`, in the thread of the log.
 
-    :param plan: what :func:`~headrace.log.cleanable.cleanable` has found
-    :param dedupe_bytes: about how much memory the keys may take; when it is full, the round goes
-        only up to there
-    :ivar end_offset: how far it goes, exclusive
-    :ivar read_bytes: in both passes
-    :ivar written_bytes: the size of the new segments
-    :ivar keys: how many different keys the part had that was not cleaned before
+    :param plan: the result of :func:`~headrace.log.cleanable.cleanable`
+    :param dedupe_bytes: approximate memory for keys; when it is full, the round ends there
+    :ivar end_offset: end of the round, exclusive
+    :ivar read_bytes: bytes read in both passes
+    :ivar written_bytes: size of the new segments
+    :ivar keys: number of different keys in the part that was not cleaned before
     """
 
     def __init__(
@@ -207,7 +216,7 @@ class Round:
         self.read_bytes = self.written_bytes = self.keys = 0
         self._first_dirty_offset = plan.first_dirty_offset
         ends = [segment.base_offset for segment in plan.segments[1:]]
-        number = log.segments.number_of(plan.segments)
+        number = log.segments.find_run(plan.segments)
         assert number is not None
         ends.append(log.segments[number + len(plan.segments)].base_offset)
         self._sources = [_Source(*pair) for pair in zip(plan.segments, ends, strict=True)]
@@ -223,10 +232,12 @@ class Round:
         self._begun: tuple[int, int] | None = None
 
     def steps(self) -> Generator[Callable[[], None]]:
-        """What is to be done in a thread, one after the other. What is between them takes no time.
+        """Yield functions to run one after the other in a cleaner thread; what runs between them is
+        quick.
 
-        The steps and the iterator raise CleaningStopped, CorruptBatch for a damaged segment, and
-        OSError.
+        :raises CleaningStopped: from a step or the iterator, when the round is to end
+        :raises CorruptBatch: for a damaged segment
+        :raises OSError: when the disk fails
         """
         yield self._note_keys
         compactor = Compactor(
@@ -239,13 +250,13 @@ class Round:
         )
         sources = [source for source in self._sources if source.base_offset < self.end_offset]
         try:
-            for group in groups(sources, self._config):
+            for group in group_segments(sources, self._config):
                 yield partial(self._clean, compactor, group)
                 if self._output is not None:
                     self._begin(group)
                     yield self._sync
                     self._finish(group)
-                    yield self._tidy
+                    yield self._delete_old
         finally:
             if self._output is not None:
                 self._output.abandon()
@@ -256,7 +267,9 @@ class Round:
         cleaned_up_to(self.log, self.end_offset)
 
     def _note_keys(self) -> None:
-        """The last offset of each key in the part not cleaned yet, or in as much of it as fits."""
+        """Collect the last offset of each key in the part that was not cleaned before, or in as
+        much of it as fits.
+        """
         first, end = self._first_dirty_offset, self.end_offset
         latest = self._latest
         for source in self._sources:
@@ -276,7 +289,7 @@ class Round:
         self.keys = len(latest.offsets)
 
     def _clean(self, compactor: Compactor, group: Sequence[_Source]) -> None:
-        """Write a group anew; no output when it would be the same."""
+        """Write the new segment of a group; if it would be the same there is no output."""
         self._make_directory()
         output = self._output = _Output(self._directory, group[0], self._config, self._pace)
         changed = len(group) > 1
@@ -302,9 +315,7 @@ class Round:
         self.written_bytes += output.segment.size_bytes
 
     def _make_directory(self) -> None:
-        """An empty one. Not made along with its parent: that one is there unless the topic was
-        deleted.
-        """
+        """Create an empty directory. Its parent is missing only if the topic was deleted."""
         self._clear()
         os.mkdir(self._directory)
 
@@ -316,7 +327,7 @@ class Round:
             raise CleaningStopped
         if not group:
             return 0
-        number = self.log.segments.number_of([source.segment for source in group])
+        number = self.log.segments.find_run([source.segment for source in group])
         if number is None:
             raise CleaningStopped
         return number
@@ -331,8 +342,8 @@ class Round:
             fsync_path(self.log.path)
 
     def _cancel(self, base_offset: int, end_offset: int) -> None:
-        """What was begun is not finished. A start must not find it, as the log may be another one
-        by then.
+        """Undo the decision to replace segments. A start must not find it, because the log may have
+        changed by then.
         """
         try:
             if not self.log.is_deleted:
@@ -340,13 +351,13 @@ class Round:
         except OSError as error:
             self.log.is_uncleanable = True
             logger.error(
-                "Cannot take back a compaction of %s, restart the broker soon: %s",
+                "Cannot undo a compaction of %s that was begun; restart the broker soon: %s",
                 self.log.path,
                 error,
             )
 
     def _finish(self, group: Sequence[_Source]) -> None:
-        """The new segment takes the place of the old ones."""
+        """Put the new segment in the place of the old ones."""
         number = self._check(group)
         assert self._output is not None
         assert self._begun is not None
@@ -359,7 +370,7 @@ class Round:
         except OSError as error:
             self.log.is_uncleanable = True
             logger.error(
-                "Compaction of %s stopped half-way, restart the broker to finish it: %s",
+                "Compaction of %s stopped half-way; restart the broker to finish it: %s",
                 self.log.path,
                 error,
             )
@@ -367,12 +378,12 @@ class Round:
         self.log.replace_segments(number, len(group), made)
         self.log.aborted.drop_between(begun[0], min(begun[1], self.end_offset))
 
-    def _tidy(self) -> None:
+    def _delete_old(self) -> None:
         swap.discard_old(self.log.path)
 
 
 def clean(log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int = 1 << 27) -> Round:
-    """A whole round at once, in this thread. The log is not to be used meanwhile."""
+    """Run a whole round at once, in this thread. The log must not be used meanwhile."""
     one = Round(log, plan, now_ms, dedupe_bytes, Pace())
     for step in one.steps():
         step()

@@ -1,14 +1,13 @@
 """Compaction: which records of a batch stay, and the batch without the others. Pure;
 ``docs/behaviour/compaction.md``.
 
-A round has two passes. The first one notes the last offset of each key in the part of the log that
-no round has cleaned yet (:class:`LatestOffsets`). The second one goes over the log from its start
-to the end of that part and leaves out what is superseded (:class:`Compactor`). Offsets never
-change: a batch keeps its first and its last offset, whatever it loses.
+A round has two passes. The first one collects the last offset of each key in the part of the log
+that no round has cleaned yet (:class:`LatestOffsets`). The second one reads the log from its start
+to the end of that part and removes records that a later one replaces (:class:`Compactor`). Offsets
+never change: a batch keeps its first and its last offset, whatever records it loses.
 
-What is decided of a record or a batch is decided as in Apache Kafka, KIP-534 included: a tombstone
-or a marker that stands at the end of its time is first given a *delete horizon*, and goes when that
-has passed.
+The decisions are Apache Kafka's, KIP-534 included: a tombstone or marker that is no longer needed
+first gets a *delete horizon*, and is removed when that time has passed.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from headrace.protocol.record_batch import (
 MAX_TIMESTAMP = 2**63 - 1
 
 _ENTRY_BYTES = 150
-"""About what a key costs in memory besides its own bytes: its places in the table and its offset.
-"""
+"""Approximate memory for a key besides its own bytes: its places in the table and its offset."""
 
 
 class Slot(NamedTuple):
-    """A record within the opened body of its batch, as far as compaction looks into it.
+    """A record within the decompressed body of its batch.
 
-    :ivar start: where its length stands
-    :ivar end: where the next record begins
-    :ivar rest: where its offset delta stands, behind the timestamp delta
+    :ivar start: position of its length
+    :ivar end: position after it
+    :ivar rest: position of its offset delta, after the timestamp delta
+    :ivar key: None if the record has no key
     """
 
     start: int
@@ -62,7 +61,7 @@ class Slot(NamedTuple):
 
 
 def slots(body: bytes, header: BatchHeader) -> Iterator[Slot]:
-    """The records of an opened batch.
+    """Yield the records of a decompressed batch.
 
     :raises CorruptBatch: when they cannot be read
     """
@@ -93,9 +92,10 @@ def slots(body: bytes, header: BatchHeader) -> Iterator[Slot]:
 
 
 class LatestOffsets:
-    """The last offset of each key, of as many keys as fit.
+    """The last offset of each key, for as many keys as fit.
 
-    :param limit_bytes: about how much memory the keys may take (log.cleaner.dedupe.buffer.size)
+    :param limit_bytes: approximate memory for the keys (log.cleaner.dedupe.buffer.size)
+    :ivar offsets: key -> last offset
     """
 
     __slots__ = ("_left", "offsets")
@@ -106,14 +106,15 @@ class LatestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch should be noted. One that began with room left is noted
-        whole."""
+        """True if no further batch may be added. A batch that begins with memory left is added
+        whole.
+        """
         return self._left <= 0
 
     def note(self, header: BatchHeader, batch: memoryview, from_offset: int) -> None:
-        """Take in the records of a data batch, but for those before ``from_offset``.
+        """Add the records of a data batch, except those before ``from_offset``.
 
-        :raises CorruptBatch: when it cannot be read
+        :raises CorruptBatch: when the batch cannot be read
         """
         offsets = self.offsets
         for slot in slots(opened(batch, header), header):
@@ -125,7 +126,7 @@ class LatestOffsets:
 
 
 class AbortedLookup:
-    """Which batches aborted transactions have written."""
+    """The batches of aborted transactions, as a container of their headers."""
 
     __slots__ = ("_of_producer",)
 
@@ -145,10 +146,10 @@ class AbortedLookup:
 
 
 class LastOfProducer(NamedTuple):
-    """The last that a live producer has written.
+    """The last write of a producer that is still known.
 
-    :ivar last_offset: of its last data batch, which has its last sequence; None when its epoch has
-        none, but a marker
+    :ivar last_offset: last offset of its last data batch; None if it has written only a marker in
+        its epoch
     """
 
     last_offset: int | None
@@ -156,7 +157,9 @@ class LastOfProducer(NamedTuple):
 
 
 def last_of_producers(producers: ProducerState) -> dict[int, LastOfProducer]:
-    """What has to stay so that the state of producers can be found in the log again."""
+    """Return the batches that compaction must keep, so that the state of producers can be rebuilt
+    from the log.
+    """
     return {
         producer_id: LastOfProducer(
             entry.batches[-1].last_offset if entry.batches else None, entry.epoch
@@ -166,11 +169,15 @@ def last_of_producers(producers: ProducerState) -> dict[int, LastOfProducer]:
 
 
 class Compactor:
-    """The second pass of one round, batch after batch from the start of the log.
+    """The second pass of one round; it is given the batches from the start of the log.
 
-    :param latest: the last offset of each key of the part that is cleaned for the first time
-    :param end_offset: of that part, exclusive; batches from there on stay as they are. The batch
-        that ends there stays in any case, be it empty, so that a reader gets there
+    :param latest: key -> last offset in the part that is cleaned for the first time
+    :param end_offset: end of that part, exclusive; later batches stay as they are. The batch that
+        ends there is kept even without records, so that readers get to that offset
+    :param aborted: the aborted transactions of the log
+    :param producers: producer id -> its last write
+    :param delete_retention_ms: time from when a tombstone or marker is no longer needed to its
+        removal
     """
 
     __slots__ = (
@@ -200,12 +207,12 @@ class Compactor:
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._with_data: set[int] = set()
-        """Producers with a transaction of which a batch was met, but not the marker yet."""
+        """Producers of transactions whose data batches were read, and whose marker was not yet."""
 
     def clean(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        """What takes the place of a batch: itself, one with fewer records, or nothing.
+        """Return the replacement of a batch: itself, a batch with fewer records, or None.
 
-        :raises CorruptBatch: when it cannot be read
+        :raises CorruptBatch: when the batch cannot be read
         """
         if header.base_offset >= self._end_offset:
             return batch
@@ -219,13 +226,11 @@ class Compactor:
 
     def _clean_marker(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         producer_id = header.producer_id
-        if (
-            producer_id in self._with_data
-        ):  # its transaction had data in the log when this round began
+        if producer_id in self._with_data:  # the transaction has data in the log
             self._with_data.discard(producer_id)
             return batch
         horizon = header.delete_horizon_ms
-        if not header.record_count:  # the end of an earlier round
+        if not header.record_count:  # left empty by an earlier round
             return self._at_the_end(header)
         if horizon is None:
             body = opened(batch, header)
@@ -264,7 +269,7 @@ class Compactor:
         return min(self._now_ms + self._delete_retention_ms, MAX_TIMESTAMP)
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
-        """An empty batch where it has the last sequence of a live producer; else nothing."""
+        """Return an empty batch if it has the last sequence of a known producer; else None."""
         last = (
             self._producers.get(header.producer_id)
             if header.producer_id != NO_PRODUCER_ID
@@ -280,7 +285,9 @@ class Compactor:
     def _rebuilt(
         self, header: BatchHeader, body: bytes, kept: list[Slot], horizon: int | None
     ) -> bytes:
-        """The batch with these records, and with a delete horizon if one is given."""
+        """Return the batch with only the records ``kept``, and with a delete horizon if one is
+        given.
+        """
         base_timestamp = header.base_timestamp
         if horizon is None:
             out = b"".join([body[slot.start : slot.end] for slot in kept])
@@ -302,7 +309,9 @@ class Compactor:
 
 
 def _shifted(body: bytes, kept: list[Slot], by_ms: int) -> bytes:
-    """The records with other timestamp deltas, since the base timestamp moves the other way."""
+    """Return the records with other timestamp deltas, because the base timestamp changes by
+    ``-by_ms``.
+    """
     out = bytearray()
     for slot in kept:
         record = bytearray(b"\0")
@@ -314,9 +323,7 @@ def _shifted(body: bytes, kept: list[Slot], by_ms: int) -> bytes:
 
 
 def empty(header: BatchHeader) -> bytes:
-    """The batch without any record: what is left of it are its offsets, its producer, epoch and
-    sequences.
-    """
+    """Return the batch without records: its offsets, producer, epoch and sequences are kept."""
     return seal(
         header._replace(
             batch_length=HEADER_BYTES - LENGTH_OVERHEAD,

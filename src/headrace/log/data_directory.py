@@ -121,7 +121,7 @@ class DataDirectory:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process holds the directory, as it does until :meth:`release`."""
+        """True until :meth:`release`."""
         return self._lock >= 0
 
     def announce(self, address: str) -> None:

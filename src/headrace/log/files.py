@@ -1,7 +1,7 @@
-"""File handles, and the small things that are done to files.
+"""File handles, and operations on whole files.
 
-:class:`OpenFiles` keeps the handles of the last used segments and lets go of the others together
-with their indexes, so that thousands of partitions cost few handles and little memory.
+:class:`OpenFiles` keeps the handles of recently used segments and releases the others with their
+indexes, so that thousands of partitions need few handles and little memory.
 """
 
 from __future__ import annotations
@@ -16,31 +16,34 @@ from typing import Protocol
 logger = logging.getLogger("headrace.log")
 
 
-class Opened(Protocol):
-    """Who has a handle: a segment."""
+class OpenSegment(Protocol):
+    """A segment that has a handle."""
 
     used: bool
-    """Set by each use, cleared when its turn to be released was passed over for that."""
+    """Set by each use; cleared when the segment's turn to be released is skipped."""
 
     def release(self, *, forget: bool = True) -> None:
-        """Save what is unsaved and close the handle."""
+        """Save the indexes and close the handle."""
 
 
 class OpenFiles:
-    """The open handles of segments, at most ``limit`` of them; those unused for long go first
-    (second chance).
+    """The open handles of segments.
+
+    :ivar limit: the largest number of handles. The one not used for longest is released first
+        (second chance algorithm)
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = max(2, limit)
-        self._ring: deque[Opened] = deque()
+        self._ring: deque[OpenSegment] = deque()
 
     def __len__(self) -> int:
         return len(self._ring)
 
-    def open(self, path: str, segment: Opened) -> int:
-        """A handle on ``path`` for ``segment``; when the process runs out of handles the limit
-        shrinks to fit.
+    def open(self, path: str, segment: OpenSegment) -> int:
+        """Open ``path`` for ``segment``. When the process has no handle left, the limit is lowered.
+
+        :raises OSError: when the file cannot be opened
         """
         while True:
             while len(self._ring) >= self.limit:
@@ -60,8 +63,8 @@ class OpenFiles:
         self._ring.append(segment)
         return fd
 
-    def forget(self, segment: Opened) -> None:
-        """The segment has closed its handle."""
+    def forget(self, segment: OpenSegment) -> None:
+        """Remove a segment that has closed its handle."""
         with contextlib.suppress(ValueError):
             self._ring.remove(segment)
 
@@ -77,7 +80,11 @@ class OpenFiles:
 
 
 def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Put a whole new file at ``path``, or leave the old one there."""
+    """Replace the content of a file atomically.
+
+    :param sync: force the new file to disk first
+    :raises OSError: when the disk fails; the old file is left
+    """
     temporary = f"{path}.tmp"
     with open(temporary, "wb") as file:
         file.write(data)
@@ -88,7 +95,7 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
 
 
 def fsync_path(path: str) -> None:
-    """Force a file or a directory to disk; one that is gone needs no forcing.
+    """Force a file or a directory to disk, unless it does not exist.
 
     :raises OSError: when the disk fails; it names the path. What was written may be lost even if a
         later call succeeds: the kernel reports an error once
@@ -106,8 +113,8 @@ def fsync_path(path: str) -> None:
 def sync_filesystem(fd: int) -> None:
     """Force the whole file system of an open file to disk.
 
-    :raises OSError: when anything could not be written since the file was opened. Only Linux says
-        so
+    :raises OSError: when anything could not be written since the file was opened. Only Linux
+        reports that
     """
     import ctypes
 

@@ -1,8 +1,9 @@
-"""The two sparse indexes of a segment, held in memory in the very bytes that stand in their files.
+"""The two sparse indexes of a segment, held in memory as the bytes of their files.
 
-Offset index: 8 bytes an entry, the *last* offset of a batch relative to the segment's base offset,
-and the position of that batch. Time index: 12 bytes, the largest timestamp up to here, and the last
-offset (relative) of the first batch that has it. Both as in Apache Kafka, so its tools check them.
+Offset index: entries of 8 bytes, the *last* offset of a batch relative to the segment's base
+offset, and the batch's position in the file. Time index: entries of 12 bytes, the largest timestamp
+so far, and the relative last offset of the first batch that has it. The formats are Apache Kafka's,
+so its tools can check the files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ _LONG = struct.Struct(">q")
 
 
 class _Index:
-    """Entries in memory, and how many of their bytes are in the file already."""
+    """Index entries in memory.
+
+    :ivar data: the entries
+    :ivar saved_bytes: how many bytes of ``data`` are in the file
+    """
 
     __slots__ = ("data", "saved_bytes")
     entry_bytes: int
@@ -31,8 +36,9 @@ class _Index:
         return len(self.data) // self.entry_bytes
 
     def save(self, path: str) -> None:
-        """Write what the file lacks. Entries are only ever added, so this is an append; the file is
-        made if missing.
+        """Append the new entries to the file, which is created if missing.
+
+        :raises OSError: when the disk fails
         """
         if self.saved_bytes == len(self.data) and self.data:
             return
@@ -48,23 +54,23 @@ class _Index:
 
 
 class OffsetIndex(_Index):
-    """From offset to a position at or before its batch."""
+    """The index from offsets to positions of batches."""
 
     __slots__ = ()
     entry_bytes = _OFFSET_ENTRY.size
 
     def add(self, relative_offset: int, position: int) -> None:
-        """Note that the batch at ``position`` ends with ``relative_offset``."""
+        """Add an entry for the batch at ``position``, which ends with ``relative_offset``."""
         self.data += _OFFSET_ENTRY.pack(relative_offset, position)
 
     def entry(self, number: int) -> tuple[int, int]:
-        """``(relative offset, position)``."""
+        """Return an entry as ``(relative offset, position)``."""
         relative_offset, position = _OFFSET_ENTRY.unpack_from(self.data, number * 8)
         return relative_offset, position
 
     def position_for(self, relative_offset: int) -> int:
-        """Position of the last indexed batch that ends at or before the offset; 0 when there is
-        none.
+        """Return the position of the last indexed batch that ends at or before an offset; 0 if
+        there is none.
         """
         data = self.data
         number = bisect_right(
@@ -73,7 +79,7 @@ class OffsetIndex(_Index):
         return self.entry(number - 1)[1] if number else 0
 
     def position_before(self, position: int) -> int:
-        """The last indexed batch boundary at or before ``position``; 0 when there is none."""
+        """Return the last indexed position that is not after ``position``; 0 if there is none."""
         data = self.data
         number = bisect_right(
             range(len(self)), position, key=lambda n: _INT.unpack_from(data, n * 8 + 4)[0]
@@ -82,26 +88,28 @@ class OffsetIndex(_Index):
 
 
 class TimeIndex(_Index):
-    """From timestamp to an offset before which no record is as late."""
+    """The index from timestamps to offsets."""
 
     __slots__ = ()
     entry_bytes = _TIME_ENTRY.size
 
     def add(self, timestamp: int, relative_offset: int) -> None:
-        """Note the largest timestamp so far; one that is not larger than the last entry's adds
-        nothing.
+        """Add an entry for the largest timestamp so far, unless the last entry has the same or a
+        larger one.
         """
         data = self.data
         if timestamp > (_LONG.unpack_from(data, len(data) - self.entry_bytes)[0] if data else -1):
             self.data += _TIME_ENTRY.pack(timestamp, relative_offset)
 
     def entry(self, number: int) -> tuple[int, int]:
-        """``(timestamp, relative offset)``."""
+        """Return an entry as ``(timestamp, relative offset)``."""
         timestamp, relative_offset = _TIME_ENTRY.unpack_from(self.data, number * 12)
         return timestamp, relative_offset
 
     def relative_offset_for(self, timestamp: int) -> int:
-        """Where to start looking for the first record of at least ``timestamp``."""
+        """Return the relative offset from which to search for the first record with at least
+        ``timestamp``.
+        """
         data = self.data
         number = bisect_right(
             range(len(self)), timestamp, key=lambda n: _LONG.unpack_from(data, n * 12)[0]

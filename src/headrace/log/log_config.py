@@ -1,4 +1,4 @@
-"""What a topic's configuration says to its logs."""
+"""The configuration of a topic as its logs use it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ FOREVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka's topic configs that concern the log, in its units and with its defaults; -1 means
-    without limit.
+    """Kafka's topic configs that concern the log, with Kafka's units and defaults. -1 stands for no
+    limit.
     """
 
     segment_bytes: int = 1073741824
@@ -31,26 +31,26 @@ class LogConfig:
     max_compaction_lag_ms: int = FOREVER
     delete_retention_ms: int = 86400000
     file_delete_delay_ms: int = 60000
-    """Kept for its name only: files go at once, as no read outlives the call that makes it."""
+    """Accepted and without effect: files are deleted at once, as no read outlives its call."""
     producer_id_expiration_ms: int = 86400000
     internal: bool = False
-    """The log holds the state of coordinators: damage in its midst is an error, not something to
-    cut off.
+    """True if the log holds the state of coordinators: damage before its tail is an error, and is
+    not cut off.
     """
 
     @property
     def is_compacted(self) -> bool:
-        """Whether only the latest record of each key is kept."""
+        """True if ``cleanup.policy`` has ``compact``."""
         return "compact" in self.cleanup_policy
 
     @property
     def is_flushed(self) -> bool:
-        """Whether flush.messages or flush.ms ask for more than the page cache."""
+        """True if flush.messages or flush.ms are set: the page cache alone is not enough."""
         return self.flush_messages != FOREVER or self.flush_ms != FOREVER
 
     @property
     def longest_segment_ms(self) -> int:
-        """segment.ms, or max.compaction.lag.ms if that is less, as only closed segments are
+        """segment.ms; or max.compaction.lag.ms if that is shorter, because the last segment is not
         compacted.
         """
         return (

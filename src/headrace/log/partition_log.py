@@ -1,7 +1,8 @@
-"""The log of one partition: append, read, look up by time, forget.
+"""The log of one partition: append, read, search by timestamp, delete.
 
-Everything but :meth:`PartitionLog.flush` is called from one thread. Nothing on disk is looked at
-before the first use, and no directory or file is made before the first append.
+All methods but :meth:`PartitionLog.flush` and :meth:`PartitionLog.take_offline` are called from one
+thread. The directory is not read before the log is first used, and nothing is created before the
+first append.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from . import aborted_transactions, recovery, timestamps
 logger = logging.getLogger("headrace.log")
 
 LEADER_EPOCH = 0
-"""There is one node and so one epoch."""
+"""The only leader epoch, as there is only one node."""
 
 
 class Appended(NamedTuple):
-    """What an append answers; offsets are inclusive.
+    """The result of an append; offsets are inclusive.
 
-    ``log_append_time_ms`` is -1 for CreateTime. A ``duplicate`` has its first offsets and its
-    largest timestamp.
+    :ivar log_append_time_ms: -1 for CreateTime; of a duplicate its largest timestamp
+    :ivar duplicate: whether the batch was in the log already; the offsets are those of then
     """
 
     base_offset: int
@@ -58,13 +59,15 @@ class Appended(NamedTuple):
 
 
 class PartitionLog:
-    """An ordered run of batches in segment files, from ``log_start_offset`` up to ``end_offset``.
+    """Batches in segment files, from ``log_start_offset`` up to ``end_offset``, exclusive.
 
+    :ivar path: the log's directory
+    :ivar config: the topic's configuration; replaced when it changes
     :ivar syncs: whether files are forced to disk
     :ivar is_deleted: whether the topic was deleted
-    :ivar first_dirty_offset: where the part begins that compaction has not been over; None before
-        it has looked
-    :ivar is_uncleanable: compaction has met damage, and does not try again
+    :ivar first_dirty_offset: first offset that no round of compaction has cleaned; None until it is
+        read from disk
+    :ivar is_uncleanable: whether compaction has given up on this log until the next start
     """
 
     def __init__(
@@ -96,26 +99,26 @@ class PartitionLog:
         self.first_dirty_offset: int | None = None
         self.is_uncleanable = False
 
-    # ------------------------------------------------------------------ where it starts and ends
+    # ------------------------------------------------------------------ state
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read."""
+        """First offset that can be read."""
         if not self._loaded:
             self._load()
         return self._log_start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets. On one node this is the high watermark too."""
+        """Offset of the next record. On one node this is the high watermark too."""
         if not self._loaded:
             self._load()
         return self._end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop: at the first record of the oldest open transaction, or
-        at the end.
+        """End offset for read_committed readers: the first record of the oldest open transaction,
+        or the end.
         """
         end = self.end_offset
         first_open = self._producers.first_open_offset
@@ -123,47 +126,46 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerState:
-        """What is known of the producers that write here."""
+        """The state of the producers that have written here."""
         return self._used()._producers
 
     @property
     def aborted(self) -> AbortedTransactions:
-        """What readers of committed records have to pass over."""
+        """The aborted transactions, which read_committed readers skip."""
         return self._used()._aborted
 
     @property
     def unflushed_records(self) -> int:
-        """How many offsets no :meth:`flush` has covered yet (flush.messages counts these); does not
-        load the log.
+        """Number of offsets since the last :meth:`flush` (flush.messages counts these). This does
+        not load the log.
         """
         return self._end_offset - self._flushed_offset
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it was used since the start: else its first use looks at the disk, and may have
-        to recover.
+        """True if the log was used since the start. Otherwise its first use reads the disk, and may
+        have to recover.
         """
         return self._loaded
 
     @property
     def is_offline(self) -> bool:
-        """Whether the disk has failed in a way that only a restart can verify: reads and writes are
-        refused with KAFKA_STORAGE_ERROR.
+        """True if the disk has failed so that only a restart can verify the log. Reads and writes
+        are refused with KAFKA_STORAGE_ERROR.
         """
         return self._offline is not None
 
     @property
     def segments(self) -> SegmentList:
-        """All segments, the last one of which is appended to."""
+        """All segments, oldest first; the last one is appended to."""
         return self._used()._segments
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """``(epoch, end offset)`` for OffsetForLeaderEpoch, (-1, -1) for an epoch that never
-        was."""
+        """Return ``(epoch, end offset)`` of a leader epoch; (-1, -1) for an unknown epoch."""
         return (LEADER_EPOCH, self.end_offset) if leader_epoch == LEADER_EPOCH else (-1, -1)
 
     def size_bytes(self) -> int:
-        """Size of all segments' batches."""
+        """Return the size of all segments' batches."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def _used(self) -> PartitionLog:
@@ -178,7 +180,10 @@ class PartitionLog:
                 distrusted = recovery.is_marked_offline(self.path)
                 crashed = distrusted or self._directory.needs_recovery(name)
                 loaded = recovery.load(
-                    self.path, self._directory.files, crashed=crashed, whole=self.config.internal
+                    self.path,
+                    self._directory.files,
+                    crashed=crashed,
+                    refuse_damage=self.config.internal,
                 )
                 self._segments, self._producers = SegmentList(loaded.segments), loaded.producers
                 self._aborted = loaded.aborted
@@ -191,16 +196,16 @@ class PartitionLog:
                     self._restore()
             else:
                 logger.warning(
-                    "%s belongs to a deleted topic of the same name: removing it", self.path
+                    "%s belongs to a deleted topic of the same name: deleting it", self.path
                 )
                 self._directory.remove(os.path.basename(self.path))
         self._loaded = True
         self._directory.recovered(name)
 
     def _restore(self) -> None:
-        """Bring a log that was offline back: force what recovery has kept of it to disk.
+        """Bring a log that was offline back: force the batches that recovery has kept to disk.
 
-        :raises OSError: when the disk fails again; the log is offline again
+        :raises OSError: when the disk fails again; then the log is offline again
         """
         try:
             recovery.rewrite(self.path, list(self._segments), self._flushed_offset)
@@ -226,15 +231,16 @@ class PartitionLog:
         *,
         from_client: bool = True,
     ) -> Appended | Refusal:
-        """Check, place and write one batch, with whatever offsets it comes.
+        """Check one batch, give it its offsets, and write it.
 
-        :param header: of :func:`~headrace.log.validation.single_batch`, where it is known
         :param from_client: check everything, and the producer's sequence; the broker's own batches
             are trusted
-        :return: where it stands; or a refusal as
-            :func:`~headrace.log.validation.check_client_batch` and
-            :meth:`~headrace.log.producer_state.ProducerState.check` give it; KAFKA_STORAGE_ERROR
-            when the disk takes no more, which leaves the log as it was, or the log is offline
+        :param header: the result of :func:`~headrace.log.validation.single_batch` for ``data``, if
+            it is known
+        :return: the batch's place in the log; or a refusal of
+            :func:`~headrace.log.validation.check_client_batch` or
+            :meth:`~headrace.log.producer_state.ProducerState.check`; or KAFKA_STORAGE_ERROR when
+            the disk refuses, which leaves the log as it was, or when the log is offline
         """
         if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
@@ -263,11 +269,12 @@ class PartitionLog:
             return self._write_failed(error)
 
     def _write_failed(self, error: OSError) -> Refusal:
+        """Return the refusal for a write that the disk refused; log the first of a series."""
         if self._offline is not None:
             return self._offline
         if not self._full:
             logger.error(
-                "Cannot write to %s, refusing produce requests until it works again: %s",
+                "Cannot write to %s, refusing records until it can be written again: %s",
                 self.path,
                 error,
             )
@@ -296,9 +303,10 @@ class PartitionLog:
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, now_ms: int
     ) -> Appended | Refusal:
-        """End a producer's transaction here with a control batch: commit or abort (KIP-98).
+        """Append a control batch that ends a producer's transaction in this log: commit or abort
+        (KIP-98).
 
-        :return: as :meth:`append`; when the disk refuses, the transaction is still open
+        :return: as :meth:`append`; after a refusal the transaction is still open
         """
         data = end_transaction_marker(producer_id, producer_epoch, marker, now_ms)
         appended = self.append(data, now_ms, from_client=False)
@@ -311,7 +319,7 @@ class PartitionLog:
         return appended
 
     def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
-        """The active segment, a new one where Kafka would roll."""
+        """Return the active segment, or a new one where Kafka would roll."""
         if not self._segments:
             os.makedirs(self.path, exist_ok=True)
             recovery.write_topic_id(self.path, self.topic_id)
@@ -327,9 +335,9 @@ class PartitionLog:
         return segment
 
     def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment; the full one is forced to disk in the background.
+        """Begin a new segment. The full one is forced to disk in the background.
 
-        :raises OSError: when no file can be made, or the log is offline; the log stays as it was
+        :raises OSError: when no file can be created, or the log is offline; the log stays as it was
         """
         self._check_online()
         full = self._segments[-1]
@@ -358,14 +366,16 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, minimum_one: bool = True, up_to: int | None = None
     ) -> bytes | Refusal:
-        """Whole batches from the one with ``offset`` on, as many as fit and stand in one segment.
+        """Return whole batches, beginning with the one that has ``offset``, as many as fit and are
+        in one segment.
 
-        :param minimum_one: answer the first batch even if it is larger than ``max_bytes``
+        :param max_bytes: limit on their size
+        :param minimum_one: return the first batch even if it is larger than ``max_bytes``
         :param up_to: leave out batches that end at or after this offset, for example the last
             stable offset
-        :return: bytes as they stand on disk, empty at the end of the log; or a refusal:
-            OFFSET_OUT_OF_RANGE outside of ``log_start_offset <= offset <= end_offset``,
-            KAFKA_STORAGE_ERROR when the disk fails
+        :return: bytes as they are on disk, empty at the end of the log; or OFFSET_OUT_OF_RANGE
+            unless ``log_start_offset <= offset <= end_offset``, KAFKA_STORAGE_ERROR when the disk
+            fails or the log is offline
         """
         end = self.end_offset
         if self._offline is not None:
@@ -394,8 +404,10 @@ class PartitionLog:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """``(offset, timestamp, leader epoch)`` of the first record at or after a time, as
-        ListOffsets asks for it.
+        """Return ``(offset, timestamp, leader epoch)`` of the first record at or after a time, for
+        ListOffsets; None if there is none.
+
+        :raises OSError: when the disk fails
         """
         found = timestamps.first_at_or_after(
             self.live_segments(), timestamp_ms, self._log_start_offset
@@ -403,22 +415,26 @@ class PartitionLog:
         return (*found, LEADER_EPOCH) if found else None
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """``(offset, timestamp)`` of the first record with the largest timestamp, None without
-        any."""
+        """Return ``(offset, timestamp)`` of the first record with the largest timestamp; None
+        without records.
+
+        :raises OSError: when the disk fails
+        """
         return timestamps.latest(self.live_segments(), self._log_start_offset)
 
     def live_segments(self) -> list[Segment]:
-        """The segments that hold offsets not deleted."""
+        """Return the segments that have offsets from the log start offset on."""
         return self.segments.live(self._log_start_offset, self._end_offset)
 
-    # ------------------------------------------------------------------ forgetting
+    # ------------------------------------------------------------------ deleting
 
     def delete_records(self, before_offset: int, *, sync: bool = True) -> int | Refusal:
-        """Move the log start offset up, durably, and answer it; -1 stands for the end. Retention
-        removes the files.
+        """Move the log start offset up to ``before_offset``. Retention deletes the files.
 
-        :param sync: force it to disk; else a power cut may bring back records that were deleted
-        Errors: OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR.
+        :param before_offset: new log start offset; -1 stands for the end of the log
+        :param sync: force it to disk; otherwise a power cut may bring deleted records back
+        :return: the log start offset; or OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR
+            when the disk fails or the log is offline
         """
         end = self.end_offset
         if self._offline is not None:
@@ -442,10 +458,10 @@ class PartitionLog:
         return self._log_start_offset
 
     def apply_retention(self, now_ms: int) -> int:
-        """Delete the segments that have had their time, forget expired producers, answer how many
-        segments went.
+        """Delete old segments and expired producers, and return the number of deleted segments.
 
-        :raises OSError: when a file cannot be removed or made; what was done stays done
+        :raises OSError: when a file cannot be deleted or created; segments deleted before that stay
+            deleted
         """
         if not self.end_offset or not self._segments or self.is_offline:
             return 0
@@ -473,7 +489,7 @@ class PartitionLog:
             self._segments.delete_oldest()
         self._aborted.drop_below(self._log_start_offset)
         logger.info(
-            "Deleted %d old segments of %s, which starts at %d now",
+            "Deleted %d old segments of %s, which now starts at offset %d",
             count,
             self.path,
             self._log_start_offset,
@@ -481,8 +497,8 @@ class PartitionLog:
         return count
 
     def replace_segments(self, number: int, count: int, cleaned: Segment) -> None:
-        """Compaction has put a file in the place of those of ``count`` segments from the one with
-        that number on.
+        """Replace ``count`` segments, from index ``number`` on, by the one that compaction has put
+        in their place.
         """
         made = Segment(
             self._directory.files,
@@ -493,13 +509,13 @@ class PartitionLog:
         )
         self._segments.replace(number, count, made)
 
-    # ------------------------------------------------------------------ durability, the end
+    # ------------------------------------------------------------------ durability, closing
 
     def flush(self) -> None:
-        """Force everything appended so far to disk. Blocks, and may run in another thread than the
-        appends.
+        """Force everything appended so far to disk. This blocks; any thread may call it.
 
-        :raises OSError: when the disk fails, which takes the log offline, or the log is offline
+        :raises OSError: when the disk fails, which takes the log offline, or when the log is
+            offline
         """
         end, segments = self._end_offset, list(self._segments)
         self._check_online()
@@ -515,8 +531,9 @@ class PartitionLog:
         self._flushed_offset = max(self._flushed_offset, end)
 
     def _force(self, segments: Sequence[Segment], suffixes: Sequence[str]) -> None:
-        """Force files of segments to disk. One thread at a time: after an error, which the kernel
-        reports once, the next fsync succeeds whatever became of the data.
+        """Force files of segments to disk, one thread at a time.
+
+        The kernel reports an error once: the next fsync succeeds, whatever became of the data.
         """
         with self._forcing:
             self._check_online()
@@ -535,7 +552,7 @@ class PartitionLog:
     def take_offline(self, error: OSError) -> Refusal:
         """Refuse reads and writes until a restart has verified the log. Any thread may call it.
 
-        :param error: what the disk has failed with
+        :param error: the disk's error
         :return: the refusal
         """
         if self._offline is not None:
@@ -558,7 +575,9 @@ class PartitionLog:
         return offline
 
     def close(self) -> None:
-        """Save what a clean start needs: indexes and producers."""
+        """Save the indexes and the snapshot of producers, which make the next start quick, and
+        close the files.
+        """
         if not self._loaded or self.is_deleted:
             return
         if self.is_offline:
@@ -575,11 +594,13 @@ class PartitionLog:
                     )
             except OSError as error:
                 logger.warning(
-                    "Could not save the producers of %s, the log has them too: %s", self.path, error
+                    "Could not write the snapshot of %s, the next start reads the log instead: %s",
+                    self.path,
+                    error,
                 )
 
     def delete(self) -> None:
-        """Remove everything; later appends are refused."""
+        """Delete everything; later appends are refused."""
         self.is_deleted = True
         self._offline = None
         for segment in self._segments:

@@ -1,10 +1,11 @@
-"""What a log remembers of producers, so that a batch sent again is not written again and a
-transaction ends (KIP-98).
+"""The state of the producers of a partition, by which duplicates are recognized and transactions
+end (KIP-98).
 
-Of each producer id: its epoch, the sequence ranges of its last five batches, as many as a client
-keeps in flight, and where its open transaction began. A snapshot file keeps this over restarts, in
-Apache Kafka's format. Where Kafka stores the last batch of a producer, we store one entry for each
-of the five, in order; a reader that knows of one keeps the last, which is right.
+For each producer id: its epoch, the sequences of its last five batches, which is as many as a
+client has in flight, and the first offset of its open transaction. A snapshot file keeps the state
+over restarts, in Apache Kafka's format. Kafka stores one entry for each producer, for its last
+batch; headrace stores one for each of the five, in order. Kafka's tools keep the last entry of a
+producer, which is the same.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ class AppendedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id.
+    """The state of one producer id.
 
-    :ivar timestamp: of the last batch or marker, -1 for an unknown one
-    :ivar coordinator_epoch: of the last marker, -1 before the first
+    :ivar epoch: epoch of its last batch or marker
+    :ivar batches: its last batches in that epoch, oldest first
+    :ivar timestamp: timestamp of its last batch or marker in milliseconds, -1 if unknown
+    :ivar coordinator_epoch: epoch in its last marker, -1 before the first one
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp")
@@ -56,13 +59,13 @@ class ProducerEntry:
         self.coordinator_epoch = -1
 
     def enter(self, epoch: int) -> None:
-        """Go on with ``epoch``; a new one forgets the batches of the old one."""
+        """Continue with ``epoch``; a new epoch clears the batches."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
 
     def add(self, epoch: int, batch: AppendedBatch) -> None:
-        """A batch that was written."""
+        """Add a batch that was appended."""
         self.enter(epoch)
         self.batches.append(batch)
         self.timestamp = batch.timestamp
@@ -80,13 +83,18 @@ def _stale(header: BatchHeader, last_epoch: int) -> Refusal:
 
 
 class ProducerState:
-    """The producers of one partition. ``check`` decides, ``replay`` and ``complete`` mutate."""
+    """The producers of one partition.
+
+    :meth:`check` decides and changes nothing; :meth:`replay` and :meth:`complete` apply what was
+    appended.
+    """
 
     __slots__ = ("_open", "_producers")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
-        self._open: dict[int, int] = {}  # first offset of each open transaction, the oldest first
+        self._open: dict[int, int] = {}
+        """Producer id -> first offset of its open transaction, oldest first."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -95,31 +103,32 @@ class ProducerState:
         return iter(self._producers.items())
 
     def __contains__(self, producer_id: int) -> bool:
-        """Whether anything is known of a producer."""
+        """Return whether a producer id is known."""
         return producer_id in self._producers
 
     @property
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction began; None when none is open."""
+        """First offset of the oldest open transaction; None if none is open."""
         return next(iter(self._open.values()), None)
 
     def epoch(self, producer_id: int) -> int | None:
-        """The epoch that a producer wrote with last, None when nothing is known of it."""
+        """Return the epoch in which a producer wrote last; None if it is not known."""
         entry = self._producers.get(producer_id)
         return None if entry is None else entry.epoch
 
     def open_transaction(self, producer_id: int) -> int | None:
-        """Where a producer's open transaction began; None when it has none."""
+        """Return the first offset of a producer's open transaction; None if it has none."""
         return self._open.get(producer_id)
 
     def check(self, header: BatchHeader) -> AppendedBatch | Refusal | None:
-        """Whether a producer's batch may be appended: None for yes, the earlier batch when this one
-        is a duplicate.
+        """Check whether a producer's batch may be appended.
 
-        Errors: INVALID_PRODUCER_EPOCH for an epoch older than the last seen,
-        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a batch outside of the
-        transaction that is open. A producer id that is not known (new, expired, or its records
-        deleted) may start with any sequence.
+        An unknown producer id (new, expired, or its records deleted) may begin with any sequence.
+
+        :return: None if it may; the earlier batch if this one is a duplicate;
+            INVALID_PRODUCER_EPOCH for an epoch older than the last one,
+            OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a batch outside of the
+            open transaction
         """
         entry = self._producers.get(header.producer_id)
         first, epoch = header.base_sequence, header.producer_epoch
@@ -159,10 +168,8 @@ class ProducerState:
         return None
 
     def replay(self, header: BatchHeader, base_offset: int) -> None:
-        """Take in a batch that stands in the log at ``base_offset``; those without a producer id
-        change nothing.
-
-        A marker is taken in by :meth:`complete`.
+        """Apply a batch that is in the log at ``base_offset``. Batches without a producer id, and
+        markers, change nothing; :meth:`complete` applies markers.
         """
         if header.producer_id == NO_PRODUCER_ID or header.is_control:
             return
@@ -183,11 +190,10 @@ class ProducerState:
         )
 
     def complete(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
-        """Take in a marker, whose header has its offset in the log: the producer's transaction is
-        over.
+        """Apply a marker, which ends the producer's transaction.
 
-        :returns: what readers have to pass over from now on; None after a commit, and when no
-            transaction was open
+        :param header: the marker's header with its offset in the log
+        :return: the aborted transaction; None after a commit, or if no transaction was open
         """
         entry = self._producers.get(header.producer_id)
         if entry is None:
@@ -205,10 +211,8 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers whose last batch is at least ``expiration_ms`` old
-        (producer.id.expiration.ms).
-
-        Those with an open transaction stay until it ends.
+        """Remove the producers whose last batch is at least ``expiration_ms`` old
+        (producer.id.expiration.ms), unless they have an open transaction.
         """
         expired = [
             producer_id
@@ -241,14 +245,14 @@ class ProducerState:
                 )
 
     def snapshot(self) -> bytes:
-        """Everything, in the format of Kafka's ``.snapshot`` files, version 1."""
+        """Return the state in the format of Kafka's ``.snapshot`` files, version 1."""
         entries = list(self._entries())
         body = _COUNT.pack(len(entries)) + b"".join(entries)
         return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> ProducerState | None:
-        """The inverse of :meth:`snapshot`; None when the bytes are torn or of another format."""
+        """Read a snapshot; None if the bytes are torn or have another format."""
         if len(data) < _SNAPSHOT_HEAD.size + _COUNT.size:
             return None
         version, crc = _SNAPSHOT_HEAD.unpack_from(data)

@@ -1,15 +1,16 @@
-"""Reading a partition's directory back in: after a clean stop at once, after a crash with every
-doubtful byte checked.
+"""Loading a log from its directory: at once after a clean stop; after a crash, with every doubtful
+byte verified.
 
 A snapshot of the producers is written when a segment is full, after that segment was forced to
-disk, and at a clean stop. So the newest one is the recovery point too: what stands before it needs
-no check. What stands after it is replayed, which also finds the transactions that were aborted
+disk, and at a clean stop. So the newest snapshot is the recovery point too: batches before it need
+no verification. Batches after it are replayed, which also finds the transactions that were aborted
 since.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import uuid
@@ -44,17 +45,18 @@ REWRITE_CHUNK_BYTES = 1 << 20
 
 
 class CorruptLog(RuntimeError):
-    """A log that must be whole is not. The message names the file and the offset, and says what can
-    be done.
+    """Damage in a log that must be whole.
+
+    The message names the file and the offset, and says what can be done.
     """
 
     @classmethod
-    def damage(cls, path: str, position: int, offset: int, what: str) -> CorruptLog:
-        """What stands at ``position`` of a file, which should be the batch with ``offset``, cannot
-        be read.
+    def damage(cls, path: str, position: int, offset: int, problem: str) -> CorruptLog:
+        """Return the error for a batch, with ``offset`` and at ``position`` of a file, that cannot
+        be read because of ``problem``.
         """
         return cls(
-            f"{path} is damaged at offset {offset}: {what}. Restore the file from a backup; "
+            f"{path} is damaged at offset {offset}: {problem}. Restore the file from a backup; "
             f"or give up what it holds "
             f"from there on: truncate -s {position} {path} and remove the later .log files "
             f"beside it, if there are any"
@@ -62,7 +64,9 @@ class CorruptLog(RuntimeError):
 
     @classmethod
     def gap(cls, path: str, expected: int, found: int) -> CorruptLog:
-        """A file begins, or goes on, with offset ``found`` where ``expected`` should come."""
+        """Return the error for a file that begins, or continues, with offset ``found`` instead of
+        ``expected``.
+        """
         return cls(
             f"{path} has offset {found} where {expected} should come: records are missing. "
             f"Restore the files beside it "
@@ -70,9 +74,14 @@ class CorruptLog(RuntimeError):
         )
 
 
-class Loaded(NamedTuple):
-    """What a directory holds: its segments, oldest first, and what is known of producers at the end
-    of the last one.
+class LoadedLog(NamedTuple):
+    """A log as its directory has it.
+
+    :ivar segments: the segments, oldest first
+    :ivar producers: the state of producers at the end of the log
+    :ivar aborted: the aborted transactions
+    :ivar end_offset: offset after the last record
+    :ivar flushed_offset: offset, exclusive, up to which the files are known to be on disk
     """
 
     segments: list[Segment]
@@ -84,33 +93,36 @@ class Loaded(NamedTuple):
     """The offset, exclusive, up to which the files are known to be on disk."""
 
 
-def load(directory: str, files: OpenFiles, *, crashed: bool, whole: bool) -> Loaded:
-    """Read a directory in.
+def load(directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool) -> LoadedLog:
+    """Load a log from its directory.
 
     :param crashed: the broker did not stop cleanly since it last had this log open: cut a torn tail
-    :param whole: cut nothing else: what is followed by batches that are right was not torn by a
+    :param refuse_damage: cut nothing else: a batch that is followed by valid ones was not torn by a
         crash
-    :raises CorruptLog: in that case
+    :raises CorruptLog: for such a batch
+    :raises OSError: when the disk fails
     """
     swap.recover(directory)
     segments, producers, aborted, flushed = _load_segments(
-        directory, files, crashed=crashed, whole=whole
+        directory, files, crashed=crashed, refuse_damage=refuse_damage
     )
     start = _read_log_start(directory)
     end = segments[-1].next_offset if segments else 0
     if start > end:
         logger.warning(
-            "%s ends before its log start offset %d: starting anew there", directory, start
+            "%s ends before its log start offset %d: it begins again there without records",
+            directory,
+            start,
         )
         for segment in segments:
             segment.delete()
-        return Loaded([], producers, AbortedTransactions(), start, start, start)
+        return LoadedLog([], producers, AbortedTransactions(), start, start, start)
     log_start = max(start, segments[0].base_offset if segments else 0)
-    return Loaded(segments, producers, aborted, log_start, end, flushed)
+    return LoadedLog(segments, producers, aborted, log_start, end, flushed)
 
 
 def _load_segments(
-    directory: str, files: OpenFiles, *, crashed: bool, whole: bool
+    directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool
 ) -> tuple[list[Segment], ProducerState, AbortedTransactions, int]:
     segments = _segments(directory, files)
     if not segments:
@@ -130,7 +142,7 @@ def _load_segments(
         affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
         replayed = True
         if crashed:
-            _recover(segments, affected, on_batch, whole=whole)
+            _recover(segments, affected, on_batch, refuse_damage=refuse_damage)
         elif point < active.next_offset:
             for segment in segments[affected:]:
                 for position, header, data in segment.batches(segment.locate(point)):
@@ -145,13 +157,13 @@ def _load_segments(
                 _save_aborted(segments, affected, aborted)
             return segments, producers, aborted, point if crashed else segments[-1].next_offset
         logger.warning(
-            "%s lost what came before offset %d: going back to an older snapshot", directory, point
+            "%s has lost records before offset %d: using an older snapshot", directory, point
         )
         os.unlink(snapshot_path(directory, point))
 
 
 def _save_aborted(segments: list[Segment], first: int, aborted: AbortedTransactions) -> None:
-    """Let the files from segment ``first`` on say what was found in the batches."""
+    """Write the ``.txnindex`` files of the segments from index ``first`` on."""
     for number in range(first, len(segments)):
         segment = segments[number]
         end = segments[number + 1].base_offset if number + 1 < len(segments) else None
@@ -192,21 +204,21 @@ def _replay_from(point: int, producers: ProducerState, aborted: AbortedTransacti
     return on_batch
 
 
-def _recover(segments: list[Segment], first: int, on_batch: OnBatch, *, whole: bool) -> None:
-    """Check each batch from segment ``first`` on; cut at the first wrong one and drop what follows
-    it.
-    """
+def _recover(
+    segments: list[Segment], first: int, on_batch: OnBatch, *, refuse_damage: bool
+) -> None:
+    """Verify each batch from segment ``first`` on. Cut the log at the first invalid one."""
     for number in range(first, len(segments)):
         segment = segments[number]
         end = segment.rebuild(check_crc=True, on_batch=on_batch)
         if end == segment.size_bytes:
             continue
-        if whole and (
+        if refuse_damage and (
             any(later.size_bytes for later in segments[number + 1 :])
             or _batch_follows(segment, end)
         ):
-            what = "this is not a whole batch with the right checksum, but what follows it is"
-            raise CorruptLog.damage(segment.path(".log"), end, segment.next_offset, what)
+            problem = "this is not a whole batch with the right checksum, but what follows it is"
+            raise CorruptLog.damage(segment.path(".log"), end, segment.next_offset, problem)
         logger.warning(
             (
                 "Cut %s at position %d, offset %d: the %d bytes that followed are not a whole "
@@ -219,16 +231,14 @@ def _recover(segments: list[Segment], first: int, on_batch: OnBatch, *, whole: b
         )
         segment.truncate(end)
         for later in segments[number + 1 :]:
-            logger.warning("Removed %s: what came before it is torn", later.path(".log"))
+            logger.warning("Removed %s: the segment before it is torn", later.path(".log"))
             later.delete()
         del segments[number + 1 :]
         return
 
 
 def _batch_follows(segment: Segment, position: int) -> bool:
-    """Whether a whole, right batch of later offsets begins anywhere behind ``position``, where
-    there is none.
-    """
+    """Return whether a whole, valid batch of later offsets begins anywhere after ``position``."""
     data = segment.read(position, segment.size_bytes - position)
     start = data.find(EPOCH_AND_MAGIC, EPOCH_START + 1) - EPOCH_START
     while start > 0 and start + HEADER_BYTES <= len(data):
@@ -244,11 +254,11 @@ def _batch_follows(segment: Segment, position: int) -> bool:
 
 
 def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> None:
-    """Write the segments that hold offsets from ``from_offset`` on once more, and force them to
+    """Write the segments that have offsets from ``from_offset`` on once more, and force them to
     disk.
 
-    After a failed fsync the kernel may hold what the disk does not, and no later fsync would write
-    it. Written again, it is either on disk or known not to be.
+    After a failed fsync the page cache may have data that the disk does not have, and that no later
+    fsync writes. Data that is written again is forced to disk by the next fsync, or makes it fail.
 
     :raises OSError: when the disk fails again
     """
@@ -259,7 +269,8 @@ def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> No
         fd = segment.open()
         for position in range(0, segment.size_bytes, REWRITE_CHUNK_BYTES):
             size_bytes = min(REWRITE_CHUNK_BYTES, segment.size_bytes - position)
-            os.pwrite(fd, segment.read(position, size_bytes), position)
+            if os.pwrite(fd, segment.read(position, size_bytes), position) != size_bytes:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), segment.path(".log"))
         segment.fsync((".log", aborted_transactions.SUFFIX))
     fsync_path(directory)
 
@@ -268,31 +279,35 @@ def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> No
 
 
 def mark_offline(directory: str) -> None:
-    """Have the next start verify the log in a directory, whether or not the broker stops cleanly.
+    """Mark the log in a directory, so that the next start verifies it even after a clean stop or
+    ``kill -9``.
 
-    Nothing happens when the disk takes no file: a clean stop lists the log too.
+    Failures are ignored: a clean stop lists the log too.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(f"{directory}/{OFFLINE_FILE}", os.O_CREAT | os.O_CLOEXEC, 0o644))
 
 
 def is_marked_offline(directory: str) -> bool:
-    """Whether the log in a directory went offline and has not been verified since."""
+    """Return whether the log in a directory went offline and has not been verified since."""
     return os.path.exists(f"{directory}/{OFFLINE_FILE}")
 
 
 def unmark_offline(directory: str) -> None:
-    """Note that the log in a directory has been verified."""
+    """Remove the mark of a log that has been verified.
+
+    :raises OSError: when the disk fails
+    """
     os.unlink(f"{directory}/{OFFLINE_FILE}")
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    """Where the producers as of ``offset`` are kept."""
+    """Return the path of the snapshot of producers as of ``offset``."""
     return f"{directory}/{offset:020d}.snapshot"
 
 
 def snapshot_offsets(directory: str) -> list[int]:
-    """The offsets of which there are snapshots, newest first."""
+    """Return the offsets of the snapshots in a directory, newest first."""
     names = (name.partition(".") for name in os.listdir(directory))
     return sorted(
         (int(stem) for stem, _, suffix in names if suffix == "snapshot" and stem.isdigit()),
@@ -301,19 +316,25 @@ def snapshot_offsets(directory: str) -> list[int]:
 
 
 def _newest_snapshot(directory: str, log_start: int) -> tuple[int, ProducerState]:
+    """Return the newest whole snapshot with its offset, or an empty state as of ``log_start``."""
     for offset in snapshot_offsets(directory):
         path = snapshot_path(directory, offset)
         with open(path, "rb") as file:
             producers = ProducerState.from_snapshot(file.read())
         if producers is not None:
             return offset, producers
-        logger.warning("%s is not a whole snapshot: going back to an older one", path)
+        logger.warning("%s is not a whole snapshot: using an older one", path)
         os.unlink(path)
     return log_start, ProducerState()
 
 
 def write_snapshot(directory: str, offset: int, data: bytes, *, sync: bool) -> None:
-    """Keep the producers as of ``offset``, and of the older snapshots only the newest."""
+    """Write the snapshot of producers as of ``offset``, and delete all older ones but the newest.
+
+    :param data: the snapshot
+    :param sync: force it to disk
+    :raises OSError: when the disk fails
+    """
     replace_file(snapshot_path(directory, offset), data, sync=sync)
     for old in snapshot_offsets(directory)[SNAPSHOTS_KEPT:]:
         with contextlib.suppress(FileNotFoundError):
@@ -321,13 +342,16 @@ def write_snapshot(directory: str, offset: int, data: bytes, *, sync: bool) -> N
 
 
 def write_topic_id(directory: str, topic_id: uuid.UUID) -> None:
-    """Say whose log it is, in Kafka's ``partition.metadata``."""
+    """Write the id of the topic that a directory belongs to, as Kafka's ``partition.metadata``.
+
+    :raises OSError: when the disk fails
+    """
     text = f"version: 0\ntopic_id: {_text_id(topic_id)}\n"
     replace_file(f"{directory}/{METADATA_FILE}", text.encode(), sync=False)
 
 
 def belongs_to(directory: str, topic_id: uuid.UUID) -> bool:
-    """Whether a directory is of this topic, not left over from a deleted one of the same name."""
+    """Return whether a directory belongs to a topic, and not to a deleted one of the same name."""
     try:
         with open(f"{directory}/{METADATA_FILE}", encoding="ascii") as file:
             text = file.read()
@@ -341,16 +365,17 @@ def _text_id(topic_id: uuid.UUID) -> str:
 
 
 def write_log_start(directory: str, offset: int, *, sync: bool) -> None:
-    """Keep the log start offset that DeleteRecords asked for.
+    """Save the log start offset that DeleteRecords asked for.
 
-    :raises OSError: when the disk refuses
+    :param sync: force it to disk
+    :raises OSError: when the disk fails
     """
     replace_file(f"{directory}/{LOG_START_FILE}", b"%d\n" % offset, sync=sync)
 
 
 def _read_log_start(directory: str) -> int:
-    """The log start offset that DeleteRecords left, 0 when it never did, or a power cut has left
-    nothing of it.
+    """Return the saved log start offset; 0 if there is none, or if a power cut has emptied the
+    file.
     """
     try:
         with open(f"{directory}/{LOG_START_FILE}", "rb") as file:

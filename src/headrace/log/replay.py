@@ -1,5 +1,5 @@
-"""Reading a whole log back in, batch by batch, where nothing may be missing: what coordinators are
-loaded from.
+"""Read a whole log, batch by batch, where nothing may be missing. Coordinators load their state
+with it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class FoundBatch(NamedTuple):
 
 
 def checked_batches(log: PartitionLog) -> Iterator[FoundBatch]:
-    """The batches from the one with the log start offset on.
+    """Yield the batches of a log, beginning with the one that has the log start offset.
 
-    :raises CorruptLog: where the next one is damaged or missing. Damage at the end that a crash has
-        left was cut off when the log was opened
+    :raises CorruptLog: where the next batch is damaged or missing. Damage that a crash has left at
+        the end was cut off when the log was loaded
     """
     start = log.log_start_offset
     expected: int | None = None

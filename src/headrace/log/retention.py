@@ -1,4 +1,4 @@
-"""Which segments have had their time. Pure."""
+"""Retention: how many segments of a log to delete. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from headrace.log.log_config import LogConfig
 
 
 class SegmentAge(NamedTuple):
-    """What retention asks of a segment; ``largest_timestamp_ms`` is the file's own time where its
-    records have none.
+    """The size and age of a segment.
+
+    :ivar largest_timestamp_ms: largest timestamp of its records; the file's modification time if
+        they have none
     """
 
     base_offset: int
@@ -25,12 +27,12 @@ def segments_to_delete(
     end_offset: int,
     now_ms: int,
 ) -> int:
-    """How many of the oldest segments to delete.
+    """Return the number of segments to delete, counted from the oldest.
 
-    As in Kafka, with ``delete`` in ``cleanup.policy``: those whose newest record is older than
-    ``retention.ms``, then those without which the log is still at least ``retention.bytes`` large;
-    and with any policy those that lie wholly before the log start offset. The answer may be all
-    segments: then a new one is to be rolled first. An empty last segment stays.
+    As in Kafka: with ``delete`` in ``cleanup.policy`` those whose newest record is older than
+    ``retention.ms``, then those without which the log still has at least ``retention.bytes``; with
+    any policy those that lie wholly before the log start offset. If all segments are to be deleted,
+    the caller rolls a new one first. An empty last segment is kept.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     candidates = len(segments) - (segments[-1].size_bytes == 0)

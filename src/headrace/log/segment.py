@@ -1,4 +1,4 @@
-"""One segment: a file of batches, its two indexes, and the handle through which both are used.
+"""One segment: a file of batches, its two indexes, and the handle for both.
 
 A segment's file is open only while it is in use, see :class:`~headrace.log.files.OpenFiles`.
 """
@@ -30,7 +30,7 @@ Buffers = Sequence[bytes | memoryview]
 Write = Callable[[int, Buffers, int], int]
 
 pwritev: Write = os.pwritev
-"""What writes batches: a name of its own so that tests can put a full disk here."""
+"""Writes batches; tests replace it by a full disk."""
 
 HEADERS_CHUNK_BYTES = 1 << 16
 RECOVERY_CHUNK_BYTES = 1 << 22
@@ -40,17 +40,16 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class TornTailError(OSError):
-    """A write failed half-way, and what was written of it could not be cut off again."""
+    """A write failed half-way, and the bytes written could not be cut off again."""
 
 
 def scan(
     fd: int, position: int, end: int, *, whole: bool = False
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """``(position, header, bytes)`` of the batches between two positions, stopping before the first
-    torn one.
+    """Yield ``(position, header, bytes)`` of the batches between two positions of a file, up to the
+    first torn one.
 
-    :param whole: hand out all bytes of each batch, not only as many as happen to be there after its
-        header
+    :param whole: yield all bytes of each batch, not only those read along with its header
     """
     chunk = RECOVERY_CHUNK_BYTES if whole else HEADERS_CHUNK_BYTES
     buffer, start = memoryview(b""), position
@@ -75,7 +74,18 @@ def scan(
 
 
 class Segment:
-    """A run of batches from ``base_offset`` on. Only the newest segment of a log is appended to."""
+    """A run of batches beginning with ``base_offset``. Only the newest segment of a log is appended
+    to.
+
+    :ivar directory: path of the log
+    :ivar size_bytes: size of the whole batches in the file
+    :ivar created_ms: creation time, epoch milliseconds
+    :ivar next_offset: offset after the last batch; known once the segment was opened or appended to
+    :ivar fd: handle of the ``.log`` file; -1 when closed
+    :ivar offsets: the offset index
+    :ivar times: the time index
+    :ivar used: see :class:`~headrace.log.files.OpenSegment`
+    """
 
     __slots__ = (
         "_files",
@@ -118,14 +128,16 @@ class Segment:
         self._first_timestamp = NO_TIMESTAMP
 
     def path(self, suffix: str) -> str:
-        """The path of the segment's ``.log``, ``.index`` or ``.timeindex``."""
+        """Return the path of the ``.log``, ``.index``, ``.timeindex`` or ``.txnindex`` file."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     # ------------------------------------------------------------------ opening, closing
 
     def open(self) -> int:
-        """The handle; the first call reads and checks the indexes, and rebuilds them when they are
-        wrong.
+        """Return the handle. The first call reads and checks the indexes, and rebuilds them if they
+        are wrong.
+
+        :raises OSError: when the file cannot be opened or read
         """
         self.used = True
         if self.fd < 0:
@@ -135,7 +147,7 @@ class Segment:
         return self.fd
 
     def release(self, *, forget: bool = True) -> None:
-        """Save the indexes and let the handle and the memory go; the next use opens the segment
+        """Save the indexes, close the handle and free the memory. The next use opens the segment
         again.
         """
         if self.fd < 0:
@@ -149,8 +161,9 @@ class Segment:
             self._files.forget(self)
 
     def save_indexes(self) -> None:
-        """Write the new index entries. When that fails the files go, as a missing index is rebuilt
-        and a short one would mislead."""
+        """Write the new index entries. If that fails the files are deleted, because a missing index
+        is rebuilt and a short one would mislead.
+        """
         if not self._loaded:
             return
         try:
@@ -169,7 +182,7 @@ class Segment:
                     os.unlink(self.path(suffix))
 
     def abandon(self) -> None:
-        """Close the handle; the segment is not used any more."""
+        """Close the handle without saving anything; the segment is not used any more."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -177,14 +190,14 @@ class Segment:
             self._files.forget(self)
 
     def delete(self) -> None:
-        """Remove the files."""
+        """Delete the files."""
         self.abandon()
         for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path(suffix))
 
     def _load(self) -> None:
-        """Take the indexes from their files if they agree with the batches, else make them anew."""
+        """Read the indexes from their files; rebuild them if they do not agree with the batches."""
         self._reset()
         self._loaded = True
         if not self.size_bytes:
@@ -197,7 +210,7 @@ class Segment:
         except FileNotFoundError:
             reason = "missing"
         else:
-            if self._walk_tail():
+            if self._matches_tail():
                 return
             reason = "wrong"
         logger.warning("Rebuilding the indexes of %s: %s", self.path(".log"), reason)
@@ -206,8 +219,8 @@ class Segment:
             logger.error("%s cannot be read from position %d on", self.path(".log"), end)
             self.size_bytes = end
 
-    def _walk_tail(self) -> bool:
-        """Whether the loaded indexes agree with the batches from the last indexed one to the end of
+    def _matches_tail(self) -> bool:
+        """Return whether the indexes agree with the batches from the last indexed one to the end of
         the file.
         """
         offsets, times = self.offsets, self.times
@@ -235,10 +248,10 @@ class Segment:
                 self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, last_offset
             position += header.size_bytes
         self._since_index = self.size_bytes - start
-        return position == self.size_bytes and self._latest_is_right()
+        return position == self.size_bytes and self._matches_latest()
 
-    def _latest_is_right(self) -> bool:
-        """Whether the last entry of the time index is true of its batch."""
+    def _matches_latest(self) -> bool:
+        """Return whether the last entry of the time index agrees with its batch."""
         if not len(self.times):
             return self._max_timestamp < 0 or not len(self.offsets)
         timestamp, relative_offset = self.times.entry(len(self.times) - 1)
@@ -254,14 +267,15 @@ class Segment:
         check_crc: bool = False,
         on_batch: Callable[[BatchHeader, memoryview], None] | None = None,
     ) -> int:
-        """Make both indexes from the batches and answer how many bytes of whole, right batches
-        there are.
+        """Build both indexes from the batches, and return the size of the whole, valid batches.
 
-        :param check_crc: after a crash: also compare checksums, and stop at the first wrong one
-        :param on_batch: is given each good batch's header and, with ``check_crc``, all its bytes
+        :param check_crc: compare checksums too, as after a crash, and stop at the first wrong one
+        :param on_batch: called with each valid batch's header and, with ``check_crc``, all its
+            bytes
+        :raises OSError: when the file cannot be read
         """
         if self.fd < 0:
-            self._loaded = True  # no use in reading indexes that are about to be made anew
+            self._loaded = True  # the indexes are rebuilt and need not be read
             self.fd = self._files.open(self.path(".log"), self)
         self._reset()
         self._loaded = True
@@ -285,17 +299,20 @@ class Segment:
         return end
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file after a rebuild found less than it holds."""
+        """Cut the file after a rebuild.
+
+        :raises OSError: when the disk fails
+        """
         os.ftruncate(self.open(), size_bytes)
         self.size_bytes = size_bytes
 
     # ------------------------------------------------------------------ appending
 
     def append(self, buffers: Buffers, size_bytes: int) -> None:
-        """Write at the end, or raise and leave the segment as it was.
+        """Write at the end of the file. If that fails the segment is as it was.
 
-        :raises OSError: such as ENOSPC; what was written of it is cut off again
-        :raises TornTailError: when it could not be cut off
+        :raises OSError: such as ENOSPC; the bytes written are cut off again
+        :raises TornTailError: when they could not be cut off
         """
         fd = self.fd if self.fd >= 0 else self.open()
         self.used = True
@@ -313,7 +330,7 @@ class Segment:
         self.size_bytes = position + size_bytes
 
     def _write_rest(self, data: bytes, written: int) -> None:
-        """A short write: the disk is filling up, and the next call says so or succeeds."""
+        """Continue a short write: the disk is filling up, and the next call succeeds or raises."""
         while written < len(data):
             now = pwritev(self.fd, [memoryview(data)[written:]], self.size_bytes + written)
             if now <= 0:
@@ -328,9 +345,7 @@ class Segment:
         max_timestamp: int,
         index_interval_bytes: int,
     ) -> None:
-        """Take a batch that was appended at ``position`` into the indexes, by Kafka's rule of when
-        to.
-        """
+        """Add a batch that was appended at ``position`` to the indexes, as often as Kafka does."""
         if not position:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
@@ -345,11 +360,11 @@ class Segment:
     def must_roll_for(
         self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Whether batches of that size belong into a new segment, by Kafka's rules.
+        """Return whether batches of this size belong into a new segment, by Kafka's rules.
 
-        Those are segment.bytes; segment.ms, counted in the records' own time, or since the file was
-        made for records that have none; full indexes (segment.index.bytes); and offsets too far
-        from the base to be indexed.
+        These are segment.bytes; segment.ms, counted in the records' timestamps, or since the file
+        was created if they have none; full indexes (segment.index.bytes); and offsets too far from
+        the base offset to be indexed.
         """
         if self.fd < 0:
             self.open()
@@ -368,7 +383,10 @@ class Segment:
         )
 
     def fsync(self, suffixes: Sequence[str] = SUFFIXES) -> None:
-        """Force the files to disk; safe to call from another thread."""
+        """Force the files to disk. Any thread may call it.
+
+        :raises OSError: when the disk fails
+        """
         for suffix in suffixes:
             path = self.path(suffix)
             if suffix != ".txnindex" or os.path.exists(path):  # few have one
@@ -378,16 +396,14 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, -1 when there is none; rolling by age counts from
-        it.
-        """
+        """Largest timestamp of the first batch; rolling by age counts from it. -1 without one."""
         if self._first_timestamp < 0 and self.size_bytes:
             self._first_timestamp = header_at(self.read(0, HEADER_BYTES)).max_timestamp
         return self._first_timestamp
 
     @property
     def max_timestamp(self) -> tuple[int, int]:
-        """``(timestamp, last offset of the first batch that has it)``; timestamp -1 when there is
+        """``(timestamp, last offset of the first batch that has it)``; timestamp -1 if there is
         none.
         """
         if not self._loaded and self._max_timestamp < 0 and self.size_bytes:
@@ -395,8 +411,8 @@ class Segment:
         return self._max_timestamp, self._max_timestamp_offset
 
     def locate(self, offset: int) -> int:
-        """Position of the first batch that ends at or after ``offset``; the segment's size when
-        there is none.
+        """Return the position of the first batch that ends at or after ``offset``; the segment's
+        size if there is none.
         """
         if offset <= self.base_offset:
             return 0
@@ -408,9 +424,9 @@ class Segment:
         return self.size_bytes
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Exactly so many bytes.
+        """Return exactly ``size_bytes`` bytes.
 
-        :raises OSError: when the file holds less than it should
+        :raises OSError: when the file is shorter than it should be, or cannot be read
         """
         fd = self.fd if self.fd >= 0 else self.open()
         self.used = True
@@ -424,17 +440,16 @@ class Segment:
     def read_batches(
         self, position: int, limit: int, max_bytes: int, *, minimum_one: bool
     ) -> bytes:
-        """Whole batches from ``position`` up to ``limit``, at most ``max_bytes`` of them but for
-        ``minimum_one``.
+        """Return whole batches between ``position`` and ``limit``, at most ``max_bytes``.
+
+        :param minimum_one: return the first batch even if it is larger
         """
         if limit - position <= max_bytes:
             return self.read(position, limit - position)
         if max_bytes > 0:
             self.open()
             boundary = self.offsets.position_before(position + max_bytes)
-            if (
-                2 * (boundary - position) >= max_bytes
-            ):  # the index knows a good place to end: nothing to cut or copy
+            if 2 * (boundary - position) >= max_bytes:  # a boundary needs no cut and no copy
                 return self.read(position, boundary - position)
             data = self.read(position, max_bytes)
             end = whole_batches(data)
@@ -445,5 +460,7 @@ class Segment:
         return self.read(position, header_at(self.read(position, HEADER_BYTES)).size_bytes)
 
     def batches(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """``(position, header, bytes from the header on)`` of the batches from ``position``."""
+        """Yield ``(position, header, bytes from the header on)`` of the batches from ``position``
+        on.
+        """
         return scan(self.open(), position, self.size_bytes)

@@ -1,4 +1,4 @@
-"""The segments of a log, oldest first: which one holds an offset, and where in it."""
+"""The segments of a log, oldest first: search by offset."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from operator import is_
 from headrace.log.segment import Segment
 
 POSITIONS_KEPT = 64
-"""Of so many readers per log we know where they go on, without asking an index."""
+"""For how many readers of a log the next position is remembered, to save a search in an index."""
 
 
 class SegmentList:
-    """Segments in ascending order of their base offsets; only the last, active one is appended
-    to."""
+    """The segments of a log, ordered by their base offsets. Only the last one, the active segment,
+    is appended to.
+    """
 
     __slots__ = ("_bases", "_positions", "_segments")
 
@@ -33,41 +34,44 @@ class SegmentList:
         return self._segments[number]
 
     def add(self, segment: Segment) -> None:
-        """Begin a new active segment."""
+        """Add a new active segment."""
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self._positions.clear()
 
     def delete_oldest(self) -> None:
-        """Remove the files of the oldest segment.
+        """Delete the oldest segment with its files.
 
-        :raises OSError: when they cannot be removed
+        :raises OSError: when the files cannot be deleted
         """
         self._positions.clear()
         self._segments[0].delete()
         del self._segments[0], self._bases[0]
 
-    def number_of(self, segments: Sequence[Segment]) -> int | None:
-        """Where these segments stand, one after the other; None when they do not any more."""
+    def find_run(self, segments: Sequence[Segment]) -> int | None:
+        """Return the index of the first of these segments if they still stand in the list one after
+        the other; else None.
+        """
         number = bisect_left(self._bases, segments[0].base_offset)
         found = self._segments[number : number + len(segments)]
         same = len(found) == len(segments) and all(map(is_, found, segments))
         return number if same else None
 
     def replace(self, number: int, count: int, segment: Segment) -> None:
-        """Let one segment stand for ``count`` of them, the first of which has the same base
-        offset."""
+        """Replace ``count`` segments, from index ``number`` on, by one that begins with the same
+        base offset.
+        """
         self._positions.clear()
         self._segments[number : number + count] = [segment]
         self._bases[number : number + count] = [segment.base_offset]
 
     def end_of(self, number: int, log_end_offset: int) -> int:
-        """The offset at which a segment ends, exclusive."""
+        """Return the offset at which a segment ends, exclusive."""
         following = number + 1
         return self._bases[following] if following < len(self._bases) else log_end_offset
 
     def live(self, log_start_offset: int, log_end_offset: int) -> list[Segment]:
-        """The segments that hold offsets from the log's start on."""
+        """Return the segments that have offsets from the log start offset on."""
         return [
             segment
             for number, segment in enumerate(self._segments)
@@ -75,8 +79,8 @@ class SegmentList:
         ]
 
     def find(self, offset: int) -> tuple[Segment, int]:
-        """The segment with ``offset``, which must be in the log, and the position of the batch that
-        holds it.
+        """Return the segment with ``offset``, which must be in the log, and the position of the
+        batch that has it.
         """
         known = self._positions.get(offset)
         if known is not None:
@@ -85,13 +89,12 @@ class SegmentList:
         segment = self._segments[number]
         position = segment.locate(offset)
         while position >= segment.size_bytes and number + 1 < len(self._segments):
-            number += 1  # compaction has left a gap at the end of a segment, or nothing of it
+            number += 1  # compaction has removed the end of a segment, or all of it
             segment, position = self._segments[number], 0
         return segment, position
 
     def remember(self, segment: Segment, position: int, log_end_offset: int) -> None:
-        """Note where the batch after those just read starts, since their reader asks for it
-        next."""
+        """Remember where the batch after those just read begins: their reader asks for it next."""
         if position < segment.size_bytes:
             following = int.from_bytes(segment.read(position, 8), "big")
         elif segment is self._segments[-1]:

@@ -1,12 +1,12 @@
-"""Putting one cleaned segment in the place of several, so that a crash between any two steps loses
+"""Replace several segments by one cleaned segment, so that a crash between any two steps loses
 nothing.
 
-What is written anew grows in the directory ``cleaning`` beside the segments. When it is on disk, it
-is renamed to ``<base>-<end>.log.swap``: that decides it. From then on the segments from offset
-``base`` up to ``end``, exclusive, are on their way out, and a start that finds the file finishes
-what was begun; without the file it discards the rest. The aborted transactions that the new segment
-still has to tell of are in ``<base>-<end>.txnindex.swap``, which counts only along with the other
-file. Indexes need no care: one that is missing is rebuilt.
+The new segment is written in the directory ``cleaning`` beside the segments. When it is on disk, it
+is renamed to ``<base>-<end>.log.swap``. With that the replacement is decided: a start that finds
+the file deletes the segments from offset ``base`` up to ``end``, exclusive, and puts the new
+segment in their place. A start that does not find it deletes the new segment. The aborted
+transactions of the new segment are in ``<base>-<end>.txnindex.swap``, which counts only together
+with the other file. Indexes may be lost: they are rebuilt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from headrace.log.segment import SUFFIXES
 
 CLEANING = "cleaning"
-"""Where segments are written anew."""
+"""Directory in which new segments are written."""
 DELETED = ".deleted"
 _LOG_SWAP, _TXNINDEX_SWAP = ".log.swap", ".txnindex.swap"
 
@@ -29,10 +29,10 @@ def _stem(base_offset: int, end_offset: int) -> str:
 
 
 def begin(directory: str, base_offset: int, end_offset: int) -> None:
-    """Decide that what stands in ``cleaning`` replaces these offsets. Force the directory to disk
-    before the next step.
+    """Decide that the segment in ``cleaning`` replaces the segments with these offsets. Force the
+    directory to disk before the next step.
 
-    :raises OSError: then nothing is decided
+    :raises OSError: when the disk fails; then nothing is decided
     """
     made, swap = (
         f"{directory}/{CLEANING}/{base_offset:020d}",
@@ -44,7 +44,7 @@ def begin(directory: str, base_offset: int, end_offset: int) -> None:
 
 
 def cancel(directory: str, base_offset: int, end_offset: int) -> None:
-    """Take back :func:`begin`."""
+    """Undo :func:`begin`."""
     swap = f"{directory}/{_stem(base_offset, end_offset)}"
     for suffix in (_LOG_SWAP, _TXNINDEX_SWAP):
         with contextlib.suppress(FileNotFoundError):
@@ -52,10 +52,10 @@ def cancel(directory: str, base_offset: int, end_offset: int) -> None:
 
 
 def finish(directory: str, base_offset: int, end_offset: int) -> None:
-    """Let it take effect. The old files are only renamed, which is quick; :func:`discard_old`
-    removes them.
+    """Put the new segment in place. The old files are only renamed, which is quick;
+    :func:`discard_old` deletes them.
 
-    :raises OSError: then the next start finishes it
+    :raises OSError: when the disk fails; then the next start finishes it
     """
     for name in list(_replaced(directory, base_offset, end_offset)):
         os.rename(f"{directory}/{name}", f"{directory}/{name}{DELETED}")
@@ -72,7 +72,7 @@ def finish(directory: str, base_offset: int, end_offset: int) -> None:
 
 
 def _replaced(directory: str, base_offset: int, end_offset: int) -> Iterator[str]:
-    """The files of the segments with these offsets."""
+    """Yield the names of the files of the segments with these offsets."""
     for name in os.listdir(directory):
         stem, suffix = os.path.splitext(name)
         if suffix in SUFFIXES and stem.isdigit() and base_offset <= int(stem) < end_offset:
@@ -80,7 +80,7 @@ def _replaced(directory: str, base_offset: int, end_offset: int) -> Iterator[str
 
 
 def discard_old(directory: str) -> None:
-    """Remove the files that were replaced. May take its time."""
+    """Delete the files that were replaced. This may take long."""
     for name in os.listdir(directory):
         if name.endswith(DELETED):
             with contextlib.suppress(FileNotFoundError):
@@ -88,18 +88,17 @@ def discard_old(directory: str) -> None:
 
 
 def recover(directory: str) -> None:
-    """Finish what was decided before the broker stopped, and discard what was not.
+    """Finish a replacement that was decided before the broker stopped, and discard one that was
+    not.
 
-    :raises OSError: when the disk refuses
+    :raises OSError: when the disk fails
     """
     names = os.listdir(directory)
     for name in names:
         if name.endswith(_LOG_SWAP):
             base, _, end = name.removesuffix(_LOG_SWAP).partition("-")
-            if os.path.isdir(
-                f"{directory}/{CLEANING}"
-            ):  # an index there may be older than the swap
-                shutil.rmtree(f"{directory}/{CLEANING}")
+            if os.path.isdir(f"{directory}/{CLEANING}"):
+                shutil.rmtree(f"{directory}/{CLEANING}")  # an index there may be of a later round
             finish(directory, int(base), int(end))
     for name in names:
         if name.endswith(_TXNINDEX_SWAP):

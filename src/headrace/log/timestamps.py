@@ -1,5 +1,5 @@
-"""Finding records by time: one look into the time index, a walk over a few headers, and one batch
-opened.
+"""Search for records by timestamp: the time index gives a position, headers are read from there,
+and one batch is opened.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from headrace.protocol.record_batch import LOG_APPEND_TIME_BIT, BatchHeader, Cor
 logger = logging.getLogger("headrace.log")
 
 Found = tuple[int, int]
-"""``(offset, timestamp)``"""
+"""``(offset, timestamp)`` of a record; the timestamp is in milliseconds."""
 
 
 def first_at_or_after(
     segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int
 ) -> Found | None:
-    """The first record with at least that timestamp, which need not be the first in time order."""
+    """Return the first record, by offset, that has at least a timestamp; None if there is none.
+
+    :raises OSError: when the disk fails
+    """
     for segment in segments:
         if segment.max_timestamp[0] < timestamp_ms:
             continue
@@ -35,7 +38,10 @@ def first_at_or_after(
 
 
 def latest(segments: Sequence[Segment], log_start_offset: int) -> Found | None:
-    """The first record that has the largest timestamp of all."""
+    """Return the first record with the largest timestamp of all; None if there is no record.
+
+    :raises OSError: when the disk fails
+    """
     best = max(segments, key=lambda segment: segment.max_timestamp[0], default=None)
     if best is None or best.max_timestamp[0] < 0:
         return None
@@ -49,7 +55,7 @@ def _first_in_batch(
 ) -> Found | None:
     first = max(header.base_offset, log_start_offset)
     if header.attributes & LOG_APPEND_TIME_BIT and header.record_count > header.last_offset_delta:
-        return first, header.max_timestamp  # nothing was compacted away
+        return first, header.max_timestamp  # no record was removed by compaction
     try:
         for record in records(segment.read(position, header.size_bytes)):
             if record.timestamp_ms >= timestamp_ms and record.offset >= first:

@@ -1,4 +1,4 @@
-"""What a producer may append: Kafka's checks of a batch, in Kafka's order, with Kafka's codes."""
+"""Checks of a producer's batch: Kafka's, in Kafka's order, with Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from headrace.protocol.record_batch import (
 
 MAGIC_POSITION = 16
 LEAST_LENGTH = 14
-"""The least batch length of any magic; below it Kafka calls the bytes corrupt before looking at
-anything else.
+"""The smallest batch length of any magic. Kafka refuses a smaller one before all other
+checks.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecords(Refusal):
-    """A batch that is refused for some of its records (KIP-467).
+    """A batch that is refused because of some of its records (KIP-467).
 
-    :param records: which they are, counted from 0
+    :param records: their positions in the batch, counted from 0
     """
 
     records: tuple[int, ...] = ()
@@ -43,14 +43,14 @@ class RefusedRecords(Refusal):
 def check_client_batch(
     data: memoryview, config: LogConfig, now_ms: int, header: BatchHeader | Refusal | None = None
 ) -> BatchHeader | Refusal:
-    """Return the header of the one batch that ``data`` must hold, or a refusal.
+    """Check a producer's batch, and return its header or a refusal.
 
-    :param header: what :func:`single_batch` returns for ``data``, where it is known
-
-    Errors: INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit, a control
-    batch, a missing sequence), CORRUPT_MESSAGE (length, unknown magic, checksum), MESSAGE_TOO_LARGE
-    (max.message.bytes), RECORD_LIST_TOO_LARGE (segment.bytes), INVALID_TIMESTAMP
-    (message.timestamp.*.max.ms), UNSUPPORTED_COMPRESSION_TYPE.
+    :param header: the result of :func:`single_batch` for ``data``, if it is known
+    :param now_ms: wall time, for the limits on timestamps
+    :return: the header; or INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit,
+        a control batch, a missing sequence), CORRUPT_MESSAGE (length, unknown magic, checksum),
+        MESSAGE_TOO_LARGE (max.message.bytes), RECORD_LIST_TOO_LARGE (segment.bytes),
+        INVALID_TIMESTAMP (message.timestamp.*.max.ms), UNSUPPORTED_COMPRESSION_TYPE
     """
     if header is None:
         header = single_batch(data)
@@ -111,7 +111,7 @@ _NO_BATCH = "Produce requests must have at least one record batch per partition"
 
 
 def _unreadable(data: memoryview) -> Refusal:
-    """Too short for a batch of magic 2, or not of magic 2."""
+    """Return the refusal of data that is too short for a batch of magic 2, or not of magic 2."""
     found = starts_with_batch(data)
     if isinstance(found, Refusal):
         return found
@@ -125,7 +125,7 @@ def _unreadable(data: memoryview) -> Refusal:
 
 
 def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
-    """The first batch does not end where the data does: torn, or something follows it."""
+    """Check a batch that does not end where the data does: it is torn, or something follows it."""
     if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
         return _corrupt(f"Record batch is corrupt (its size {header.batch_length} is too small)")
     if header.size_bytes > len(data):
@@ -137,7 +137,7 @@ def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
         return _invalid(
             "Produce requests are only allowed to contain exactly one record batch per partition"
         )
-    return None  # a torn second batch is dropped
+    return None  # a torn second batch is ignored
 
 
 def starts_with_batch(data: memoryview) -> bool | Refusal:
@@ -197,7 +197,7 @@ def _check_timestamps(
         return None
     earliest, latest = header.base_timestamp, header.max_timestamp
     if config.message_timestamp_before_max_ms != FOREVER:
-        try:  # a later record may be earlier than the first one, whose timestamp the header has
+        try:  # the header has the first record's timestamp, and a later record may be earlier
             earliest = min(record.timestamp_ms for record in records(data))
         except CorruptBatch as error:
             return _invalid(str(error))
@@ -234,8 +234,8 @@ def _timestamp_out_of_range(
 
 
 def _check_keys(data: memoryview, config: LogConfig) -> Refusal | None:
-    """A compacted topic takes no record without a key; the only topics whose batches are opened on
-    the way in.
+    """Refuse records without a key for a compacted topic. Only for these topics are batches opened
+    on the way in.
     """
     if "compact" not in config.cleanup_policy:
         return None
