@@ -11,7 +11,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 from .cluster import Cluster
-from .errors import ConnectionFailed, RequestRefused
+from .errors import ClientError, ConnectionFailed, RequestRefused
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps: the end, the start, the record with the largest timestamp (KIP-734)."""
@@ -33,6 +33,8 @@ LEADER_MOVED = frozenset(
 )
 """Refusals of a broker that does not lead the partition, or not yet."""
 _RETRY_S = 0.1
+_PARTITIONS_PER_REQUEST = 10_000
+"""Bounds the work of a broker for one request, and the size of the response."""
 
 
 class ListedOffset(NamedTuple):
@@ -74,25 +76,18 @@ async def list_offsets(
         if not missing:
             return found
         topics = await cluster.topics(sorted({topic for topic, _ in missing}))
-        led: dict[int, dict[TopicPartition, int]] = {}
-        for (topic, partition), timestamp in missing.items():
-            leader = topics[topic].leaders.get(partition, -1)
-            led.setdefault(leader, {})[topic, partition] = timestamp
-        led.pop(-1, None)
-        answers = await asyncio.gather(
-            *(
-                ask_leader(cluster, node_id, asked, isolation_level, timeout_ms)
-                for node_id, asked in led.items()
-            ),
-            return_exceptions=True,
+        leaders = {
+            (name, partition): leader
+            for name, topic in topics.items()
+            for partition, leader in topic.leaders.items()
+        }
+        answers = await ask_leaders(
+            cluster, missing, leaders, isolation_level=isolation_level, timeout_ms=timeout_ms
         )
-        for answer in answers:
-            if isinstance(answer, ConnectionFailed):
-                problem = str(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                found.update(answer)
+        listed, failures = split_answers(answers)
+        found.update(listed)
+        if failures:
+            problem = str(failures[-1])
         if len(found) < len(wanted):
             if loop.time() >= deadline:
                 names = ", ".join(
@@ -108,54 +103,80 @@ async def end_offsets(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPart
 
     :raises ClientError: a topic does not exist, or a broker refuses or does not answer
     """
-    led: dict[int, dict[TopicPartition, int]] = {}
-    for name, topic in (await cluster.topics(topics)).items():
-        for partition, leader in topic.leaders.items():
-            led.setdefault(leader, {})[name, partition] = LATEST
-    led.pop(-1, None)
-    answers = await asyncio.gather(
-        *(
-            ask_leader(cluster, node_id, wanted, READ_UNCOMMITTED, cluster.timeout_ms)
-            for node_id, wanted in led.items()
-        )
-    )
-    return {
-        partition: listed.offset
-        for answer in answers
-        for partition, listed in answer.items()
-        if listed.offset is not None
+    leaders = {
+        (name, partition): leader
+        for name, topic in (await cluster.topics(topics)).items()
+        for partition, leader in topic.leaders.items()
     }
+    answers = await ask_leaders(
+        cluster, dict.fromkeys(leaders, LATEST), leaders, timeout_ms=cluster.timeout_ms
+    )
+    listed, failures = split_answers(answers)
+    if failures:
+        raise failures[0]
+    return {key: one.offset for key, one in listed.items() if one.offset is not None}
 
 
-async def ask_leader(
+async def ask_leaders(
     cluster: Cluster,
-    node_id: int,
     wanted: Mapping[TopicPartition, int],
-    isolation_level: int,
+    leaders: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
     timeout_ms: int,
-) -> dict[TopicPartition, ListedOffset]:
-    """Ask one broker; leave out the partitions that it does not lead.
+) -> dict[TopicPartition, ListedOffset | ClientError]:
+    """Ask the leader of each partition, once. Partitions without a leader are left out.
 
-    :raises ClientError: it refuses or does not answer
+    :param wanted: partition → timestamp in ms, or :data:`LATEST` and so on
+    :param leaders: partition → node id; -1 for none
+    :returns: partition → offset, or why there is none
     """
-    found: dict[TopicPartition, ListedOffset] = {}
-    for partition, answer in (
-        await leader_answers(cluster, node_id, wanted, isolation_level, timeout_ms)
-    ).items():
-        if isinstance(answer, ListedOffset):
-            found[partition] = answer
-        elif answer.code not in LEADER_MOVED:
-            raise answer
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for partition in wanted:
+        by_leader.setdefault(leaders.get(partition, -1), []).append(partition)
+    by_leader.pop(-1, None)
+    found: dict[TopicPartition, ListedOffset | ClientError] = {}
+
+    async def ask(node_id: int, partitions: Sequence[TopicPartition]) -> None:
+        for start in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
+            some = {one: wanted[one] for one in partitions[start : start + _PARTITIONS_PER_REQUEST]}
+            try:
+                found.update(await _ask_leader(cluster, node_id, some, isolation_level, timeout_ms))
+            except ClientError as error:
+                found.update(dict.fromkeys(some, error))
+
+    await asyncio.gather(*(ask(node_id, of_leader) for node_id, of_leader in by_leader.items()))
     return found
 
 
-async def leader_answers(
+def split_answers(
+    answers: Mapping[TopicPartition, ListedOffset | ClientError],
+) -> tuple[dict[TopicPartition, ListedOffset], list[ConnectionFailed]]:
+    """Return the offsets, and the failures of brokers that did not answer.
+
+    Refusals of brokers that do not lead a partition are left out.
+
+    :raises ClientError: a broker refuses for another reason
+    """
+    listed: dict[TopicPartition, ListedOffset] = {}
+    failures: dict[ConnectionFailed, None] = {}
+    for partition, answer in answers.items():
+        if isinstance(answer, ListedOffset):
+            listed[partition] = answer
+        elif isinstance(answer, ConnectionFailed):
+            failures[answer] = None
+        elif not (isinstance(answer, RequestRefused) and answer.code in LEADER_MOVED):
+            raise answer
+    return listed, list(failures)
+
+
+async def _ask_leader(
     cluster: Cluster,
     node_id: int,
     wanted: Mapping[TopicPartition, int],
     isolation_level: int,
     timeout_ms: int,
-) -> dict[TopicPartition, ListedOffset | RequestRefused]:
+) -> dict[TopicPartition, ListedOffset | ClientError]:
     """Ask one broker.
 
     :returns: partition → offset, or the refusal
@@ -182,7 +203,7 @@ async def leader_answers(
         **newer,
     )
     response = await connection.request(request, timeout_ms=timeout_ms)
-    found: dict[TopicPartition, ListedOffset | RequestRefused] = {}
+    found: dict[TopicPartition, ListedOffset | ClientError] = {}
     for topic in response.topics:
         for answer in topic.partitions:
             key = (str(topic.name), int(answer.partition_index))

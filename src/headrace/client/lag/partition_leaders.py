@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from headrace.client.cluster import Cluster
@@ -11,14 +10,10 @@ from headrace.client.errors import ClientError, RequestRefused, error_name
 from headrace.client.list_offsets import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    ListedOffset,
-    leader_answers,
+    ask_leaders,
 )
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
-
-_PARTITIONS_AT_ONCE = 10_000
-"""The number of partitions in one request; it bounds the work of a broker and the response."""
 
 
 class PartitionLeaders:
@@ -58,11 +53,13 @@ class PartitionLeaders:
         :returns: node id → partitions
         """
         led: dict[int, list[TopicPartition]] = {}
-        for one in partitions:
-            leader = (self._leaders.get(one[0]) or {}).get(one[1], -1)
-            if leader >= 0:
-                led.setdefault(leader, []).append(one)
+        for one, leader in self._leaders_of(partitions).items():
+            led.setdefault(leader, []).append(one)
         return led
+
+    def _leaders_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        leaders = {one: (self._leaders.get(one[0]) or {}).get(one[1], -1) for one in partitions}
+        return {one: leader for one, leader in leaders.items() if leader >= 0}
 
     async def offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False
@@ -77,22 +74,6 @@ class PartitionLeaders:
         found: dict[TopicPartition, int] = {}
         problems: dict[TopicPartition, ClientError] = {}
 
-        async def ask(node_id: int, asked: Sequence[TopicPartition]) -> None:
-            for start in range(0, len(asked), _PARTITIONS_AT_ONCE):
-                some = dict.fromkeys(asked[start : start + _PARTITIONS_AT_ONCE], timestamp)
-                answers: Mapping[TopicPartition, ListedOffset | ClientError]
-                try:
-                    answers = await leader_answers(
-                        self._cluster, node_id, some, isolation_level, self._cluster.timeout_ms
-                    )
-                except ClientError as error:
-                    answers = dict.fromkeys(some, error)
-                for key, answer in answers.items():
-                    if isinstance(answer, ClientError):
-                        problems[key] = answer
-                    elif answer.offset is not None:
-                        found[key] = answer.offset
-
         for is_retry in (False, True):
             if is_retry:  # leaders may have moved
                 wanted = set(problems)
@@ -100,9 +81,18 @@ class PartitionLeaders:
                     del self._leaders[topic]
                 problems.clear()
             await self.learn({topic for topic, _ in wanted})
-            await asyncio.gather(
-                *(ask(node_id, asked) for node_id, asked in self.by_broker(wanted).items())
+            answers = await ask_leaders(
+                self._cluster,
+                dict.fromkeys(wanted, timestamp),
+                self._leaders_of(wanted),
+                isolation_level=isolation_level,
+                timeout_ms=self._cluster.timeout_ms,
             )
+            for key, answer in answers.items():
+                if isinstance(answer, ClientError):
+                    problems[key] = answer
+                elif answer.offset is not None:
+                    found[key] = answer.offset
             if not problems:
                 break
         for problem in problems.values():

@@ -6,7 +6,6 @@ Records are fetched only where :mod:`headrace.spark.ordered.cuts` has to check a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,14 +15,14 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from headrace.client import ConnectionFailed
 from headrace.client.list_offsets import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
     READ_UNCOMMITTED,
     ListedOffset,
-    ask_leader,
+    ask_leaders,
+    split_answers,
 )
 from headrace.client.offset_commits import committed_offsets
 from headrace.protocol.partitions import TopicPartition
@@ -37,8 +36,6 @@ from .options import OrderedOptions
 
 _log = logging.getLogger(__name__)
 
-_PARTITIONS_PER_REQUEST = 10_000
-"""Limit on the partitions of a ListOffsets, so that a broker is not busy with it for long."""
 _FIRST_LOOK = 200
 """Number of offsets in which the first visible record is looked for, before all are."""
 _LOOK_BUFFER_BYTES = 4 * 1024 * 1024
@@ -201,30 +198,16 @@ class BrokerLog:
     async def _ask_leaders(
         self, wanted: Mapping[TopicPartition, int], isolation_level: int
     ) -> dict[TopicPartition, ListedOffset]:
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for partition in wanted:
-            by_leader.setdefault(self._leaders.get(partition, -1), []).append(partition)
-        by_leader.pop(-1, None)
-        cluster, step = self.thread.cluster, _PARTITIONS_PER_REQUEST
-        requests = [
-            ask_leader(
-                cluster,
-                node_id,
-                {p: wanted[p] for p in partitions[start : start + step]},
-                isolation_level,
-                _TIMEOUT_MS,
-            )
-            for node_id, partitions in by_leader.items()
-            for start in range(0, len(partitions), step)
-        ]
-        found: dict[TopicPartition, ListedOffset] = {}
-        for answer in await asyncio.gather(*requests, return_exceptions=True):
-            if isinstance(answer, ConnectionFailed):
-                _log.warning("%s", answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                found.update(answer)
+        answers = await ask_leaders(
+            self.thread.cluster,
+            wanted,
+            self._leaders,
+            isolation_level=isolation_level,
+            timeout_ms=_TIMEOUT_MS,
+        )
+        found, failures = split_answers(answers)
+        for failure in failures:
+            _log.warning("%s", failure)
         if len(found) < len(wanted):
             self.expire_metadata()  # leaders have moved, or do not answer
         return found
