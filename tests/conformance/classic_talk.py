@@ -4,17 +4,17 @@ joining to leaving.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import Any
 
-from tests.conformance.both import Asked, Both
+from headrace.errors import ErrorCode
 from tests.conformance.classic import subscription
+from tests.conformance.two_brokers import Asked, Conversation, Exchange, Side
 from tests.conformance.world import OK, Group, World
 from tests.support import unique
 
 PROTOCOLS = ("range", "sticky", "zigzag")
-GONE = ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
+GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 MINUTE_MS = 60_000
 
 
@@ -40,9 +40,11 @@ class Members:
     def __init__(
         self, worlds: list[World], seed: int, hasty: tuple[list[int], list[int]] | None = None
     ) -> None:
-        self.rng = random.Random(seed)
         self.prefix = unique("talk")
-        self.both = Both(worlds, self.prefix, self._other_leader)
+        self.conversation = Conversation([Side(world, self.prefix) for world in worlds], seed)
+        self.rng, self.said = self.conversation.rng, self.conversation.said
+        self.both = Exchange(self.conversation, self._other_leader)
+        self.worlds = worlds
         self.hasty = hasty is not None
         self.rebalances, self.sessions = hasty or ([MINUTE_MS], [MINUTE_MS])
         self.leaders: dict[str, str] = {}
@@ -66,15 +68,15 @@ class Members:
 
     def _topic(self, partitions: int, name: str | None = None) -> str:
         name = name or f"{self.prefix}-t{next(self.numbers)}"
-        made = [world.topic(partitions, name=name) for world in self.both.worlds]
-        self.both.call(f"id of {name}", [one.id for one in made])
+        for side in self.conversation.sides:
+            side.make(name, partitions)
         return name
 
     def _make_others(self) -> None:
         _, share, consumer, left, _ = self.others
-        for world in self.both.worlds:
+        for world in self.worlds:
             world.find_coordinator("any", 1)
-        for world in self.both.worlds:
+        for world in self.worlds:
             assert Group(world, share).alter(self.topics[0], {0: 0}) == {0: OK}
         for group in (consumer, left):
             self._consumer(group, 0)
@@ -135,7 +137,7 @@ class Members:
         before = self.leaders.get(group)
         gone = (
             asked.key == 11
-            and "NONE" == kafka["error_code"] == headrace["error_code"]
+            and kafka["error_code"] == headrace["error_code"] == ErrorCode.NONE
             and (
                 before not in (None, kafka["leader"], headrace["leader"])
                 and kafka["leader"] != headrace["leader"]
@@ -218,11 +220,11 @@ class Members:
 
         def then(answer: Any) -> None:
             who.waits = False
-            if answer["error_code"] == "MEMBER_ID_REQUIRED":
+            if answer["error_code"] == ErrorCode.MEMBER_ID_REQUIRED:
                 self.pending.add(answer["member_id"])
-            if answer["error_code"] in ("NONE", "MEMBER_ID_REQUIRED"):
+            if answer["error_code"] in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
                 who.id = answer["member_id"]
-            if answer["error_code"] == "NONE":
+            if answer["error_code"] == ErrorCode.NONE:
                 who.generation = answer["generation_id"]
                 self.leaders[who.group] = answer["leader"]
                 who.everybody = tuple(one["member_id"] for one in answer["members"])
@@ -345,6 +347,6 @@ class Members:
             for one in self.both.waiting
         )
 
-    def _note(self, who: Who, error: str) -> None:
+    def _note(self, who: Who, error: int) -> None:
         if error in GONE and self.rng.random() < 0.7:
             who.id, who.generation = "", -1

@@ -12,7 +12,7 @@ import random
 import pytest
 
 from tests.conformance.members import BRIEFLY_MS, Member
-from tests.conformance.side_by_side import SEED, told
+from tests.conformance.two_brokers import SEED, told
 from tests.conformance.world import World
 
 pytestmark = pytest.mark.kafka

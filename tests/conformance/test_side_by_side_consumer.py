@@ -9,15 +9,13 @@ topic, and where that differs as well although both are even, the conversation e
 from __future__ import annotations
 
 import itertools
-import random
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.conformance.mixed_groups import Partitions, Seat, Side
-from tests.conformance.side_by_side import SEED, told
+from tests.conformance.two_brokers import SEED, Conversation, Differs
 from tests.conformance.world import OK, Group, World
 from tests.support import unique
 
@@ -38,20 +36,15 @@ SETTLED_S = 25.0
 """Kafka matches regular expressions at most every 10 s."""
 
 
-class Differs(AssertionError):
-    """Both have answered, and not the same."""
+class MixedGroup(Conversation[Side]):
+    """The same group on both brokers."""
 
-
-class Conversation:
-    """The same group on both brokers, and what was said."""
-
-    def __init__(self, worlds: list[World], rng: random.Random) -> None:
+    def __init__(self, worlds: list[World], seed: int) -> None:
         group_id = unique("group")
-        self.rng = rng
-        self.said: list[str] = []
+        super().__init__([Side(world, group_id) for world in worlds], seed)
+        rng = self.rng
         self.chosen_otherwise = False
         self.subscriptions: set[tuple[str, ...]] = set()
-        self.sides = [Side(world, group_id) for world in worlds]
         for world in worlds:
             assert Group(world, group_id).configure("consumer.assignment.interval.ms", "0") == OK
         self.patience_ms, self.silence_ms = 60_000, 20_000
@@ -67,22 +60,6 @@ class Conversation:
         for name in self.names[: self.most_topics]:
             self.add_topic(name)
 
-    # --- both ---
-
-    def both(self, what: str, ask: Callable[[Side], Any], patience_s: float = 0) -> Any:
-        """Ask both, and note it.
-
-        :param patience_s: how long it may take until both say the same
-        """
-        until = time.monotonic() + patience_s
-        got = [ask(side) for side in self.sides]
-        while got[0] != got[1] and time.monotonic() < until:
-            got = [ask(side) for side in self.sides]
-        self.said.append(f"{what}: {got[0]}" + ("" if got[0] == got[1] else f"\n    {got[1]}"))
-        if got[0] != got[1]:
-            raise Differs(what)
-        return got[0]
-
     def seats(self, who: str) -> list[Seat]:
         return [side.seat(who) for side in self.sides]
 
@@ -93,8 +70,7 @@ class Conversation:
         if not any(have):
             return
         if not all(seat.connection.has_response(LATE_S) for seat in seats):
-            self.said.append(f"{who} is answered by only one: {have}")
-            raise Differs(who)
+            raise self.differs(f"{who} is answered by only one: {have}")
         found = {side: side.received(who) for side in self.sides}
         leaders = {
             side.name_of(side.seat(who).answer.leader)
@@ -453,13 +429,13 @@ class Conversation:
         self.describe()
 
 
-class Impatient(Conversation):
+class Impatient(MixedGroup):
     """With time running out: steps for a moment, then a pause that is long enough for everything to
     be over.
     """
 
-    def __init__(self, worlds: list[World], rng: random.Random, silence_ms: int = 6_000) -> None:
-        super().__init__(worlds, rng)
+    def __init__(self, worlds: list[World], seed: int, silence_ms: int = 6_000) -> None:
+        super().__init__(worlds, seed)
         self.patience_ms, self.silence_ms = 3_000, max(3_000, silence_ms)
 
     def go_on(self) -> None:
@@ -473,16 +449,16 @@ class Impatient(Conversation):
         super().go_on()
 
 
-class Settling(Conversation):
+class Settling(MixedGroup):
     """With regular expressions, any assignors and subscriptions, and any number of partitions:
     compared is what the members come to.
     """
 
-    def __init__(self, worlds: list[World], rng: random.Random) -> None:
-        self.regexes = rng.random() < 0.5
+    def __init__(self, worlds: list[World], seed: int) -> None:
         self.wanted: set[tuple[tuple[str, ...], str]] = set()
-        super().__init__(worlds, rng)
-        self.most_topics, self.assignor = 3, rng.choice([None, "uniform", "range"])
+        super().__init__(worlds, seed)
+        self.regexes = self.rng.random() < 0.5
+        self.most_topics, self.assignor = 3, self.rng.choice([None, "uniform", "range"])
 
     def some_partitions(self) -> int:
         return self.rng.randint(1, 9)
@@ -640,7 +616,7 @@ def twice(side: Side, seat: Seat) -> Partitions | None:
 OWNED = [held, held, held_before, unsaid, unsaid, nothing, stranger, one_less, twice]
 
 
-def hold(talk: Conversation, seed: int, steps: int) -> None:
+def hold(talk: MixedGroup, steps: int) -> None:
     """Go through it, up to where the assignors have chosen otherwise."""
     for _ in range(steps):
         try:
@@ -648,15 +624,15 @@ def hold(talk: Conversation, seed: int, steps: int) -> None:
         except Differs:
             if talk.has_parted():
                 return
-            raise AssertionError(told(seed, talk.said)) from None
+            raise
 
 
 @pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
-    hold(Conversation([world, beside], random.Random(seed)), seed, STEPS)
+    hold(MixedGroup([world, beside], seed), STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Settling, Impatient])
-def test_both_come_to_the_same(world: World, beside: World, kind: type[Conversation]) -> None:
-    hold(kind([world, beside], random.Random(SEED)), SEED, STEPS // 3)
+def test_both_come_to_the_same(world: World, beside: World, kind: type[MixedGroup]) -> None:
+    hold(kind([world, beside], SEED), STEPS // 3)

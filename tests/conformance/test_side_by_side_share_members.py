@@ -7,13 +7,12 @@ takes one more.
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Any
 
 import pytest
 
-from tests.conformance.side_by_side import SEED, told
+from tests.conformance.two_brokers import SEED, Conversation
 from tests.conformance.world import OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 
@@ -95,9 +94,9 @@ class Side:
 
 @pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
-    rng, said = random.Random(seed), list[str]()
     group_id, names = unique("group"), [unique("topic"), unique("topic")]
-    sides = [Side(one, group_id, names) for one in (world, beside)]
+    talk = Conversation([Side(one, group_id, names) for one in (world, beside)], seed)
+    rng = talk.rng
     for _ in range(STEPS):
         who, when = rng.choice(["first", "m1", "m2", "m3", ""]), rng.choice(EPOCHS)
         fields: dict[str, Any] = {}
@@ -109,9 +108,6 @@ def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
             fields["rack_id"] = rng.choice(["", "r"])
         if rng.random() < 0.05 and when != "join":
             fields["group_id"] = rng.choice(["", f"no {group_id}"])
-        answers = [side.ask(who, when, **fields) for side in sides]
-        said.append(f"{who} {when} {fields}: {answers}")
-        assert answers[0] == answers[1], told(seed, said)
-        pictures = [side.described() for side in sides]
-        said.append(f"    {pictures}")
-        assert pictures[0] == pictures[1], told(seed, said)
+        what = f"{who} {when} {fields}"
+        talk.both(what, lambda side: side.ask(who, when, **fields))  # noqa: B023
+        talk.both("  is", Side.described)

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import crc32c
 import pytest
 
-from tests.conformance.both_brokers import BothBrokers, Side, codes_in
 from tests.conformance.producers import describe_transactions
-from tests.conformance.side_by_side import SEED
+from tests.conformance.two_brokers import SEED, Conversation, Side, TopicId, codes_in
 from tests.conformance.world import OK, PATIENCE_S, World
 from tests.support import unique, wait_until
 from tests.wire_client import batch, with_byte_changed
@@ -74,13 +73,13 @@ NOBODY = Who(-1, -1)
 Place = tuple[str, int]
 
 
-class Conversation(BothBrokers):
+class Producers(Conversation[Side]):
     """Producers with three transactional ids and some without any, who write to two topics; and
     their readers.
     """
 
     def __init__(self, worlds: list[World], seed: int, *, times_out: bool) -> None:
-        super().__init__(worlds, seed)
+        super().__init__([Side(world) for world in worlds], seed)
         self.begin_ms = int(time.time() * 1000) - 3_600_000
         self.ids = [unique("transactions") for _ in range(3)]
         self.groups = [unique("group") for _ in range(2)]
@@ -223,7 +222,8 @@ class Conversation(BothBrokers):
 
     def add_partitions(self) -> None:
         version = self.version(0, 5)
-        transactions = []
+        transactions: list[dict[str, Any]] = []
+        text = []
         for transactional_id in self.rng.sample(self.ids, self.rng.choice([1, 1, 1, 2, 3])):
             transactional_id = unique("nobody") if self.chance(0.05) else transactional_id
             who, places = self.who(transactional_id), self.places()
@@ -236,15 +236,14 @@ class Conversation(BothBrokers):
                         {"name": name, "partitions": partitions}
                         for name, partitions in places.items()
                     ],
-                    "who": who,
                 }
             )
-        first = {f"v3_and_below_{name}": value for name, value in transactions[0].items()}
-        asked = transactions if version >= 4 else transactions[:1]
-        text = [
-            (one["transactional_id"], one["who"], one["topics"], one["verify_only"])
-            for one in asked
-        ]
+            text.append((transactional_id, who, places, transactions[-1]["verify_only"]))
+        first = {
+            f"v3_and_below_{name}": value
+            for name, value in transactions[0].items()
+            if name != "verify_only"
+        }
         self.ask(f"add partitions {text}", 24, version, transactions=transactions, **first)
 
     def add_group(self) -> None:
@@ -399,7 +398,6 @@ class Conversation(BothBrokers):
             "committed_offset": self.rng.randrange(30),
             "committed_leader_epoch": -1,
             "committed_metadata": "",
-            "commit_timestamp": -1,
         }
         self.ask(
             (f"plain commit {group_id} {name} {partition}"),
@@ -469,7 +467,7 @@ class Conversation(BothBrokers):
                         "records": self.a_batch(writer, sequence, count, kind, control, wrong),
                     }
                 )
-            topics.append({"name": name, "topic_id": _id_of(name), "partition_data": parts})
+            topics.append({"name": name, "topic_id": TopicId(name), "partition_data": parts})
         if not batches:
             return
         asked = {
@@ -644,7 +642,7 @@ class Conversation(BothBrokers):
         asked = [
             {
                 "topic": name,
-                "topic_id": _id_of(name),
+                "topic_id": TopicId(name),
                 "partitions": [
                     {
                         "partition": partition,
@@ -746,7 +744,7 @@ class Conversation(BothBrokers):
             None
             if every
             else [
-                {"name": name, "topic_id": _id_of(name), "partition_indexes": partitions}
+                {"name": name, "topic_id": TopicId(name), "partition_indexes": partitions}
                 for name, partitions in self.places().items()
                 if name != INTERNAL
             ]
@@ -856,10 +854,6 @@ class Conversation(BothBrokers):
             self.grow_topic()
 
 
-def _id_of(name: str) -> Callable[[Side], Any]:
-    return lambda side: side.topic_id(name)
-
-
 def _with_field(data: bytes, position: int, layout: str, value: int) -> bytes:
     """A batch with a field changed, and its checksum put right."""
     changed = bytearray(data)
@@ -882,6 +876,6 @@ def _without_needless(partition: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
-    talk = Conversation([world, beside], seed, times_out=False)
+    talk = Producers([world, beside], seed, times_out=False)
     for _ in range(STEPS):
         talk.go_on()
