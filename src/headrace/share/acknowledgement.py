@@ -1,4 +1,6 @@
-"""Acknowledgements: what a member says of records it holds, and why it may be refused."""
+"""Acknowledgements: the outcomes that a member reports for records that it holds, and their
+errors.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ NEXT_STATE = {
     REJECT: ARCHIVED,
     RENEW: ACQUIRED,
 }
-"""What an acknowledgement makes of an ACQUIRED record. No other state can be acknowledged."""
+"""The state of an ACQUIRED record after an acknowledgement. No other state can be acknowledged."""
 
 MALFORMED = Refusal(ErrorCode.INVALID_REQUEST)
 RENEW_NOT_ENABLED = Refusal(
@@ -51,8 +53,8 @@ NOT_OWNER_OF_OFFSET = Refusal(ErrorCode.INVALID_RECORD_STATE, "Member is not the
 
 
 class AcknowledgementBatch(NamedTuple):
-    """One element of a request: ``last_offset`` inclusive; one type for all of it, or one for each
-    offset.
+    """One element of a request: ``last_offset`` is inclusive; one type for all offsets, or one for
+    each offset.
     """
 
     first_offset: int
@@ -61,7 +63,7 @@ class AcknowledgementBatch(NamedTuple):
 
 
 def well_formed(batches: Iterable[AcknowledgementBatch], highest_type: int) -> bool:
-    """Whether the batches of a request are in order and their types known, the latter up to
+    """Return whether the batches of a request are in order and their types are at most
     ``highest_type``.
     """
     previous_last = -1
@@ -82,7 +84,7 @@ def well_formed(batches: Iterable[AcknowledgementBatch], highest_type: int) -> b
 def runs(
     first: int, last: int, types: Sequence[int], start_offset: int
 ) -> Iterable[tuple[int, int, int]]:
-    """(first, last, type) for each run of one acknowledge type, from ``start_offset`` on."""
+    """Yield (first, last, type) for each run of one acknowledge type, from ``start_offset`` on."""
     if len(types) == 1:
         return ((max(first, start_offset), last, types[0]),)
     same_type = []

@@ -1,7 +1,7 @@
-"""Who holds which records, and until when: the part of a share-partition that a restart forgets.
+"""Acquisition locks: the members that hold records, and until when. A restart forgets them.
 
-Kept apart from the durable state on purpose. A lock ends by its deadline, by an acknowledgement, or
-by its member's session; it is renewed by acknowledging with RENEW (KIP-1222).
+They are kept apart from the durable state on purpose. A lock ends with its deadline, an
+acknowledgement or the member's session; RENEW renews it (KIP-1222).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.share.timed_spans import TimedSpans
 
 
 class AcquiredRecords(NamedTuple):
-    """A run of records handed to a member; ``last_offset`` inclusive."""
+    """A run of records that a member acquired; ``last_offset`` is inclusive."""
 
     first_offset: int
     last_offset: int
@@ -22,8 +22,8 @@ class AcquiredRecords(NamedTuple):
 
 
 class AcquisitionLock:
-    """One member's hold on the records of one acquire. Compared by identity, so that its spans stay
-    its own.
+    """One member's lock on the records of one acquire. Compared by identity, so that spans of
+    different locks are not joined.
 
     :ivar delivery_count: the delivery count of the records while they are held
     """
@@ -53,7 +53,7 @@ class AcquisitionLocks(TimedSpans[AcquisitionLock]):
         self.grant([(first, last, locks[count]) for first, last, count in runs], deadline_ms)
 
     def renew(self, runs: Sequence[Run[AcquisitionLock]], deadline_ms: int) -> None:
-        """Hold ``runs`` (ascending; they may share offsets) until ``deadline_ms`` instead."""
+        """Move the deadline of ``runs`` (ascending; they may share offsets) to ``deadline_ms``."""
         fresh = {
             lock: AcquisitionLock(lock.member_id, deadline_ms, lock.delivery_count)
             for _, _, lock in runs
@@ -66,5 +66,5 @@ class AcquisitionLocks(TimedSpans[AcquisitionLock]):
         self.grant(renewed, deadline_ms)
 
     def held_by(self, member_id: str) -> list[Run[AcquisitionLock]]:
-        """All that a member holds."""
+        """Return all records that a member holds."""
         return [run for run in self.spans if run[2].member_id == member_id]

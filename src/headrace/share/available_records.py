@@ -1,9 +1,8 @@
-"""The records of a share-partition that may be acquired again: at once, or when their backoff is
-over.
+"""The records of a share-partition that can be acquired again, at once or after a backoff.
 
-A record that is given back waits for ``share.release.backoff.ms``, twice as long with each
-delivery, up to ``share.release.backoff.max.ms``. By default it does not wait, as in Apache Kafka. A
-restart forgets who waits.
+A record that is released waits for ``share.release.backoff.ms``, twice as long with each delivery,
+up to ``share.release.backoff.max.ms``. By default it does not wait, as in Apache Kafka. A restart
+forgets backoffs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from headrace.share.timed_spans import TimedSpans
 
 
 class Backoff(NamedTuple):
-    """Why records that are AVAILABLE can not be acquired yet."""
+    """A backoff during which AVAILABLE records cannot be acquired."""
 
     deadline_ms: int
     delivery_count: int
@@ -30,8 +29,8 @@ class Backoff(NamedTuple):
 class AvailableRecords:
     """The AVAILABLE records of one share-partition.
 
-    :ivar spans: those that may be acquired now, with their delivery counts
-    :ivar backoffs: the others
+    :ivar spans: the records that can be acquired now, with their delivery counts
+    :ivar backoffs: the records that wait for the end of a backoff
     """
 
     __slots__ = ("backoffs", "spans")
@@ -41,21 +40,23 @@ class AvailableRecords:
         self.backoffs: TimedSpans[Backoff] = TimedSpans()
 
     def states(self) -> list[StateBatch]:
-        """All of them, in no order."""
+        """Yield all of them, in no order."""
         states = [StateBatch(first, last, AVAILABLE, count) for first, last, count in self.spans]
         for first, last, backoff in self.backoffs.spans:
             states.append(StateBatch(first, last, AVAILABLE, backoff.delivery_count))
         return states
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether ``first..last`` are all available, and alike."""
+        """Return whether ``first..last`` are all available, with the same delivery count and
+        backoff.
+        """
         return self.spans.covers(first, last) or self.backoffs.spans.covers(first, last)
 
     def add(self, runs: Sequence[Run[int]], not_before_ms: Mapping[int, int] = NO_BACKOFF) -> None:
         """Add ``runs`` of (first, last, delivery count); none of them is here yet.
 
-        :param not_before_ms: by delivery count, the end of the backoff; a count that is not in it
-            has none
+        :param not_before_ms: the end of the backoff by delivery count; a count without an entry has
+            no backoff
         """
         for count, deadline_ms in not_before_ms.items():
             backoff = Backoff(deadline_ms, count)
@@ -67,19 +68,19 @@ class AvailableRecords:
         )
 
     def end_backoffs(self, now_ms: int) -> bool:
-        """Make those available whose backoff is over; whether there were any."""
+        """Make records available whose backoff has ended; return whether there were any."""
         over = self.backoffs.expired(now_ms)
         self.backoffs.spans.erase(over)
         self.spans.paint([(first, last, backoff.delivery_count) for first, last, backoff in over])
         return bool(over)
 
     def erase(self, ranges: Sequence[Range]) -> None:
-        """Take ``ranges`` (ascending, disjoint) out."""
+        """Remove ``ranges`` (ascending, disjoint)."""
         self.spans.erase(ranges)
         self.backoffs.spans.erase(ranges)
 
     def drop_below(self, offset: int) -> None:
-        """Forget everything before ``offset``."""
+        """Remove everything before ``offset``."""
         self.spans.drop_below(offset)
         self.backoffs.spans.drop_below(offset)
 
@@ -94,11 +95,11 @@ class AvailableRecords:
     ) -> tuple[list[AcquiredRecords], bool]:
         """Take records up to ``last``, in-flight batch by batch, until there are ``max_records``.
 
-        A batch suspected to hold a bad record is delivered alone, see
+        A batch that may contain a bad record is delivered alone, see
         :mod:`headrace.share.isolation`.
 
-        :param record_limit: take exactly ``max_records`` at most, not a whole batch
-        :returns: what was taken, and whether it must be delivered alone: without new records
+        :param record_limit: take at most ``max_records``, not a whole batch
+        :returns: the records taken, and whether they must be delivered alone, without new records
         """
         spans = self.spans
         suspect = throttle_limit(settings.delivery_count_limit)
@@ -122,9 +123,8 @@ class AvailableRecords:
                 total += run_last - run_first + 1
                 if record_limit and total >= max_records:
                     break
-            spans.drop_below(
-                taken[-1].last_offset + 1
-            )  # records are taken in order: all before is taken
+            # records are taken in order: all before the last are taken
+            spans.drop_below(taken[-1].last_offset + 1)
             if throttled:
                 return taken, True
         return taken, False

@@ -1,5 +1,5 @@
-"""What is to become of records that a member holds or that are gone, and the update which that
-makes.
+"""Changes of records that a member holds or that are gone from the log, and the update that they
+make.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.share.settings import ShareSettings
 from headrace.share.spans import Spans
 
 Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
-"""What is to become of a run of records: (first offset, last offset inclusive, delivery state,
+"""The change of a run of records: (first offset, last offset inclusive, delivery state,
 delivery count, why they become ARCHIVED). A plain tuple, for requests may have thousands of them.
 """
 
@@ -33,14 +33,14 @@ _REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 def acknowledged(
     first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings
 ) -> Change:
-    """What an acknowledgement other than RENEW makes of records that were held."""
+    """Return the change that an acknowledgement other than RENEW makes."""
     if acknowledge_type == RELEASE:
         return given_back(first, last, delivery_count, settings)
     return first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type)
 
 
 def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
-    """What becomes of records that were held, given back: available again, but archived at the
+    """Return the change that a release makes: the records are available again, or archived at the
     delivery limit.
     """
     if delivery_count < settings.delivery_count_limit:
@@ -49,9 +49,7 @@ def given_back(first: int, last: int, delivery_count: int, settings: ShareSettin
 
 
 def backoffs(changes: Iterable[Change], now_ms: int, settings: ShareSettings) -> Mapping[int, int]:
-    """Until when records that are given back are not to be acquired, by delivery count: longer with
-    each delivery.
-    """
+    """Return the end of the backoff of released records, by delivery count."""
     if not settings.release_backoff_ms:
         return NO_BACKOFF
     counts = {count for _, _, state, count, _ in changes if state == AVAILABLE}
@@ -69,13 +67,13 @@ def update_of(
     finished: Spans[bool],
     not_before_ms: Mapping[int, int],
 ) -> StateUpdate:
-    """The update that ``changes`` make: the start offset moves over what is finished then.
+    """Return the update that ``changes`` make; the start offset moves over finished records.
 
-    :param changes: ascending, disjoint, and none of them ``finished`` so far
+    :param changes: ascending, disjoint, and none of them ``finished`` before
     """
     start, complete = start_offset, delivery_complete_count
     joined: list[tuple[int, int, int, int]] = []
-    end, joined_state, joined_count = -1, -1, -1  # of the last of them
+    end, joined_state, joined_count = -1, -1, -1  # of the last joined change
     archived: list[Archived] = []
     i = 0
     for first, last, state, count, reason in changes:

@@ -1,7 +1,6 @@
-"""Which records of a share-partition were acquired together.
+"""In-flight batches: records of a share-partition that were acquired together.
 
-Bad-record isolation looks at such a batch as a whole, and so do the texts of some refusals; nothing
-else does.
+Bad-record isolation and the texts of some errors use them; nothing else does.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ class InFlightBatches:
         self.end_offset = end_offset
 
     def bounds(self, offset: int) -> tuple[int, int]:
-        """First and last offset of the batch that holds ``offset``."""
+        """Return the first and last offset of the batch that contains ``offset``."""
         i = bisect_right(self._firsts, offset)
         return self._firsts[i - 1], (
             self._firsts[i] if i < len(self._firsts) else self.end_offset
         ) - 1
 
     def drop_below(self, offset: int) -> None:
-        """Forget batches that end before ``offset``."""
+        """Remove batches that end before ``offset``."""
         if offset >= self.end_offset:
             self._firsts.clear()
             self.end_offset = offset

@@ -1,8 +1,8 @@
-"""Bad-record isolation: one record that nobody can process must not use up the deliveries of its
+"""Bad-record isolation: a record that no member can process must not use up the deliveries of its
 neighbours.
 
-Once a record was delivered half as often as it may be, the in-flight batch that holds it is
-delivered alone, in ever smaller pieces; on its last attempt a record is delivered all by itself.
+Once a record has half of its deliveries behind it, the in-flight batch that contains it is
+delivered alone, in ever smaller pieces; for its last delivery a record is delivered alone.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from headrace.share.spans import Run
 
 
 def throttle_limit(delivery_count_limit: int) -> int:
-    """The delivery count from which on a record is suspected to be bad."""
+    """Return the delivery count from which on a record is suspected to be bad."""
     return max(2, -(-delivery_count_limit // 2))
 
 
 def isolate(runs: Sequence[Run[int]], size: int, delivery_count_limit: int) -> list[Run[int]]:
-    """The part of a batch's available ``runs`` to deliver while its records are suspected to be
-    bad.
+    """Return the part of a batch's available ``runs`` to deliver while records of it are suspected
+    to be bad.
 
-    The first suspect says how many in all. When as many precede it, there is no limit: so does
-    Apache Kafka.
+    The first suspected record determines how many are delivered. When as many records precede it,
+    there is no limit, as in Apache Kafka.
 
-    :param size: of the whole batch in offsets
+    :param size: the number of offsets of the whole batch
     :param runs: (first, last, delivery count), ascending
     """
     suspect = throttle_limit(delivery_count_limit)

@@ -1,4 +1,6 @@
-"""What the share coordinator knows of one share-partition, and how a write is merged into it."""
+"""The state of one share-partition in the share coordinator, and the rules by which writes are
+merged into it.
+"""
 
 from __future__ import annotations
 
@@ -38,23 +40,21 @@ class ShareState:
     updates: int = 0
 
     def merge(self, state_batches: Sequence[StateBatch]) -> None:
-        """Merge batches into what is known, and forget what lies below the start offset."""
+        """Merge batches into the state, and drop everything below the start offset."""
         start = self.start_offset
         self.batches.drop_below(start)
         runs: list[Run[tuple[int, int]]] = []
         for first, last, state, count in sorted(state_batches):
             if last < start:
                 continue
-            if (
-                runs and runs[-1][1] >= first
-            ):  # batches of one request may overlap: lay them one over the other
+            if runs and runs[-1][1] >= first:  # batches of one request may overlap
                 self.batches.paint(runs, max)
                 runs = []
             runs.append((max(first, start), last, (count, state)))
         self.batches.paint(runs, max)
 
     def state_batches(self) -> tuple[StateBatch, ...]:
-        """The merged batches, ascending."""
+        """Return the merged batches, ascending."""
         return tuple(
             StateBatch(first, last, state, count) for first, last, (count, state) in self.batches
         )
@@ -63,10 +63,10 @@ class ShareState:
 def combined(
     state_batches: Sequence[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...] | Refusal:
-    """The batches of one write, which may come in any order and overlap, as they are stored:
-    ascending and disjoint.
+    """Return the batches of one write, which may come in any order and overlap, as ascending and
+    disjoint batches.
 
-    What lies below ``start_offset`` is left out. No leader writes a batch that is refused here.
+    Offsets below ``start_offset`` are left out. A leader never writes a batch that is refused here.
     """
     for first, last, state, count in state_batches:
         if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:

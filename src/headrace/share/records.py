@@ -39,7 +39,7 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 NO_BACKOFF: Mapping[int, int] = MappingProxyType({})
 
 KEYS_KEPT = 20_000
-"""Of so many keys we know what they mean, for they come again and again when a log is replayed."""
+"""The number of decoded keys that are cached: keys repeat when a log is replayed."""
 
 _KEY_TAIL = struct.Struct(">16si")
 _SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
@@ -62,14 +62,14 @@ class StateBatch(NamedTuple):
 
 
 class ArchiveReason(Enum):
-    """Why records are not delivered again although nobody accepted them."""
+    """The reason for which records are archived without having been accepted."""
 
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery limit reached"
     GAP = "gap"
-    """The member that held them found no record there: compacted away, or a control record."""
+    """The member found no record: it was compacted away, or is a control record."""
     GONE = "gone from the log"
-    """The log no longer has them."""
+    """The log no longer contains them."""
 
 
 class Archived(NamedTuple):
@@ -82,17 +82,17 @@ class Archived(NamedTuple):
 
 
 class StateUpdate(NamedTuple):
-    """What changed in a share-partition.
+    """A change of a share-partition.
 
     :param start_offset: the start offset after the change
-    :param delivery_complete_count: finished records from there on, after the change (KIP-1226); -1
-        when not known
+    :param delivery_complete_count: the finished records from there on, after the change (KIP-1226);
+        -1 when unknown
     :param state_batches: the changed records from the start offset on, ascending and disjoint
-    :param archived: which of the changed records are to be ARCHIVED, and why, also those that the
-        start offset passes with this very change. It is not persisted: it is for whoever acts on it
-        before the change is made true
-    :param not_before_ms: by delivery count, the end of the release backoff of the records that
-        become AVAILABLE. It is not persisted either: a restart forgets backoffs
+    :param archived: the changed records that become ARCHIVED, with reasons, including those that
+        the start offset passes with this change. Not persisted: it is for dead letters, which are
+        written before the change
+    :param not_before_ms: the end of the release backoff by delivery count, for records that become
+        AVAILABLE. Not persisted: a restart forgets backoffs
     """
 
     start_offset: int
@@ -103,7 +103,7 @@ class StateUpdate(NamedTuple):
 
 
 class SharePartitionKey(NamedTuple):
-    """A group's view of one topic-partition: the key of all share state. ``str()`` is the
+    """The key of all share state: a group and a topic-partition. ``str()`` is the
     coordinator key.
     """
 
@@ -118,8 +118,7 @@ class SharePartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareSnapshot:
-    """The whole state of a share-partition; later updates with the same snapshot epoch build on
-    it."""
+    """The whole state of a share-partition; updates with the same snapshot epoch follow it."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -134,7 +133,7 @@ class ShareSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ShareUpdate:
-    """A change to a share-partition's state. A start offset of -1 leaves it as it was."""
+    """A change to a share-partition's state. A start offset of -1 does not change it."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -146,7 +145,7 @@ class ShareUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ShareTombstone:
-    """The share-partition's state is deleted."""
+    """The deletion of a share-partition's state."""
 
     key: SharePartitionKey
 
@@ -155,7 +154,7 @@ ShareRecord: TypeAlias = ShareSnapshot | ShareUpdate | ShareTombstone
 
 
 def encode(record: ShareRecord) -> tuple[bytes, bytes | None]:
-    """Key and value bytes of a coordinator record; the value of a tombstone is None."""
+    """Return the key and value bytes of a coordinator record; the value of a tombstone is None."""
     if isinstance(record, ShareUpdate):
         head = _UPDATE_HEAD.pack(0, record.snapshot_epoch, record.leader_epoch, record.start_offset)
         return _encode_key(UPDATE_TYPE, record.key), head + _encode_tail(record)
@@ -175,9 +174,9 @@ def encode(record: ShareRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
-    """The inverse of :func:`encode`. None for a key of another type.
+    """Return the record of these bytes; None for a key of another type.
 
-    :raises ValueError: the bytes are not such a record
+    :raises ValueError: when the bytes are not such a record
     """
     try:
         record_type, share_partition = _decode_key(key)

@@ -1,4 +1,4 @@
-"""What a share group may set for its share-partitions."""
+"""The configuration of a share group that concerns its share-partitions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """The group's limits. They are handed to each command, so a changed config holds from the next
-    one on.
+    """The group's limits. Each command gets them, so a changed configuration takes effect with the
+    next command.
 
-    :param delivery_count_limit: so many deliveries, then a record given back is archived
-    :param max_record_locks: no new records are acquired while so many lie between start and end
+    :param delivery_count_limit: a record that is released after this many deliveries is archived
+    :param max_record_locks: no new records are acquired while this many are between start and end
         offset
-    :param renew_enabled: whether members may renew what they hold
-    :param read_committed: whether only the records of committed transactions, and of none, are
-        delivered
-    :param release_backoff_ms: how long a record that is given back after its first delivery can not
-        be acquired; twice as long after each further one, up to ``release_backoff_max_ms``
+    :param renew_enabled: members may renew acquisition locks
+    :param read_committed: only records of committed transactions, and those without a transaction,
+        are delivered
+    :param release_backoff_ms: the time for which a record that is released after its first delivery
+        cannot be acquired; it doubles with each further delivery, up to ``release_backoff_max_ms``
     """
 
     delivery_count_limit: int = 5
@@ -37,7 +37,7 @@ _DURATION = re.compile(
 
 
 def duration_ms(text: str) -> int:
-    """The milliseconds of an ISO 8601 duration such as ``PT1H30M`` or ``P1DT0.5S``.
+    """Return the milliseconds of an ISO 8601 duration such as ``PT1H30M`` or ``P1DT0.5S``.
 
     :raises ValueError: for anything else
     """

@@ -81,8 +81,7 @@ from headrace.share.spans import Run, Spans, subtract
 class SharePartition:
     """One group's state on one topic-partition.
 
-    :param start_offset: where it begins: the persisted start offset, or the resolved
-        ``share.auto.offset.reset``
+    :param start_offset: the persisted start offset, or the resolved ``share.auto.offset.reset``
     :param state_batches: the persisted state of the records from there on
     """
 
@@ -103,7 +102,7 @@ class SharePartition:
         self._finished: Spans[bool] = Spans()
         self._batches = InFlightBatches(start_offset)
         self.replay(StateUpdate(start_offset, UNKNOWN, tuple(state_batches)))
-        self._pass_finished()  # written by a leader whose start offset trails
+        self._pass_finished()  # a leader may have written it before it moved its start offset
 
     # --- what may be fetched ---
 
@@ -114,18 +113,20 @@ class SharePartition:
 
     @property
     def in_flight(self) -> int:
-        """Records between start and end offset, finished ones among them; what ``max_record_locks``
-        limits.
+        """The number of records between start and end offset, finished ones included;
+        ``max_record_locks`` limits it.
         """
         return self.end_offset - self.start_offset
 
     @property
     def in_flight_batches(self) -> int:
-        """In how many batches those were acquired."""
+        """The number of batches in which those records were acquired."""
         return len(self._batches)
 
     def fetch_offset(self, settings: ShareSettings) -> int | None:
-        """Where the next acquire needs the log read from; None when nothing may be acquired now."""
+        """Return the log offset at which the next acquire starts to read; None when nothing can be
+        acquired now.
+        """
         available = self._available.spans.firsts
         if available:
             return available[0]
@@ -133,12 +134,14 @@ class SharePartition:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody holds or waits for anything: loaded anew, it would be the same."""
+        """No record is locked or waits for a backoff: loaded again, the share-partition would be
+        the same.
+        """
         return not self.locks.spans and not self._available.backoffs.spans
 
     def states(self) -> list[StateBatch]:
-        """All records between start and end offset with their state now, for inspection. Finished:
-        ARCHIVED.
+        """Yield all records between start and end offset with their state now, for inspection.
+        Finished ones are ARCHIVED.
         """
         states = self._available.states()
         states += [
@@ -208,9 +211,8 @@ class SharePartition:
         last = log_batches[holding][1]
         if record_limit:
             self._batches.add((first,), last + 1)
-            if (
-                last - first >= max_records
-            ):  # the rest of the log batch waits with a delivery count of 0
+            if last - first >= max_records:
+                # the rest of the log batch is available, with a delivery count of 0
                 self._available.add([(first + max_records, last, 0)])
                 last = first + max_records - 1
             return [AcquiredRecords(first, last, 1)]
@@ -227,10 +229,10 @@ class SharePartition:
     def _archive_aborted(
         self, taken: Sequence[AcquiredRecords], aborted: Sequence[tuple[int, int]]
     ) -> list[AcquiredRecords]:
-        """Archive the aborted ones among records just taken. Nothing is written: the next update
-        carries the count.
+        """Archive aborted records among those just taken. Nothing is written: the next update
+        includes the count.
 
-        :returns: the others
+        :returns: the other records
         """
         kept = subtract(taken, aborted)
         archived = subtract(taken, kept)
@@ -250,10 +252,10 @@ class SharePartition:
         *,
         renew: bool = False,
     ) -> Outcome[StateUpdate, Refusal | None]:
-        """Finish, give back or renew what ``member_id`` holds: all of the batches or, with a
-        refusal, none.
+        """Finish, release or renew records that ``member_id`` holds: all batches or, with an error,
+        none.
 
-        :param renew: whether the request says that RENEW may be among the types
+        :param renew: the request says that RENEW may be among the types
         """
         if not well_formed(batches, RENEW if renew else REJECT):
             return Outcome(MALFORMED)
@@ -292,8 +294,10 @@ class SharePartition:
         changes: list[Change],
         renewed: list[Run[AcquisitionLock]],
     ) -> Refusal | None:
-        """Add what one acknowledge type makes of ``first..last`` to ``changes`` or ``renewed``."""
-        if changes and changes[-1][1] >= first:  # changed by an earlier batch of this very request
+        """Add the changes that one acknowledge type makes to ``first..last`` to ``changes`` or
+        ``renewed``.
+        """
+        if changes and changes[-1][1] >= first:  # changed by an earlier batch of this request
             whole = self._batches.bounds(first) == (first, first)
             return BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED
         spans = self.locks.spans
@@ -328,13 +332,15 @@ class SharePartition:
     # --- what ends a lock otherwise, and a backoff ---
 
     def next_deadline_ms(self) -> int | None:
-        """When the first acquisition lock or release backoff ends; None when there is none."""
+        """Return when the first acquisition lock or release backoff ends; None when there is
+        none.
+        """
         deadlines = self.locks.next_deadline_ms(), self._available.backoffs.next_deadline_ms()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def expire(self, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, bool]:
-        """Give back what was not acknowledged in time, and end backoffs; the reply: whether there
-        were any to end.
+        """Release records whose lock has timed out, and end backoffs; the reply tells whether any
+        backoff ended.
         """
         ended = self._available.end_backoffs(now_ms)
         return Outcome(ended, self._give_back(self.locks.expired(now_ms), now_ms, settings))
@@ -342,8 +348,8 @@ class SharePartition:
     def release(
         self, member_id: str, now_ms: int, settings: ShareSettings
     ) -> Outcome[StateUpdate, None]:
-        """Give back all that a member holds: its session has ended. Delivery counts stay as they
-        are.
+        """Release all records that a member holds, as its session has ended. Delivery counts do not
+        change.
         """
         return Outcome(None, self._give_back(self.locks.held_by(member_id), now_ms, settings))
 
@@ -358,9 +364,7 @@ class SharePartition:
     # --- what the log does ---
 
     def move_start(self, log_start_offset: int) -> Outcome[StateUpdate, None]:
-        """The log now starts at ``log_start_offset``: what lies before it is over, whatever its
-        state.
-        """
+        """Archive everything before ``log_start_offset``, at which the log now starts."""
         if log_start_offset <= self.start_offset:
             return Outcome(None)
         start = log_start_offset
@@ -372,8 +376,8 @@ class SharePartition:
         return Outcome(None, (StateUpdate(start, left, ()),))
 
     def skip_missing(self, base_offset: int) -> Outcome[StateUpdate, None]:
-        """The log has nothing from the fetch offset to ``base_offset`` (exclusive): archive what is
-        available there.
+        """Archive available records from the fetch offset to ``base_offset`` (exclusive), which the
+        log does not have.
         """
         changes: list[Change] = [
             (first, last, ARCHIVED, count, ArchiveReason.GONE)
@@ -388,7 +392,7 @@ class SharePartition:
     def _change(
         self, changes: Sequence[Change], not_before_ms: Mapping[int, int] = NO_BACKOFF
     ) -> tuple[StateUpdate, ...]:
-        """The update that ``changes`` make, none when there are none."""
+        """Return the outcome with the update that ``changes`` make, or without any."""
         if not changes:
             return ()
         return (
@@ -402,7 +406,9 @@ class SharePartition:
         )
 
     def replay(self, update: StateUpdate) -> None:
-        """Apply a persisted update: the way in which records finish, come back or are passed."""
+        """Apply a persisted update. Nothing else finishes or releases records, or moves the start
+        offset.
+        """
         batches = update.state_batches
         if batches:
             for batch in batches[bisect_left(batches, self.end_offset, key=itemgetter(1)) :]:
@@ -424,10 +430,10 @@ class SharePartition:
         )
 
     def _reach(self, batch: StateBatch) -> None:
-        """Extend to ``batch``, which lies past the end: on loading, or over a hole in the log.
+        """Extend the end offset to ``batch``, when loading or over a hole in the log.
 
-        What lies between was acquired but not persisted before a restart: it is available with its
-        count forgotten.
+        Records in between were acquired but not persisted before a restart: they are available, and
+        their count is forgotten.
         """
         end = self.end_offset
         if batch.first_offset > end:
@@ -436,7 +442,7 @@ class SharePartition:
         self._batches.add((max(end, batch.first_offset),), batch.last_offset + 1)
 
     def _pass_finished(self) -> None:
-        """Move the start offset over what is finished there. The next update carries it."""
+        """Move the start offset over finished records. The next update includes it."""
         finished = self._finished
         if finished and finished.firsts[0] == self.start_offset:
             start = finished.lasts[0] + 1

@@ -1,6 +1,6 @@
-"""Share sessions: what a member is fetching on this broker, told once and then only by its changes.
+"""Share sessions: the partitions that a member fetches on this broker. Requests send only changes.
 
-A session is opened by a ShareFetch with epoch 0 and lives on the connection that opened it. Every
+A ShareFetch with epoch 0 opens a session, which lives on the connection that opened it. Every
 ShareFetch and ShareAcknowledge names the next epoch; epoch -1 ends the session. Source: KIP-932,
 "Share sessions".
 """
@@ -26,10 +26,10 @@ LIMIT_REACHED = Refusal(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """One member's fetching.
+    """The share session of one member.
 
     :ivar epoch: the epoch that the next request must name
-    :ivar partitions: what is fetched, in the order in which it was added; a set kept in a dict
+    :ivar partitions: the fetched partitions, in the order in which they were added; an ordered set
     """
 
     group_id: str
@@ -39,15 +39,15 @@ class ShareSession:
     partitions: dict[tuple[UUID, int], None] = field(default_factory=dict)
 
     def update(self, add: Iterable[tuple[UUID, int]], forget: Iterable[tuple[UUID, int]]) -> None:
-        """Add and forget partitions."""
+        """Add and remove partitions."""
         for partition in add:
             self.partitions[partition] = None
         for partition in forget:
             self.partitions.pop(partition, None)
 
     def rotated(self) -> list[tuple[UUID, int]]:
-        """The partitions, beginning at another one with each request, so that each comes first in
-        turn.
+        """Return the partitions, beginning with another one in each request, so that each comes
+        first in turn.
         """
         partitions = list(self.partitions)
         if len(partitions) < 2:
@@ -68,7 +68,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def partitions(self) -> int:
-        """How many partitions all sessions fetch together."""
+        """The number of partitions of all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def fetch(
@@ -81,10 +81,10 @@ class ShareSessions:
         acknowledges: bool,
         limit: int,
     ) -> ShareSession | Refusal:
-        """The session that a ShareFetch belongs to: opened with epoch 0, else the known one, its
-        epoch moved on.
+        """Return the session of a ShareFetch: a new one for epoch 0, else the known one with the
+        next epoch.
 
-        :param acknowledges: whether the request carries acknowledgements
+        :param acknowledges: the request contains acknowledgements
         :param limit: ``group.share.max.share.sessions``
         """
         if not member_id:
@@ -104,11 +104,11 @@ class ShareSessions:
         return session
 
     def is_open(self, session: ShareSession) -> bool:
-        """Whether a session was neither closed nor replaced."""
+        """Return whether a session was neither closed nor replaced."""
         return self._sessions.get((session.group_id, session.member_id)) is session
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
-        """The session that a ShareAcknowledge belongs to, its epoch moved on."""
+        """Return the session of a ShareAcknowledge, with the next epoch."""
         if not member_id:
             return NO_MEMBER_ID
         if epoch == INITIAL_EPOCH:
@@ -126,7 +126,7 @@ class ShareSessions:
         return session
 
     def close(self, group_id: str, member_id: str) -> ShareSession | None:
-        """End a session. What the member holds is for the caller to release."""
+        """End a session. The caller releases the records that the member holds."""
         key = (group_id, member_id)
         session = self._sessions.pop(key, None)
         if session is None:
@@ -143,10 +143,10 @@ class ShareSessions:
         return session
 
     def disconnected(self, connection_id: int) -> list[ShareSession]:
-        """End the sessions that the connection opened, and return them."""
+        """End the sessions that a connection opened, and return them."""
         closed = [self.close(*key) for key in sorted(self._by_connection.get(connection_id, ()))]
         return [session for session in closed if session is not None]
 
     def in_group(self, group_id: str) -> int:
-        """How many sessions the group has."""
+        """Return the number of sessions of a group."""
         return self._by_group.get(group_id, 0)

@@ -1,10 +1,9 @@
-"""The share coordinator: the durable state of every share-partition, kept in
-``__share_group_state``.
+"""The share coordinator: the durable state of every share-partition, in ``__share_group_state``.
 
-A share-partition's leader (:mod:`headrace.share.share_partition`) writes what changed; the
-coordinator merges it, so that a restarted leader reads one consistent state: the start offset, and
-the records after it that are finished or wait for redelivery. Acquired records are never stored.
-Source: KIP-932, "Share group state persistence"; KIP-1226 for the delivery-complete count.
+The leader of a share-partition (:mod:`headrace.share.share_partition`) writes changes. The
+coordinator merges them, so that a restarted leader reads one consistent state: the start offset,
+and the records after it that are finished or wait for redelivery. Acquired records are never
+stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for the delivery-complete count.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ FENCED_STATE_EPOCH = Refusal(
 )
 
 COLD_SNAPSHOTS_AT_ONCE = 200
-"""So many are written before others have their turn."""
+"""The number of cold snapshots that are written before other requests are served."""
 
 SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 20_000, 20
 """After so many records in all, and so many for each share-partition, the log is shortened without
@@ -61,8 +60,8 @@ waiting for time to pass: what a restart has to read stays bounded."""
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """What a share-partition's leader loads. A start offset of -1 asks it to resolve
-    ``share.auto.offset.reset``.
+    """The state that a share-partition's leader loads. With a start offset of -1 the leader
+    resolves ``share.auto.offset.reset``.
     """
 
     state_epoch: int
@@ -72,7 +71,7 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class StateSummary:
-    """What the lag of a share-partition is worked out from.
+    """The state from which the lag of a share-partition is computed.
 
     ``lag = end offset - start_offset - delivery_complete_count``; unknown while either is -1.
     """
@@ -86,11 +85,11 @@ class StateSummary:
 class ShareCoordinator:
     """All share state, by share-partition. Commands decide; only :meth:`replay` changes anything.
 
-    :param snapshot_update_records: after so many updates the next write is a snapshot
+    :param snapshot_update_records: the number of updates after which the next write is a snapshot
         (``share.coordinator.snapshot.update.records.per.snapshot``)
-    :param cold_interval_ms: how old the last snapshot of a share-partition becomes before it is
-        written again (``share.coordinator.cold.partition.snapshot.interval.ms``)
-    :param prune_interval_ms: how often the records that no longer matter are deleted
+    :param cold_interval_ms: the age at which the last snapshot of a share-partition is written
+        again (``share.coordinator.cold.partition.snapshot.interval.ms``)
+    :param prune_interval_ms: the interval at which records that no longer matter are deleted
         (``share.coordinator.state.topic.prune.interval.ms``)
 
     The ``partitions`` argument of the commands is the number of partitions of the topic, None for
@@ -117,16 +116,16 @@ class ShareCoordinator:
         self._since_sweep = 0  # records
 
     def knows(self, key: SharePartitionKey) -> bool:
-        """Whether a share-partition has been initialised."""
+        """Return whether a share-partition is initialised."""
         return key in self._states
 
     def state_epoch(self, key: SharePartitionKey) -> int:
-        """The state epoch of a share-partition; 0 for one that is not known."""
+        """Return the state epoch of a share-partition; 0 for an unknown one."""
         state = self._states.get(key)
         return 0 if state is None else state.state_epoch
 
     def topic_ids(self) -> list[UUID]:
-        """The topics that have share state."""
+        """Return the topics that have share state."""
         return list(self._by_topic)
 
     # --- commands ---
@@ -139,7 +138,7 @@ class ShareCoordinator:
         wall_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Begin a share-partition, or begin it anew, at ``start_offset`` (-1: by
+        """Initialise a share-partition, again if it is initialised, at ``start_offset`` (-1: by
         ``share.auto.offset.reset``).
         """
         if refusal := _not_hosted(key, partitions):
@@ -162,8 +161,8 @@ class ShareCoordinator:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, wall_ms: int, partitions: int | None
     ) -> Outcome[ShareRecord, ReadState | Refusal]:
-        """The state for a leader of ``leader_epoch``. A higher epoch than the known one is stored;
-        -1 only reads.
+        """Return the state for a leader of ``leader_epoch``. An epoch above the known one is
+        stored; -1 only reads.
         """
         state = self._states.get(key)
         if key.partition < 0:
@@ -203,8 +202,7 @@ class ShareCoordinator:
         wall_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Store what changed. Epochs of -1 are not checked; a start offset of -1 leaves it as it
-        was.
+        """Store a change. Epochs of -1 are not checked; a start offset of -1 does not change it.
 
         :param state_batches: ascending and disjoint, as :func:`combined` makes them
         """
@@ -233,14 +231,15 @@ class ShareCoordinator:
     def delete(
         self, key: SharePartitionKey, partitions: int | None
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Forget a share-partition. One that is not known is no error."""
+        """Delete the state of a share-partition. An unknown one is no error."""
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
         return Outcome(None, (ShareTombstone(key),) if key in self._states else ())
 
     def summary(self, key: SharePartitionKey, partitions: int | None) -> StateSummary | Refusal:
-        """Epochs, start offset and delivery-complete count. One that is not known has neither
-        (-1)."""
+        """Return epochs, start offset and delivery-complete count. An unknown share-partition has
+        neither of the last two (-1).
+        """
         if refusal := _not_hosted(key, partitions):
             return refusal
         state = self._states.get(key)
@@ -251,8 +250,8 @@ class ShareCoordinator:
         )
 
     def topic_deleted(self, topic_id: UUID) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Tombstones for all share-partitions of a deleted topic, as (coordinator key, outcome)
-        pairs.
+        """Return tombstones for all share-partitions of a deleted topic, as (coordinator key,
+        outcome) pairs.
         """
         keys = sorted(self._by_topic.get(topic_id, ()))
         return [(str(key), Outcome(None, (ShareTombstone(key),))) for key in keys]
@@ -267,7 +266,7 @@ class ShareCoordinator:
         state_batches: tuple[StateBatch, ...],
         wall_ms: int,
     ) -> ShareRecord:
-        """An update; or, after enough of them, a snapshot with the update merged in."""
+        """Return an update, or, after enough updates, a snapshot with the update merged in."""
         if state.updates < self.snapshot_update_records:
             return ShareUpdate(
                 key,
@@ -303,23 +302,25 @@ class ShareCoordinator:
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
     def encode(self, record: ShareRecord) -> tuple[bytes, bytes | None]:
-        """Key and value bytes of ``record``."""
+        """Return the key and value bytes of ``record``."""
         return records.encode(record)
 
     def decode(self, key: bytes, value: bytes | None) -> ShareRecord | None:
-        """The record of these bytes, None for one of another kind."""
+        """Return the record of these bytes; None for a record of another kind."""
         return records.decode(key, value)
 
     def replay(self, record: ShareRecord, at: Position = NOWHERE) -> None:
-        """Apply one durable record, which stands at ``at``."""
+        """Apply one durable record.
+
+        :param at: the position of the record
+        """
         key = record.key
         self._since_sweep += 1
         if isinstance(record, ShareUpdate):
             self._snapshots.updated(at)
             state = self._states.get(key)
             if state is None:
-                # its snapshot was deleted from the log's head: a later snapshot or tombstone
-                # follows
+                # Its snapshot was deleted with the head of the log; another record follows.
                 return
             state.leader_epoch = record.leader_epoch
             state.delivery_complete_count = record.delivery_complete_count
@@ -360,9 +361,7 @@ class ShareCoordinator:
     # --- time ---
 
     def next_deadline_ms(self) -> int | None:
-        """When :meth:`expire` is to be called: to delete what no longer matters, or for cold
-        share-partitions.
-        """
+        """Return when :meth:`expire` is due: to delete records, or for cold share-partitions."""
         if self._is_long():
             return 0
         return min(
@@ -390,10 +389,9 @@ class ShareCoordinator:
     def _sweep(
         self, now_ms: int, wall_ms: int, cold_before_ms: int
     ) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Some snapshots of cold share-partitions; when there are more, the deadline stays where it
-        was.
+        """Write some snapshots of cold share-partitions. The deadline stays while there are more.
 
-        After the last of them what stands before them is deleted.
+        After the last of them the records before them are deleted.
         """
         keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
         if not keys:

@@ -1,9 +1,8 @@
-"""Where in the internal topic the latest snapshot of each share-partition stands.
+"""The positions of the latest snapshots of share-partitions in the internal topic.
 
-What stands before all of them no longer matters and can be deleted: an update without its snapshot
-says nothing, and a later snapshot or tombstone follows it. A share-partition that is idle would
-keep the log from being pruned, so its snapshot is written again, further on, once it has become
-cold.
+Records before all of them no longer matter and can be deleted: an update without its snapshot has
+no meaning, and a later snapshot or tombstone follows it. An idle share-partition would keep the log
+from being pruned, so its snapshot is written again, further on, once it is cold.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class _Shard:
         return next(iter(self.latest.values()))[0] if self.latest else self.end_offset
 
     def gains_from(self, cold_before_ms: int) -> bool:
-        """Whether to write the cold snapshots again: if at least as many other records can go then
-        as are written.
+        """Return whether to write the cold snapshots again: if at least as many other records can
+        be deleted then as are written.
         """
         cold, kept_from = 0, self.end_offset
         for offset, written_ms in self.latest.values():
@@ -52,8 +51,8 @@ class _Shard:
 
 
 class Snapshots:
-    """The latest snapshots of all share-partitions. Costs one dictionary entry for each, whatever
-    is written.
+    """The latest snapshots of all share-partitions. Each takes one dictionary entry, whatever is
+    written.
     """
 
     def __init__(self) -> None:
@@ -63,21 +62,21 @@ class Snapshots:
         return isinstance(other, Snapshots) and self._shards == other._shards
 
     def updated(self, at: Position) -> None:
-        """An update stands at ``at``."""
+        """Note an update at position ``at``."""
         self._shard(at)
 
     def written(self, key: SharePartitionKey, at: Position, written_ms: int) -> None:
-        """A snapshot stands at ``at``."""
+        """Note a snapshot at position ``at``."""
         latest = self._shard(at).latest
-        latest.pop(key, None)  # so that it comes last
+        latest.pop(key, None)  # put it at the end
         latest[key] = (at.offset, written_ms)
 
     def deleted(self, key: SharePartitionKey, at: Position) -> None:
-        """A tombstone stands at ``at``."""
+        """Note a tombstone at position ``at``."""
         self._shard(at).latest.pop(key, None)
 
     def _shard(self, at: Position) -> _Shard:
-        """The shard that a record was written to, and now ends behind it."""
+        """Return the shard of a record's partition, extended to the record."""
         shard = self._shards.get(at.partition)
         if shard is None:
             shard = self._shards[at.partition] = _Shard()
@@ -85,21 +84,25 @@ class Snapshots:
         return shard
 
     def deletable(self) -> tuple[Position, ...]:
-        """For each partition of the internal topic, where the records begin that still matter."""
+        """Return the position of the first record that still matters, for each partition of the
+        internal topic.
+        """
         return tuple(
             Position(partition, shard.redundant_offset) for partition, shard in self._shards.items()
         )
 
     def begin_sweep(self, cold_before_ms: int) -> None:
-        """Have :meth:`sweep` name the share-partitions with no snapshot since then, wherever that
-        lets enough go.
+        """Let :meth:`sweep` return the share-partitions without a snapshot since
+        ``cold_before_ms``, where enough records can be deleted.
         """
         for shard in self._shards.values():
             if shard.gains_from(cold_before_ms):
                 shard.cold_before_ms = cold_before_ms
 
     def sweep(self, limit: int) -> list[tuple[SharePartitionKey, ...]]:
-        """The next to write snapshots of, at most ``limit``, by partition of the internal topic."""
+        """Return the next share-partitions to write snapshots of, at most ``limit``, by partition
+        of the internal topic.
+        """
         found = []
         for shard in self._shards.values():
             keys = tuple(islice(shard.cold(), limit))

@@ -1,8 +1,8 @@
-"""Sorted, disjoint ranges of offsets, each with a value: what share groups keep instead of an
+"""Sorted, disjoint ranges of offsets, each with a value. Share groups keep them instead of an
 object per record.
 
-Three parallel lists and :mod:`bisect`. Every operation costs by the number of spans it touches (and
-one move of list memory), never by the number of offsets they cover.
+Three parallel lists and :mod:`bisect`. The cost of an operation is that of the spans that it
+touches (and one move of list memory), not of the offsets that they cover.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Range: TypeAlias = "tuple[int, int, *tuple[object, ...]]"
 
 
 def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
-    """What ``ranges`` (ascending, disjoint) leave of ``runs`` (likewise). Runs that touch stay
+    """Return ``runs`` (ascending, disjoint) without ``ranges`` (likewise). Runs that touch stay
     apart.
     """
     left: list[Run[V]] = []
@@ -72,12 +72,12 @@ class Spans(Generic[V]):
         return f"Spans({list(self)})"
 
     def at(self, offset: int) -> V | None:
-        """The value at ``offset``, None where there is no span."""
+        """Return the value at ``offset``; None where there is no span."""
         i = bisect_right(self.firsts, offset) - 1
         return self.values[i] if i >= 0 and self.lasts[i] >= offset else None
 
     def within(self, first: int, last: int) -> list[Run[V]]:
-        """The spans that overlap ``first..last``, cut to it."""
+        """Yield the spans that overlap ``first..last``, cut to it."""
         i = bisect_left(self.lasts, first)
         j = bisect_right(self.firsts, last)
         runs = list(zip(self.firsts[i:j], self.lasts[i:j], self.values[i:j], strict=True))
@@ -87,12 +87,14 @@ class Spans(Generic[V]):
         return runs
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether one single span holds all of ``first..last``."""
+        """Return whether one single span contains all of ``first..last``."""
         i = bisect_right(self.firsts, first) - 1
         return i >= 0 and self.lasts[i] >= last
 
     def count_below(self, offset: int) -> int:
-        """How many offsets below ``offset`` are in a span. Costs by the spans below it."""
+        """Return the number of offsets below ``offset`` that are in a span. Takes time in
+        proportion to the spans below it.
+        """
         i = bisect_left(self.firsts, offset)
         return (
             sum(self.lasts[:i])
@@ -102,7 +104,7 @@ class Spans(Generic[V]):
         )
 
     def drop_below(self, offset: int) -> None:
-        """Forget everything before ``offset``."""
+        """Remove everything before ``offset``."""
         firsts = self.firsts
         if not firsts or firsts[0] >= offset:
             return
@@ -112,11 +114,11 @@ class Spans(Generic[V]):
             firsts[0] = offset
 
     def paint(self, runs: Sequence[Run[V]], merge: Callable[[V, V], V] | None = None) -> None:
-        """Lay ``runs`` over what is there.
+        """Lay ``runs`` over the present spans.
 
         :param runs: ascending and disjoint
-        :param merge: the value where an old and a new span overlap, from (old, new); the new one
-            when not given
+        :param merge: returns the value where an old and a new span overlap, from (old, new); by
+            default the new one
         """
         if not runs:
             return
@@ -131,7 +133,7 @@ class Spans(Generic[V]):
         self.firsts[i:j], self.lasts[i:j], self.values[i:j] = new.firsts, new.lasts, new.values
 
     def erase(self, runs: Sequence[Range]) -> None:
-        """Take the ranges ``runs`` (ascending, disjoint) out."""
+        """Remove the ranges ``runs`` (ascending, disjoint)."""
         if not runs:
             return
         firsts, lasts, values = self.firsts, self.lasts, self.values
@@ -140,10 +142,8 @@ class Spans(Generic[V]):
         if i == j:
             return
         old = firsts[i:j], lasts[i:j]
-        if len(runs) == j - i and old == (
-            [run[0] for run in runs],
-            [run[1] for run in runs],
-        ):  # often: whole spans
+        # often the runs are whole spans
+        if len(runs) == j - i and old == ([run[0] for run in runs], [run[1] for run in runs]):
             del firsts[i:j], lasts[i:j], values[i:j]
         else:
             left = subtract(zip(*old, values[i:j], strict=True), runs)
@@ -159,7 +159,7 @@ class Spans(Generic[V]):
         merge: Callable[[V, V], V] | None,
         new: _Builder[V],
     ) -> None:
-        """Put the spans ``i`` to ``j`` (exclusive) with ``runs`` laid over them."""
+        """Return the spans ``i`` to ``j`` (exclusive) with ``runs`` laid over them."""
         firsts, lasts, values = self.firsts, self.lasts, self.values
         put = new.put
         k = i
@@ -205,7 +205,7 @@ class _Builder(Generic[V]):
         self.values: list[V] = []
 
     def put(self, first: int, last: int, value: V) -> None:
-        """Add a span, joined to the one before where they touch and are equal."""
+        """Add a span; join it with the one before if they touch and are equal."""
         lasts = self.lasts
         if lasts and lasts[-1] == first - 1 and self.values[-1] == value:
             lasts[-1] = last
@@ -215,7 +215,7 @@ class _Builder(Generic[V]):
             self.values.append(value)
 
     def put_all(self, runs: Sequence[Run[V]]) -> None:
-        """As :meth:`put` for each; nothing has been put before."""
+        """Add spans as :meth:`put` does; nothing has been put before."""
         firsts = [run[0] for run in runs]
         lasts = [run[1] for run in runs]
         if any(last + 1 == first for last, first in zip(lasts, firsts[1:], strict=False)):

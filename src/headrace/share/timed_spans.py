@@ -11,11 +11,11 @@ from headrace.share.spans import Run, Spans
 
 
 class Timed(Protocol):
-    """What has a deadline."""
+    """A value with a deadline."""
 
     @property
     def deadline_ms(self) -> int:
-        """When it ends."""
+        """The deadline."""
 
 
 T = TypeVar("T", bound=Timed)
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Timed)
 class TimedSpans(Generic[T]):
     """Spans, and their deadlines in order.
 
-    A span that ends early leaves its timer behind; it is dropped when it gets to the head.
+    A span that ends early leaves its timer behind, which is dropped when it reaches the head.
     """
 
     __slots__ = ("_timers", "spans")
@@ -34,14 +34,14 @@ class TimedSpans(Generic[T]):
         self._timers: list[tuple[int, int, int]] = []  # (deadline, first, last), ascending
 
     def grant(self, runs: Sequence[Run[T]], deadline_ms: int) -> None:
-        """Add ``runs`` (ascending, disjoint), all of which end at ``deadline_ms``. What was there
-        is replaced.
+        """Add ``runs`` (ascending, disjoint) that all end at ``deadline_ms``, in the place of
+        present spans.
         """
         self.spans.paint(runs)
         insort(self._timers, (deadline_ms, runs[0][0], runs[-1][1]))
 
     def next_deadline_ms(self) -> int | None:
-        """When the first one ends, None when there is none."""
+        """Return when the first span ends; None when there is none."""
         timers = self._timers
         ended = 0
         while ended < len(timers) and not self._in_force(*timers[ended]):
@@ -56,7 +56,7 @@ class TimedSpans(Generic[T]):
         return any(values[i].deadline_ms == deadline_ms for i in reach)
 
     def expired(self, now_ms: int) -> list[Run[T]]:
-        """Those whose deadline has come. They stay until they are erased."""
+        """Return the spans whose deadline has passed. They stay until they are erased."""
         firsts, lasts, values = self.spans.firsts, self.spans.lasts, self.spans.values
         due = bisect_right(self._timers, now_ms, key=itemgetter(0))
         reach = sorted(

@@ -1,6 +1,7 @@
-"""Several inputs in timestamp order: when to wait for which of them, and what comes next (KIP-695).
+"""Tasks with several inputs in timestamp order: when to wait for an input, and which record is next
+(KIP-695).
 
-Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` puts it on real topics,
+Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` uses it on topics,
 ``kafka-ordered`` on Spark.
 """
 

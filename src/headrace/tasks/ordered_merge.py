@@ -16,9 +16,7 @@ P = TypeVar("P", bound=Hashable)
 R = TypeVar("R")
 
 NO_TIMESTAMP = -1
-"""The stream time of a task that has not taken a record yet; also what a record without a timestamp
-counts as.
-"""
+"""The stream time of a task before its first record, and the timestamp of a record without one."""
 
 
 class OrderedMerge(Generic[P, R]):
@@ -63,7 +61,7 @@ class OrderedMerge(Generic[P, R]):
             heappush(self._heads, (queue[0][0], index))
 
     def take(self) -> tuple[P, R] | None:
-        """The next record and its partition, no longer buffered; None when nothing is."""
+        """Remove and return the next record and its partition; None when nothing is buffered."""
         if not self._heads:
             return None
         index = self._heads[0][1]
@@ -85,33 +83,33 @@ class OrderedMerge(Generic[P, R]):
 
     @property
     def empty_queues(self) -> int:
-        """How many partitions have nothing buffered."""
+        """The number of partitions without buffered records."""
         return len(self._queues) - len(self._heads)
 
     @property
     def lateness_avg_ms(self) -> float:
-        """By how much records were behind the stream time, on average over all records taken."""
+        """The average time by which records were behind the stream time, over all records taken."""
         return self._lateness_total_ms / self.records if self.records else 0.0
 
     @property
     def buffered(self) -> Mapping[P, int]:
-        """How many records of each partition are at hand."""
+        """Return the number of buffered records of each partition."""
         return {
             partition: len(queue)
             for partition, queue in zip(self.partitions, self._queues, strict=True)
         }
 
     def count(self, partition: P) -> int:
-        """How many records of ``partition`` are at hand."""
+        """Return the number of buffered records of ``partition``."""
         return len(self._queues[self._order[partition]])
 
     def peek(self, partition: P) -> R | None:
-        """The oldest record of ``partition`` that is at hand."""
+        """Return the oldest buffered record of ``partition``."""
         queue = self._queues[self._order[partition]]
         return queue[0][1] if queue else None
 
     def discard(self, partition: P) -> None:
-        """Forget what is buffered of ``partition``: its position has been changed."""
+        """Drop the buffered records of ``partition``, whose position has changed."""
         index = self._order[partition]
         self._queues[index].clear()
         self._heads = [head for head in self._heads if head[1] != index]
@@ -121,6 +119,6 @@ class OrderedMerge(Generic[P, R]):
         return sum(map(len, self._queues))
 
     def __iter__(self) -> Iterator[tuple[P, R]]:
-        """Take all that is buffered."""
+        """Take all buffered records."""
         while (taken := self.take()) is not None:
             yield taken

@@ -1,4 +1,4 @@
-"""One task with several inputs: its queues, the rule that says when to take from them, and its
+"""One task with several inputs: its queues, the rule that decides when to take from them, and its
 metrics (KIP-695).
 """
 
@@ -15,19 +15,19 @@ P = TypeVar("P", bound=Hashable)
 R = TypeVar("R")
 
 IDLE_LOG_INTERVAL_MS = 120_000
-"""A task that waits says so in the log at most this often, as Kafka Streams does."""
+"""The least time between two log lines of a waiting task, as in Kafka Streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMetrics:
-    """What a task has done so far, in the terms of Kafka Streams' metrics of a task.
+    """The metrics of a task, with the names of Kafka Streams.
 
-    :param enforced_processing_total: how often a record was taken although a partition without
+    :param enforced_processing_total: the number of records taken although a partition without
         records might still have had an earlier one
     :param late_records_total: records whose timestamp was behind the stream time
-    :param record_lateness_avg_ms: by how much they were; over all records, the punctual ones
-        counting 0
-    :param stream_time_ms: the largest timestamp seen; -1 before the first record
+    :param record_lateness_avg_ms: the average time by which records were late; records in order
+        count 0
+    :param stream_time_ms: the largest timestamp so far; -1 before the first record
     :param time_current_idling_started_ms: since when the task has not been ready; None when it is
     """
 
@@ -41,8 +41,7 @@ class TaskMetrics:
 
 
 class OrderedTask(Generic[P, R]):
-    """Takes records in the order of their timestamps, when the rule of :class:`Readiness` allows
-    it.
+    """A task that takes records in timestamp order, when the rule of :class:`Readiness` allows it.
 
     :param partitions: the inputs; their order breaks ties
     :param max_task_idle_ms: see :class:`Readiness`
@@ -70,30 +69,31 @@ class OrderedTask(Generic[P, R]):
         self.decision = None
 
     def discard(self, partition: P) -> None:
-        """Forget what is buffered of ``partition``, and its lag: its position has been changed."""
+        """Drop the buffered records of ``partition``, whose position has changed, and its lag."""
         self.merge.discard(partition)
         self._lags = {p: lag for p, lag in self._lags.items() if p != partition}
         self.decision = None
 
     def update_lags(self, lags: Mapping[P, int | None]) -> None:
-        """What the broker has of each partition beyond what is buffered, as known now; missing or
-        None is unknown.
+        """Update the number of records that the broker has of each partition beyond the buffered
+        ones; missing or None is unknown.
         """
         if lags != self._lags:
             self._lags = dict(lags)
             self.decision = None
 
     def take(self, now_ms: int) -> tuple[P, R] | None:
-        """The next record and its partition, or None when the task is not ready, or has nothing.
+        """Remove and return the next record and its partition; None when the task is not ready or
+        has no record.
 
-        Costs the same however many partitions there are, as long as none has become empty and no
-        lag has changed.
+        The cost does not depend on the number of partitions, as long as none has become empty and
+        no lag has changed.
         """
         return self.merge.take() if self.is_ready(now_ms) else None
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether the task may take a record now. Each time this is so by force counts as enforced
-        processing.
+        """Return whether the task may take a record now. If it may although it should wait, that
+        counts as enforced processing.
         """
         empty = self.merge.empty_queues
         if not empty:
@@ -101,8 +101,7 @@ class OrderedTask(Generic[P, R]):
             self.decision = self.idle_since_ms = None
             return True
         decision = self.decision
-        # Ready by force is ready until a queue or a lag changes: its deadlines have passed and stay
-        # so.
+        # An enforced decision holds until a queue or a lag changes: its deadlines have passed.
         if (
             decision is None
             or not decision.ready
@@ -122,8 +121,8 @@ class OrderedTask(Generic[P, R]):
         return decision.ready
 
     def to_log(self, now_ms: int) -> str | None:
-        """What is worth a line in the log: that, and why, the task has waited for two minutes
-        (again).
+        """Return a line for the log when the task has waited for two minutes (again), with the
+        reason.
         """
         if self.idle_since_ms is None or self._next_log_ms is None or now_ms < self._next_log_ms:
             return None
@@ -131,15 +130,15 @@ class OrderedTask(Generic[P, R]):
         return str(self.decision)
 
     def next_deadline_ms(self) -> int | None:
-        """When the task may become ready without new data; None when only data or a lag can make it
-        so.
+        """Return when the task may become ready without new data; None when only data or a lag can
+        make it ready.
         """
         if self.idle_since_ms is None or self.readiness.max_task_idle_ms == IDLING_DISABLED:
             return None
         return self.decision.deadline_ms if self.decision else None
 
     def metrics(self) -> TaskMetrics:
-        """What it has done so far."""
+        """Return the metrics of the task."""
         merge = self.merge
         return TaskMetrics(
             merge.records,

@@ -1,24 +1,26 @@
-"""What a consumer knows, without asking, of how far it is behind the end of a partition (KIP-695).
+"""The distance of a consumer from the end of a partition, as far as it is known without a request
+(KIP-695).
 
-The *end* is the high watermark or, for read_committed, the last stable offset: what this consumer
-could read up to. It is learnt from fetch responses, or from an answer to ListOffsets that was asked
-for in the background. The lag counts from the *position*: what the application has been handed out.
+The *end* is the high watermark or, for read_committed, the last stable offset: the offset up to
+which this consumer could read. It is learnt from fetch responses, or from the answer to a
+ListOffsets request in the background. The lag counts from the *position*: the offset up to which
+the application has received records.
 
-An end that is known from before the position moved is no proof of being caught up: whatever moved
-it may have come along with more. So equal to the position it counts only when it was learnt at that
-position; otherwise the lag is unknown.
+An end that was learnt before the position moved does not prove that the consumer has caught up:
+records may have been appended since. So an end that equals the position counts only if it was
+learnt at that position; otherwise the lag is unknown.
 """
 
 from __future__ import annotations
 
 
 class PartitionLag:
-    """The knowledge about one assigned partition. Make a new one when it is assigned anew.
+    """The lag of one assigned partition. Create a new one when the partition is assigned again.
 
     :param position: where reading starts; None until that is known. Set it when the application
-        seeks: what is known of the end stays
-    :param old_high_watermark: what the client still remembers from an earlier assignment: not to be
-        believed until something has been fetched
+        seeks; the known end remains
+    :param old_high_watermark: the high watermark that the client remembers from an earlier
+        assignment: it is not used until something has been fetched
     """
 
     __slots__ = (
@@ -44,20 +46,20 @@ class PartitionLag:
         self._end_learnt_at: int | None = None
 
     def advance(self, next_offset: int) -> None:
-        """Records up to ``next_offset`` (exclusive) have been handed out."""
+        """Move the position: records up to ``next_offset`` (exclusive) were delivered."""
         self.position = next_offset
         self._fetched = True
 
     def reach_end(self, offset: int) -> None:
-        """A fetch found nothing more at ``offset``; what lies between it and the last record holds
-        none.
+        """Note a fetch at ``offset`` without records: there are none between the last record and
+        ``offset``.
         """
         self._fetched = True
         self.position = self._end = self._end_learnt_at = offset
 
     def see_high_watermark(self, high_watermark: int) -> None:
-        """The high watermark of the last fetch response, which is never older than what has been
-        handed out.
+        """Note the high watermark of the last fetch response, which is never older than the records
+        delivered.
         """
         if high_watermark < 0 or (high_watermark == self._old_high_watermark and not self._fetched):
             return
@@ -67,13 +69,15 @@ class PartitionLag:
             self._end, self._end_learnt_at = high_watermark, self.position
 
     def learn_end(self, end: int, asked_at: int | None) -> None:
-        """ListOffsets has answered ``end``; ``asked_at`` was the position when it was asked."""
+        """Note the answer of ListOffsets; ``asked_at`` was the position at the time of the
+        request.
+        """
         if self._end is None or end > self._end or self._end_learnt_at != self.position:
             self._end, self._end_learnt_at = end, asked_at
 
     def lag(self) -> int | None:
-        """How many offsets the broker has beyond the position; None when unknown. Zero or less is
-        caught up.
+        """Return the number of offsets between position and end; None when unknown. Zero or less
+        means caught up.
         """
         if self.position is None or self._end is None:
             return None

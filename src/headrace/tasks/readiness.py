@@ -1,16 +1,15 @@
-"""May a task with several inputs take its next record yet? The rule of ``max.task.idle.ms``
+"""The rule of ``max.task.idle.ms``: whether a task with several inputs may take its next record
 (KIP-353, KIP-695).
 
-A task takes the record with the smallest timestamp among its input partitions. When nothing of one
-of them is buffered, nobody knows what timestamp would come from there, and the rule says whether
-that is worth waiting for::
+A task takes the record with the smallest timestamp among its input partitions. When nothing of a
+partition is buffered, its next timestamp is unknown, and the rule decides whether to wait for it::
 
     readiness = Readiness(["orders-0", "payments-0"], max_task_idle_ms=0)
     decision = readiness.decide(buffered={"orders-0": 3}, lags={"payments-0": 5}, now_ms=1_000)
     decision.ready      # False
     str(decision)       # "Partition payments-0 has current lag 5, but no data …"
 
-The rule in words, and why it is like that: docs/behaviour/tasks.md.
+docs/behaviour/tasks.md explains the rule and its reasons.
 """
 
 from __future__ import annotations
@@ -21,16 +20,14 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 P = TypeVar("P", bound=Hashable)
-"""What stands for a partition: anything hashable whose ``str`` names it, such as ``"orders-0"``."""
+"""A partition: anything hashable whose ``str`` names it, such as ``"orders-0"``."""
 
 IDLING_DISABLED = -1
-"""As ``max_task_idle_ms``: never wait for anything."""
+"""The ``max_task_idle_ms`` with which a task never waits."""
 
 
 class Reason(Enum):
-    """Why a task may take a record, or may not yet. The value is what Kafka Streams writes to its
-    log.
-    """
+    """The reason for a decision. The value is the text that Kafka Streams logs."""
 
     DISABLED = "Idling is disabled."
     BUFFERED = "All partitions have records buffered."
@@ -59,17 +56,17 @@ _READY = frozenset({Reason.DISABLED, Reason.BUFFERED, Reason.ENFORCED})
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[P]):
-    """What the rule says at one moment. ``str()`` of it is a text for the log.
+    """The decision of the rule at one moment. ``str()`` returns a text for the log.
 
-    :param ready: whether the task may take a record (with idling disabled also when there is none)
-    :param partition: the one that is waited for; None when ready, and when nothing at all is
-        buffered
-    :param lag: of that partition, as the broker knows it; None when unknown
-    :param deadline_ms: until when it is waited for; None when data on the broker, or its lag, is
-        waited for
-    :param enforced: the empty partitions that are waited for no longer, each with the deadline that
-        has passed. Not empty and ``ready``: this is enforced processing, records that come from
-        there may be late
+    :param ready: the task may take a record (with idling disabled also when there is none)
+    :param partition: the partition that the task waits for; None when ready, and when nothing at
+        all is buffered
+    :param lag: the lag of that partition; None when unknown
+    :param deadline_ms: when waiting for it ends; None when the task waits for data on the broker,
+        or for its lag
+    :param enforced: the empty partitions that the task no longer waits for, each with the deadline
+        that has passed. If it is not empty and ``ready`` is true, this is enforced processing:
+        records of these partitions may be late
     """
 
     ready: bool
@@ -83,9 +80,7 @@ class Decision(Generic[P]):
 
     @property
     def is_enforced(self) -> bool:
-        """Whether a record is taken although one from an empty partition might still come before
-        it.
-        """
+        """A record is taken although a record of an empty partition might still precede it."""
         return self.reason is Reason.ENFORCED
 
     def __str__(self) -> str:
@@ -100,11 +95,11 @@ class Decision(Generic[P]):
 
 
 class Readiness(Generic[P]):
-    """The rule for one task. It remembers only until when each caught-up partition is waited for.
+    """The rule for one task. It remembers only the deadlines of caught-up partitions.
 
-    :param partitions: the task's inputs; of several that are empty, the first one decides
-    :param max_task_idle_ms: -1: never wait. 0: wait for what the broker already has. n: wait also n
-        milliseconds for what producers may still send to a partition that is caught up
+    :param partitions: the task's inputs; of several empty ones, the first decides
+    :param max_task_idle_ms: -1: never wait. 0: wait for data that the broker has. n: wait also n
+        milliseconds for data that producers may still send to a caught-up partition
     :raises ValueError: ``max_task_idle_ms`` is below -1
     """
 
@@ -124,14 +119,14 @@ class Readiness(Generic[P]):
     def decide(
         self, buffered: Mapping[P, int], lags: Mapping[P, int | None], now_ms: int
     ) -> Decision[P]:
-        """Whether the task may take a record now. Ask before each one, and whenever something has
-        changed.
+        """Decide whether the task may take a record now. Call it before each record, and whenever
+        something has changed.
 
-        The cost is that of a look at each partition.
+        Takes time in proportion to the partitions.
 
-        :param buffered: how many records of each partition are at hand; a missing one has none
-        :param lags: how many more the broker has of each, as far as known; missing or None is
-            unknown. Zero, or less, is what "caught up" means, whatever is buffered
+        :param buffered: the number of buffered records of each partition; a missing one has none
+        :param lags: the number of further records on the broker, as far as known; missing or None
+            is unknown. Zero or less means caught up, whatever is buffered
         :param now_ms: in milliseconds, of any clock that does not go back
         """
         if self.max_task_idle_ms == IDLING_DISABLED:
@@ -179,17 +174,15 @@ class Readiness(Generic[P]):
         )
 
     def all_buffered(self) -> None:
-        """For a task with records of every partition: does what :meth:`decide` would do then, at no
-        cost.
-        """
+        """Do the same as :meth:`decide` when every partition has records, at no cost."""
         if self._deadlines:
             self._deadlines.clear()
 
     def next_deadline_ms(self) -> int | None:
-        """When the first of the partitions that are waited for will be so no longer; None when none
-        is.
+        """Return the first deadline of a partition that the task waits for; None when there is
+        none.
 
-        A deadline that has passed stays until its partition has records, or a lag above zero or
-        unknown.
+        A deadline that has passed remains until its partition has records, or a lag that is above
+        zero or unknown.
         """
         return min(self._deadlines.values(), default=None)

@@ -1,4 +1,4 @@
-"""Who writes: a producer's id and epoch (KIP-98)."""
+"""Producers: their ids and epochs (KIP-98)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 EPOCH_PER_TRANSACTION = 2
-"""The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
+"""The first transaction version in which each transaction has an epoch of its own (KIP-890)."""
 
 
 class Producer(NamedTuple):
-    """Who may write: the id and the epoch that every batch carries."""
+    """A producer id and epoch, which every batch carries."""
 
     producer_id: int
     producer_epoch: int

@@ -35,7 +35,7 @@ _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION, _NEXT_PRODUCER_EPOCH 
 
 
 class State(IntEnum):
-    """Where a transactional id stands; the numbers are those of the records."""
+    """The state of a transactional id, by the numbers of the records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -52,16 +52,18 @@ _OPEN = frozenset((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT))
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is known of one transactional id, and of its latest transaction.
+    """The state of one transactional id and of its latest transaction.
 
-    :param producer_epoch: -1 as long as no producer has asked for one
-    :param previous_producer_id: whose epochs were used up, so that a retry under it is known; -1
-        for none
-    :param next_producer_id: to go on with when the transaction is complete, its own epochs being
+    :param producer_epoch: -1 until a producer has asked for one
+    :param previous_producer_id: the producer id before, whose epochs were used up, for retries
+        under it; -1 for none
+    :param next_producer_id: the producer id after the transaction, when the epochs of this one are
         used up; -1 for none
-    :param partitions: which take part; those of ``__consumer_offsets`` stand for groups
-    :param start_ms: of the latest transaction, -1 when the producer has begun none
-    :param client_version: 2 when each transaction has an epoch of its own (KIP-890), below that 0
+    :param partitions: the partitions of the transaction; those of ``__consumer_offsets`` stand for
+        groups
+    :param start_ms: when the latest transaction began, in epoch milliseconds; -1 when there was
+        none
+    :param client_version: 2 when each transaction has an epoch of its own (KIP-890), otherwise 0
     """
 
     producer_id: int
@@ -77,17 +79,17 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun and is not complete."""
+        """A transaction has begun and is not complete."""
         return self.state in _OPEN
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """What becomes of a transactional id; a ``value`` of None forgets it.
+    """The new state of a transactional id; a ``value`` of None deletes it.
 
-    :param epoch_before: with which the producer may ask again for the epoch that this record gives
-        it, as the answer may be lost; -1 when all earlier epochs are fenced. It is not written: a
-        restart fences them.
+    :param epoch_before: the epoch with which the producer may repeat the request that leads to this
+        record, as the answer may be lost; -1 when all earlier epochs are fenced. It is not written:
+        a restart fences them.
     """
 
     transactional_id: str
@@ -96,13 +98,13 @@ class TransactionRecord:
 
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Key and value bytes of a record; the value of a tombstone is None."""
+    """Return the key and value bytes of a record; the value of a tombstone is None."""
     key = i16(_KEY_TYPE) + string(record.transactional_id)
     return key, None if record.value is None else _write(record.value)
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """The inverse of :func:`encode`; None for a record type that is not kept here.
+    """Return the record of these bytes; None for a record type that is not kept here.
 
     :raises ValueError: when the bytes are no such record
     """

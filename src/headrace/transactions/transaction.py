@@ -1,20 +1,18 @@
-"""The transaction coordinator: which producer may write under a transactional id, and how its
-transaction ends.
+"""The transaction coordinator: the producer of each transactional id, and its transaction.
 
 ::
 
     EMPTY ──> ONGOING ──> PREPARE_COMMIT ──> COMPLETE_COMMIT ──> ONGOING …
                  └──────> PREPARE_ABORT ───> COMPLETE_ABORT  ──> ONGOING …
 
-A transaction is decided with its PREPARE record. From then on it is a matter of writing markers
-into its partitions, which whoever owns this machine does for all of
-:attr:`TransactionCoordinator.prepared`, also after a crash, before it calls
+The PREPARE record decides a transaction. Then the owner of this machine writes markers into the
+partitions of all of :attr:`TransactionCoordinator.prepared`, also after a crash, and calls
 :meth:`TransactionCoordinator.complete`.
 
-A producer is told apart from its zombies by its epoch. It gets a new one when it comes anew, when
-its transaction times out, and with clients that know KIP-890 after each transaction.
+The epoch tells a producer apart from its zombies. A producer gets a new epoch when it initialises,
+when its transaction times out and, with clients that support KIP-890, after each transaction.
 
-Commands decide only, :meth:`TransactionCoordinator.replay` mutates. Source: KIP-98, KIP-360,
+Commands only decide, :meth:`TransactionCoordinator.replay` mutates. Source: KIP-98, KIP-360,
 KIP-890; ``docs/behaviour/transactions.md``.
 """
 
@@ -42,7 +40,7 @@ from . import records
 MAX_EPOCH = 2**15 - 1
 
 RETRY_MS = 1000
-"""How long to wait before deciding again what could not be written."""
+"""A timeout whose record cannot be appended is tried again after this time."""
 
 PREPARED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
 _IDLE = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
@@ -63,10 +61,10 @@ class TransactionSettings:
     """The broker's limits.
 
     :param max_timeout_ms: ``transaction.max.timeout.ms``
-    :param expiration_ms: ``transactional.id.expiration.ms``: an id that is not used for so long is
-        forgotten
-    :param expiration_check_ms: ``transaction.remove.expired.transaction.cleanup.interval.ms``: how
-        often they are looked for, so that those that expire one after the other go together
+    :param expiration_ms: ``transactional.id.expiration.ms``: the time after which an unused id is
+        deleted
+    :param expiration_check_ms: ``transaction.remove.expired.transaction.cleanup.interval.ms``: the
+        interval between checks, so that ids that expire one after the other are deleted together
     """
 
     max_timeout_ms: int = 900_000
@@ -83,14 +81,13 @@ class TransactionCoordinator:
         self.settings = settings or TransactionSettings()
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, Transaction] = {}
-        """Those that are decided and not complete: their markers have to be written."""
-        self._last_epochs: dict[
-            str, int
-        ] = {}  # see TransactionRecord.epoch_before; forgotten by a restart
+        """Transactions that are decided and not complete: their markers must be written."""
+        # see TransactionRecord.epoch_before; forgotten by a restart
+        self._last_epochs: dict[str, int] = {}
         self._deadlines: Deadlines[str] = Deadlines()
         self.wall_ahead_ms = 0
-        """How far the wall clock, by which transactions are stamped, is ahead of the steady clock,
-        by which they time out. Set it before each command."""
+        """The wall time minus the steady time: records have the wall time, and deadlines the steady
+        time. Set it before each command."""
 
     # --- who may write ---
 
@@ -102,13 +99,13 @@ class TransactionCoordinator:
         wall_ms: int,
         allocate_producer_id: Callable[[], int],
     ) -> Reply:
-        """A producer comes (anew): give it an epoch that fences all others with its transactional
+        """Give a producer that initialises an epoch that fences all others with its transactional
         id.
 
         An open transaction must be ended by :meth:`abort_for_new_producer` first.
 
-        :param expected: what the producer was given before, :data:`NO_PRODUCER` when it does not
-            say (KIP-360)
+        :param expected: the id and epoch that the producer had before; :data:`NO_PRODUCER` when it
+            does not tell (KIP-360)
         :returns: the producer; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
             CONCURRENT_TRANSACTIONS
         """
@@ -136,9 +133,8 @@ class TransactionCoordinator:
             start_ms=NO_TIMESTAMP,
         )
         if not is_latest and known.producer_epoch < MAX_EPOCH:
-            return self._to(
-                transactional_id, idle, expected.producer_epoch
-            )  # the answer to the first try was lost
+            # the answer to the first request was lost
+            return self._to(transactional_id, idle, expected.producer_epoch)
         if _exhausted(known.producer_epoch):
             rotated = replace(
                 idle,
@@ -154,8 +150,8 @@ class TransactionCoordinator:
     def abort_for_new_producer(
         self, transactional_id: str, timeout_ms: int, expected: Producer, wall_ms: int
     ) -> Reply:
-        """End the transaction that the producer before left open, if there is one, and take its
-        epoch from it.
+        """Abort the transaction that an earlier producer left open, if there is one, and fence that
+        producer.
         """
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             return Outcome(INVALID_TIMEOUT)
@@ -176,7 +172,7 @@ class TransactionCoordinator:
         wall_ms: int,
         client_version: int = 0,
     ) -> Reply:
-        """Let partitions take part in the transaction, which begins with the first.
+        """Add partitions to the transaction, which begins with the first.
 
         :returns: the producer; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
             CONCURRENT_TRANSACTIONS
@@ -205,7 +201,9 @@ class TransactionCoordinator:
     def takes_part(
         self, transactional_id: str, producer: Producer, partition: TopicPartition
     ) -> Refusal | None:
-        """Why ``producer`` may not write to ``partition`` now; None when it may (KIP-890)."""
+        """Return the error of a write to ``partition`` in the producer's transaction; None when it
+        is allowed (KIP-890).
+        """
         known = self.transactions.get(transactional_id)
         refusal = _check(known, producer)
         if known is None or refusal:
@@ -231,8 +229,8 @@ class TransactionCoordinator:
     ) -> Reply:
         """Decide the transaction: its markers may be written from now on.
 
-        :param client_version: with 2 the producer goes on with the producer that is answered
-        :returns: the producer to go on with; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        :param client_version: 2 when the producer continues with the id and epoch of the answer
+        :returns: the producer to continue with; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
             INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS
         """
         known = self.transactions.get(transactional_id)
@@ -247,7 +245,7 @@ class TransactionCoordinator:
         if known.state != State.ONGOING and not (per_transaction and known.state in _IDLE):
             return Outcome(self._ended(known, commit))
         if known.state != State.ONGOING and commit:
-            return Outcome(INVALID_TXN_STATE)  # an epoch of which nothing was written
+            return Outcome(INVALID_TXN_STATE)  # nothing was written with this epoch
         decided = replace(
             known,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
@@ -264,17 +262,15 @@ class TransactionCoordinator:
         return self._to(transactional_id, _with_new_epoch(decided), known.producer_epoch)
 
     def _is_retry(self, transactional_id: str, known: Transaction, producer: Producer) -> bool:
-        """Whether the transaction that ``producer`` wants to end has ended already, and the answer
-        was lost.
-        """
+        """Return whether the transaction has ended already and the answer was lost."""
         if producer.producer_id == known.previous_producer_id:
             return _exhausted(producer.producer_epoch) and known.state != State.ONGOING
         is_before = producer == (known.producer_id, known.producer_epoch - 1)
         return is_before and known.state not in (State.ONGOING, State.EMPTY)
 
     def _ended(self, known: Transaction, commit: bool) -> Producer | Refusal:
-        """What to say of a transaction that cannot be ended: that it has ended that very way, or
-        that this is wrong.
+        """Return the answer for a transaction that is not open: success if it has ended in the same
+        way, otherwise an error.
         """
         if known.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
             return Producer(known.producer_id, known.producer_epoch)
@@ -283,7 +279,7 @@ class TransactionCoordinator:
         return INVALID_TXN_STATE
 
     def complete(self, transactional_id: str, wall_ms: int) -> Outcome[TransactionRecord, None]:
-        """All markers of a decided transaction are written."""
+        """Complete a decided transaction whose markers are all written."""
         known = self.prepared[transactional_id]
         ended = replace(
             known,
@@ -304,7 +300,7 @@ class TransactionCoordinator:
     def forget_partitions(
         self, topic: str
     ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
-        """A topic was deleted: open transactions go on without it."""
+        """Remove the partitions of a deleted topic from open transactions."""
         for transactional_id, known in list(self.transactions.items()):
             left = frozenset(one for one in known.partitions if one[0] != topic)
             if left != known.partitions:
@@ -319,7 +315,7 @@ class TransactionCoordinator:
     # --- time ---
 
     def next_deadline_ms(self) -> int | None:
-        """When the first transaction times out or the first id expires."""
+        """Return when the first transaction times out or the first id expires."""
         return self._deadlines.next_ms()
 
     def expire(
@@ -328,9 +324,8 @@ class TransactionCoordinator:
         """Abort transactions that have timed out, and forget transactional ids that are unused."""
         self.wall_ahead_ms = wall_ms - now_ms
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
-            self._deadlines.set(
-                transactional_id, now_ms + RETRY_MS
-            )  # replaying the record puts it right
+            # replaying the record sets the next deadline
+            self._deadlines.set(transactional_id, now_ms + RETRY_MS)
             known = self.transactions[transactional_id]
             record = TransactionRecord(transactional_id, None)
             if known.state == State.ONGOING:
@@ -352,11 +347,11 @@ class TransactionCoordinator:
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
-        """Key and value bytes of ``record``."""
+        """Return the key and value bytes of ``record``."""
         return records.encode(record)
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
-        """The record of these bytes, None for one of another kind."""
+        """Return the record of these bytes; None for a record of another kind."""
         return records.decode(key, value)
 
     def replay(self, record: TransactionRecord, at: Position = NOWHERE) -> None:
@@ -392,7 +387,7 @@ class TransactionCoordinator:
 
 
 def _check(known: Transaction | None, producer: Producer) -> Refusal | None:
-    """Whether ``producer`` is the one that may write under a transactional id."""
+    """Return the error of a producer that does not own a transactional id; None for its owner."""
     if known is None or known.producer_id != producer.producer_id:
         return INVALID_PRODUCER_ID_MAPPING
     return None if known.producer_epoch == producer.producer_epoch else PRODUCER_FENCED
@@ -410,16 +405,18 @@ def _times(known: Transaction) -> tuple[State, int, int, int]:
 
 
 def _exhausted(epoch: int) -> bool:
-    """Whether no epoch is left for a producer; the very last one is for fencing it."""
+    """Return whether no epoch is left for a producer; the last one is reserved for fencing it."""
     return epoch >= MAX_EPOCH - 1
 
 
 def _fenced(known: Transaction, wall_ms: int) -> Transaction:
-    """Aborted by the coordinator, with an epoch that its producer does not have."""
+    """Return a transaction that the coordinator aborts, with an epoch that its producer does not
+    have.
+    """
     return replace(_with_new_epoch(known), state=State.PREPARE_ABORT, last_update_ms=wall_ms)
 
 
 def _with_new_epoch(known: Transaction) -> Transaction:
-    """With it, who wrote under the producer id before it was used up is out of the game."""
+    """Return a transaction with the next epoch, which fences its producer."""
     epoch = min(known.producer_epoch + 1, MAX_EPOCH)
     return replace(known, producer_epoch=epoch, previous_producer_id=NO_PRODUCER_ID)
