@@ -24,7 +24,14 @@ from headrace.errors import ErrorCode, StorageError
 from headrace.handlers import APIS, TEMPLATED
 from headrace.handlers.api_18_api_versions import supported
 from headrace.handlers.context import CloseConnection, RequestContext
-from headrace.protocol.frames import SIZE, BadFrame, RequestHeader, request_header
+from headrace.protocol.frames import (
+    SIZE,
+    BadFrame,
+    BadFrameSize,
+    RequestHeader,
+    cut_frames,
+    request_header,
+)
 from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all
 from headrace.protocol.request_templates import RequestTemplates
@@ -64,7 +71,8 @@ class Connections:
     """The open connections of a broker, and what they share.
 
     :ivar connections: those that are open
-    :ivar whole_frame_bytes: sizes that a frame with its size field may have
+    :ivar request_bytes: sizes that a request may have
+    :ivar whole_frame_bytes: the same, with the size field
     :ivar receive_buffer: all connections receive into it, one after the other
     :ivar received: the same, read only
     """
@@ -75,6 +83,7 @@ class Connections:
         self.connections = broker.metrics.connections
         self.connection_ids = count(1)
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
+        self.request_bytes = range(MIN_REQUEST_BYTES, self.max_request_bytes + 1)
         self.whole_frame_bytes = range(
             SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
         )
@@ -182,20 +191,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._requests[i] = memoryview(bytes(frame))
 
     def _split(self, end: int) -> None:
-        """Take the whole frames out of the bytes that have arrived, and start on the one that has
-        not.
-        """
-        data, largest, position = self.shared.received, self.shared.max_request_bytes, 0
-        while end - position >= SIZE.size:
-            (size,) = SIZE.unpack_from(data, position)
-            if not MIN_REQUEST_BYTES <= size <= largest:
-                self._refuse_frame(size)
-                return
-            following = position + SIZE.size + size
-            if following > end:
-                break
-            self._requests.append(data[position + SIZE.size : following])
-            position = following
+        """Queue the whole frames that have arrived, and begin the incomplete one after them."""
+        data = self.shared.received
+        try:
+            position = cut_frames(data, end, self.shared.request_bytes, self._requests.append)
+        except BadFrameSize as error:
+            self._refuse_frame(error.size_bytes)
+            return
         if position < end:
             self._begin_frame(data[position:end])
 
@@ -204,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = bytearray(SIZE.size)
         else:
             (size,) = SIZE.unpack_from(start)
-            if not MIN_REQUEST_BYTES <= size <= self.shared.max_request_bytes:
+            if size not in self.shared.request_bytes:
                 self._refuse_frame(size)
                 return
             frame = bytearray(SIZE.size + size)

@@ -6,11 +6,11 @@ Small frames are copied out of a shared buffer. A large frame is received into m
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 
-_SIZE = struct.Struct(">i")
-_MAX_FRAME_SIZE_BYTES = 1 << 30
+from headrace.protocol.frames import SIZE, BadFrameSize, cut_frames
+
+_FRAME_BYTES = range(SIZE.size, (1 << 30) + 1)
 _SCRATCH_BYTES = 64 * 1024
 
 
@@ -96,25 +96,23 @@ class Frames(asyncio.BufferedProtocol):
         self._cut()
 
     def _cut(self) -> None:
-        at = 0
-        received = memoryview(self._scratch)[: self._scratch_filled]
-        while len(received) - at >= _SIZE.size:
-            (size_bytes,) = _SIZE.unpack_from(received, at)
-            if not _SIZE.size <= size_bytes <= _MAX_FRAME_SIZE_BYTES:
-                self._over(f"sent a frame of {size_bytes} bytes")
-                self.hang_up()
-                return
-            start, end = at + _SIZE.size, at + _SIZE.size + size_bytes
-            if end > len(received):
-                if end - at <= _SCRATCH_BYTES:
-                    break
+        received = memoryview(self._scratch)
+        try:
+            start = cut_frames(received, self._scratch_filled, _FRAME_BYTES, self._take_copy)
+        except BadFrameSize as error:
+            self._over(f"sent {error}")
+            self.hang_up()
+            return
+        rest = bytes(received[start : self._scratch_filled])
+        if len(rest) >= SIZE.size:
+            (size_bytes,) = SIZE.unpack_from(rest)
+            if SIZE.size + size_bytes > _SCRATCH_BYTES:
                 self._frame = memoryview(bytearray(size_bytes))
-                self._frame_filled = len(received) - start
-                self._frame[: self._frame_filled] = received[start:]
-                at = len(received)
-                break
-            self._take(memoryview(bytes(received[start:end])))
-            at = end
-        rest = bytes(received[at:])
+                self._frame_filled = len(rest) - SIZE.size
+                self._frame[: self._frame_filled] = rest[SIZE.size :]
+                rest = b""
         self._scratch[: len(rest)] = rest
         self._scratch_filled = len(rest)
+
+    def _take_copy(self, frame: memoryview) -> None:
+        self._take(memoryview(bytes(frame)))

@@ -6,6 +6,7 @@ key, api version, correlation id, client id, and, in flexible versions, tagged f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -17,6 +18,41 @@ _FIXED_HEADER = Struct(">hhih")
 
 class BadFrame(ValueError):
     """The bytes are not a Kafka request. The connection that sent them is closed."""
+
+
+class BadFrameSize(BadFrame):
+    """The size of a frame is out of range.
+
+    :ivar size_bytes: the size that was received
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"a frame of {size_bytes} bytes")
+        self.size_bytes = size_bytes
+
+
+def cut_frames(
+    data: memoryview, end: int, sizes: range, take: Callable[[memoryview], object]
+) -> int:
+    """Pass each whole frame in ``data`` to ``take``, as a view without its size field.
+
+    :param end: where the received bytes end
+    :param sizes: the sizes that a frame may have
+    :returns: where the first incomplete frame starts
+    :raises BadFrameSize: a frame, perhaps an incomplete one, has another size
+    """
+    position = 0
+    while end - position >= SIZE.size:
+        (size_bytes,) = SIZE.unpack_from(data, position)
+        if size_bytes not in sizes:
+            raise BadFrameSize(size_bytes)
+        start = position + SIZE.size
+        after = start + size_bytes
+        if after > end:
+            break
+        take(data[start:after])
+        position = after
+    return position
 
 
 class RequestHeader(NamedTuple):
