@@ -41,7 +41,7 @@ async def commit(data_dir: Path, commits: int, keys: int, groups: int) -> None:
     started, longest = time.perf_counter(), 0.0
     for n in range(commits):
         key = n % keys
-        value = CommittedOffset(n, commit_timestamp_ms=broker.now_ms())
+        value = CommittedOffset(n, commit_timestamp_ms=broker.clock.wall_ms())
         record = OffsetCommit(names[key % groups], "a-topic", key, value)
         broker.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
         if not n % IN_A_ROW:

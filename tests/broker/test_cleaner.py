@@ -57,7 +57,9 @@ def topic_log(broker: Broker, **configs: str) -> PartitionLog:
 
 def fill(broker: Broker, log: PartitionLog, count: int = 200) -> None:
     for n in range(count):
-        broker.append(log, build([(b"%d" % (n % 5), b"%d" % n)], timestamp_ms=broker.now_ms()))
+        broker.append(
+            log, build([(b"%d" % (n % 5), b"%d" % n)], timestamp_ms=broker.clock.wall_ms())
+        )
 
 
 def offsets(log: PartitionLog) -> list[int]:

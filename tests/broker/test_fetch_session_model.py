@@ -186,7 +186,7 @@ class SessionAndFull(RuleBasedStateMachine):
         log = self.log(where)
         self.broker.append(log, records)
         if commit:
-            log.append_marker(self.producers, 0, Marker(True, 0), self.broker.now_ms())
+            log.append_marker(self.producers, 0, Marker(True, 0), self.broker.clock.wall_ms())
             self.broker.appended(log)
 
     @rule(where=keys)

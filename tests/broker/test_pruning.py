@@ -32,13 +32,13 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
         broker.start()
         state, states = broker.share_state, broker.share_state_runtime
         key = SharePartitionKey("g", broker.create_topic("t", 1).topic_id, 0)
-        states.write_now(str(key), state.initialize(key, 1, 0, broker.now_ms(), 1))
+        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms(), 1))
         written = 0
         while written == 0 or (directory / f"{0:020}.log").exists():
             for _ in range(20):
                 written += 1
                 states.write_now(
-                    str(key), state.write(key, 1, 0, written, 0, (), broker.now_ms(), 1)
+                    str(key), state.write(key, 1, 0, written, 0, (), broker.clock.wall_ms(), 1)
                 )
             await asyncio.sleep(0.01)
         log = broker.log(broker.catalog.topics[state.topic], 0)

@@ -326,7 +326,8 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_records(broker: Broker)
         log = broker.log(topic, 0)
         assert log is not None
         log.append(
-            record_batch.build([(None, b"x")], timestamp_ms=broker.now_ms()), broker.now_ms()
+            record_batch.build([(None, b"x")], timestamp_ms=broker.clock.wall_ms()),
+            broker.clock.wall_ms(),
         )
     results = delete(broker, ("a", None), (None, b.topic_id))
     assert [(one.name, one.topic_id, one.error_code) for one in results] == [
@@ -502,8 +503,8 @@ def test_log_directories_tell_sizes_and_room(broker: Broker, tmp_path: Path) -> 
     create(broker, new("t", 2), new("empty"))
     log = broker.log(broker.catalog.topics["t"], 1)
     assert log is not None
-    data = record_batch.build([(None, b"x")], timestamp_ms=broker.now_ms())
-    log.append(data, broker.now_ms())
+    data = record_batch.build([(None, b"x")], timestamp_ms=broker.clock.wall_ms())
+    log.append(data, broker.clock.wall_ms())
 
     def sizes(topics: tuple | None) -> dict[str, dict[int, int]]:
         response = handler(35)(broker, dirs_request.DescribeLogDirsRequest(topics=topics), CONTEXT)

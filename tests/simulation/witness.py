@@ -441,7 +441,9 @@ class Witness:
         """Compare what a restart would find, or has found, with what it may find."""
         key, broker = shelf.key, self.machine.broker
         topic = broker.catalog.topics_by_id[key.topic_id]
-        state = broker.share_state.read(key, LEADER_EPOCH, broker.now_ms(), topic.partitions).reply
+        state = broker.share_state.read(
+            key, LEADER_EPOCH, broker.clock.wall_ms(), topic.partitions
+        ).reply
         resetting, shelf.resetting = shelf.resetting, None
         if resetting is not None:  # interrupted: it has happened or not
             there = (

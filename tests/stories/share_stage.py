@@ -154,7 +154,7 @@ class Stage:
         assert log is not None
         for size in sizes:
             data = record_batch.build(
-                [(None, value)] * size, timestamp_ms=self.broker.now_ms() - age_ms
+                [(None, value)] * size, timestamp_ms=self.broker.clock.wall_ms() - age_ms
             )
             self.broker.append(log, data)
 

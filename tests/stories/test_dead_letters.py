@@ -68,7 +68,7 @@ def append_with_everything(s: Stage, codec: int = NONE) -> None:
     assert log is not None
     data = record_batch.build(
         [(b"k0", b"v0"), (None, b"v1"), (b"k2", None)],
-        timestamp_ms=s.broker.now_ms(),
+        timestamp_ms=s.broker.clock.wall_ms(),
         headers=[(("h", b"0"),), (), (("h", b"2"), ("h", None))],
         codec=codec,
     )
@@ -92,7 +92,7 @@ async def test_a_rejected_record_is_written_with_its_context():
         s.produce(3, partition=3)
         m = s.member()
         await m.share_fetch(partitions=(3,))
-        before_ms = s.broker.now_ms()
+        before_ms = s.broker.clock.wall_ms()
         assert await m.ack((0, 2, (ACCEPT, REJECT, RELEASE)), partition=3) == OK
         (letter,) = records(s, partition=1)  # 3 modulo 2
         assert (letter.key, letter.value) == (None, None)
@@ -164,7 +164,7 @@ async def test_the_delivery_limit_by_a_lock_that_runs_out():
         await m.fetch()
         assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
         assert await m.fetch() == [(1, 1, 2)]
-        s.broker.share.expire(s.broker.now_ms() + 1000)
+        s.broker.share.expire(s.broker.clock.now_ms() + 1000)
         assert letters(s) == [(1, 2, EXCEEDED)]
 
 
@@ -310,7 +310,7 @@ async def test_the_queue_of_one_group_does_not_keep_the_locks_of_another(
         await m.ack((0, 0, RELEASE))
         assert await m.fetch() == [(0, 0, 2)]
         assert await s.member("n", "h").fetch() == [(0, 0, 1)]
-        later_ms = s.broker.now_ms() + 1000
+        later_ms = s.broker.clock.now_ms() + 1000
         with monkeypatch.context() as disk:
             failing(disk, "dlq.t")
             s.broker.share.expire(later_ms)

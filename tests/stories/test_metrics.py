@@ -234,7 +234,7 @@ async def test_locks_that_run_out():
         await m.fetch()
         assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
         await m.fetch()  # offset 1 again, for the last time
-        s.broker.share.expire(s.broker.now_ms() + 1000)
+        s.broker.share.expire(s.broker.clock.now_ms() + 1000)
         now = await look(s)
         assert now(f"{SHARE_PARTITION}acquisitionlocktimeout_total", **HERE) == 4
 
@@ -375,7 +375,7 @@ async def test_what_happens_to_committed_offsets_is_counted():
         groups, meters = s.broker.groups, "kafka_server_group_coordinator_metrics_"
 
         def commit(group_id: str, *partitions: int, retention_ms: int = NO_RETENTION) -> None:
-            times = {"wall_ms": s.broker.now_ms(), "retention_ms": retention_ms}
+            times = {"wall_ms": s.broker.clock.wall_ms(), "retention_ms": retention_ms}
             commits = [
                 commit_record(group_id, "t", None, partition, 1, **times)
                 for partition in partitions
@@ -404,7 +404,7 @@ async def test_what_happens_to_committed_offsets_is_counted():
         )
         assert response.error_code == ErrorCode.NONE
         s.broker.group_runtime.write_now("deleted", groups.delete("deleted"))
-        later_ms = s.broker.now_ms() + 600_000
+        later_ms = s.broker.clock.wall_ms() + 600_000
         for group_id, outcome in groups.expire(later_ms, later_ms):
             s.broker.group_runtime.write_now(group_id, outcome)
         now = await look(s)

@@ -471,9 +471,9 @@ async def test_a_wait_without_records_ends_in_time():
     async with stage() as s:
         m = s.member()
         await m.fetch()
-        before = s.broker.monotonic_ms()
+        before = asyncio.get_running_loop().time() * 1000
         assert (await m.share_fetch(wait_ms=50)).responses == ()
-        assert s.broker.monotonic_ms() - before >= 49
+        assert asyncio.get_running_loop().time() * 1000 - before >= 49
         assert len(s.broker.long_polls) == 0
 
 

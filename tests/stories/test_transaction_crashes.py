@@ -73,7 +73,7 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
     for one in PARTITIONS:
         data = build(
             [(None, b"a"), (None, b"b")],
-            timestamp_ms=broker.now_ms(),
+            timestamp_ms=broker.clock.wall_ms(),
             attributes=TRANSACTIONAL_BIT,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
@@ -81,7 +81,7 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
         )
         assert not isinstance(broker.append(log_of(broker, *one), data), Refusal)
     topic = broker.catalog.topics["t"]
-    now_ms = broker.now_ms()
+    now_ms = broker.clock.wall_ms()
     commits = [commit_record("g", "t", topic.topic_id, 0, 7, wall_ms=now_ms)]
     offsets = broker.groups.offsets
     outcome = offsets.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
@@ -145,7 +145,7 @@ def another_comes(broker: Broker, producer: Producer, version: int) -> object:
 
 
 def time_runs_out(broker: Broker, producer: Producer, version: int) -> object:
-    clock = broker.now_ms
+    clock = broker.clock.now_ms
     assert isinstance(clock, Clock)
     clock.now_ms += TIMEOUT_MS + 1
     for transactional_id, outcome in broker.transactions.coordinator.expire(

@@ -6,7 +6,6 @@ appends to a log, and answers when that is durable.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import random
@@ -69,7 +68,6 @@ class Broker:
     ) -> None:
         self.config = config
         self.clock = Clock(clock_ms or wall_clock_ms, steady_ms or clock_ms or steady_clock())
-        self.now_ms = self.clock.now_ms
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
         try:
@@ -117,12 +115,6 @@ class Broker:
         self.appended = topic_logs.appended
         self.durable = topic_logs.durable
         self.when_durable = topic_logs.when_durable
-
-    # Time -----------------------------------------------------------------------------------------
-
-    def monotonic_ms(self) -> float:
-        """Return the event loop's time, by which requests wait."""
-        return asyncio.get_running_loop().time() * 1000
 
     # Coordinators ---------------------------------------------------------------------------------
 

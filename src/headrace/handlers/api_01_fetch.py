@@ -61,7 +61,7 @@ def _resume_session(
         for partition in forgotten.partitions:
             session.forget(key, partition)
     session.isolate(request.isolation_level)
-    return sessions.advance(session, broker.monotonic_ms())
+    return sessions.advance(session, broker.clock.now_ms())
 
 
 def _poll(

@@ -212,7 +212,7 @@ class FullFetch:
         broker, request, ids = self._broker, self._request, self._topic_ids
         session = broker.fetch_sessions.open(
             sum(len(topic.partitions) for topic in request.topics),
-            broker.monotonic_ms(),
+            broker.clock.now_ms(),
             uses_names=ids is not None,
             isolation_level=request.isolation_level,
         )
