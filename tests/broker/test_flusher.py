@@ -16,7 +16,7 @@ from headrace.log.log_config import FOREVER
 
 
 class FakeLog:
-    """A log that counts its flushes, and waits in each until it is let go.
+    """A log that counts its flushes, each of which can be made to wait.
 
     :ivar begun: flushes begun
     :ivar flushes: flushes finished without an error
@@ -92,7 +92,7 @@ def test_writers_during_a_round_share_the_next_one() -> None:
 
 
 def test_a_writer_who_waits_later_still_waits_for_its_round() -> None:
-    """The answer is made at once, and awaited when the round of its write has already begun."""
+    """The answer is made at once, and awaited when the round of its write has begun."""
 
     async def story() -> None:
         flusher, log = Flusher(), FakeLog()
@@ -121,7 +121,7 @@ def test_a_writer_who_waits_later_still_waits_for_its_round() -> None:
 
 
 def test_whoever_asks_while_a_round_runs_waits_for_it() -> None:
-    """A parked request asks some turns after its write: that may be in the round that runs."""
+    """A parked request asks some turns after its write, which may be in the running round."""
 
     async def story() -> None:
         flusher, log = Flusher(), FakeLog()

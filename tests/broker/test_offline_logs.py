@@ -1,5 +1,5 @@
-"""A broker whose disk fails to flush one log: clients of that log are told, others go on, and a
-restart brings the log back.
+"""A broker whose disk fails to flush one log: clients of that log get KAFKA_STORAGE_ERROR, others
+go on, and a restart brings the log back.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import ResourceType
 
 import headrace
 from headrace.errors import ErrorCode
-from tests.clients.confluent import create_topic
+from tests.clients.confluent import create_topic, set_configs
 from tests.wire_client import Connection, batch, connection
 
 OFFLINE = ErrorCode.KAFKA_STORAGE_ERROR
@@ -22,8 +23,8 @@ LATEST = -1
 
 
 class FailingDisk:
-    """Stands in for ``os.fsync``: fails once for a file in the directory of a log, then succeeds
-    again as the kernel does.
+    """A replacement of ``os.fsync`` that fails once for a file in the directory of a log, then
+    succeeds as the kernel does.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,14 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
 def broker(tmp_path: Path) -> Iterator[headrace.Broker]:
     with headrace.Broker(tmp_path, {"log.flush.interval.messages": 1}) as broker:
         yield broker
+
+
+def produce(client: Connection, topic: str) -> int:
+    """Produce in a version that the broker may serve from a template."""
+    records = {"index": 0, "records": batch([b"x"])}
+    topics = [{"name": topic, "partition_data": [records]}]
+    response = client.ask(0, 7, transactional_id=None, acks=-1, timeout=30_000, topic_data=topics)
+    return response.responses[0].partition_responses[0].error_code
 
 
 def fetching(topic: str, offset: int, wait_ms: int) -> dict[str, Any]:
@@ -128,3 +137,16 @@ def test_coordinators_whose_log_is_offline_refuse_to_write(
     broker.stop()
     with headrace.Broker(tmp_path) as again, connection(again.bootstrap_servers) as client:
         assert commit(client, "group", topic) == 0
+
+
+def test_a_request_served_before_waits_for_the_disk_once_the_topic_is_flushed(
+    tmp_path: Path, disk: FailingDisk
+) -> None:
+    """A template of a request is not used under another flush setting."""
+    with headrace.Broker(tmp_path) as broker, connection(broker.bootstrap_servers) as client:
+        topic = create_topic(broker.bootstrap_servers, "topic")
+        assert [produce(client, topic) for _ in range(3)] == [0] * 3
+        set_configs(broker.bootstrap_servers, ResourceType.TOPIC, topic, flush_messages="1")
+        assert [produce(client, topic) for _ in range(3)] == [0] * 3
+        disk.directory = topic
+        assert [produce(client, topic) for _ in range(3)] == [OFFLINE] * 3

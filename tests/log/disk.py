@@ -1,4 +1,4 @@
-"""A data directory that can be opened, stopped and crashed."""
+"""A data directory over several lives of a broker: opened, stopped and crashed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ TOPIC_ID = uuid.UUID(int=77)
 
 
 class Disk:
-    """One topic's directory over several lives of a broker."""
+    """A data directory of logs of one topic id, over several lives of a broker.
+
+    :ivar home: the logs in this life
+    :ivar lives: number of crashes
+    """
 
     def __init__(self, path: Path, file_limit: int = 16) -> None:
         self.lives = 0
@@ -37,8 +41,10 @@ class Disk:
         self.home = LogDirectory(DataDirectory(self.path, self.file_limit, sync=False))
 
     def crash(self, spoil: Callable[[Path], None] = lambda path: None) -> None:
-        """Go on with the files just as they are now, as after kill -9: nothing that only memory
-        holds survives.
+        """Continue with a copy of the files as they are now, as after ``kill -9``: nothing that is
+        only in memory survives.
+
+        :param spoil: changes the copy
         """
         self.lives += 1
         path = self.path.with_name(f"data-{self.lives}")
@@ -69,7 +75,7 @@ def put(log: PartitionLog, data: bytes, now_ms: int = NOW) -> Appended:
 
 
 def values(log: PartitionLog, max_bytes: int = 1000) -> dict[int, bytes | None]:
-    """Everything in the log, read as a consumer does."""
+    """Return the values of all records by offset, read as a consumer reads."""
     found: dict[int, bytes | None] = {}
     offset = log.log_start_offset
     while offset < log.end_offset:

@@ -1,4 +1,4 @@
-"""Batches: built, opened, walked."""
+"""Record batches: building, opening, reading headers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_snappy_larger_than_one_xerial_block():
 
 
 def test_lz4_frames_are_of_independent_blocks():
-    """The Java clients refuse others."""
+    """The Java clients refuse other frames."""
     batch = build([(None, bytes(200_000))], timestamp_ms=5, codec=LZ4)
     assert batch[HEADER_BYTES + 4] & 0x20
     assert [r.value for r in records(batch)] == [bytes(200_000)]

@@ -1,6 +1,4 @@
-"""Compaction: what stays of a batch, rule by rule and codec by codec, and what becomes of the files
-around it.
-"""
+"""Compaction: the records that stay, rule by rule and codec by codec, and the files around them."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ def compactor(latest: dict[bytes, int], end: int = 1000, now: int = NOW, **how: 
 
 
 def cleaned(one: Compactor, data: bytes | memoryview) -> tuple[BatchHeader, bytes] | None:
-    """What is left of a batch, checked for what must never change."""
+    """Clean a batch, and check what must never change; None if nothing is left."""
     before = header_at(data)
     left = one.clean(before, memoryview(data))
     if left is None:
@@ -80,7 +78,7 @@ def pairs(
     return None if left is None else [(one.offset, one.key, one.value) for one in records(left[1])]
 
 
-# What stays of a batch
+# The records that stay
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
@@ -101,7 +99,7 @@ def test_superseded_records_go_and_the_rest_stays_as_it_was(codec: int):
         before[0],
         before[2],
         before[3],
-    ]  # c is older: it is in no new part
+    ]  # c has no later record
     assert left[0].codec == codec and left[0].record_count == 3 and left[0].max_timestamp == NOW - 1
 
 
@@ -159,7 +157,7 @@ def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_passed(codec: int):
         then = cleaned(compactor({b"b": 1}, now=NOW + later), first[1])
         assert then is not None and (then[1] == first[1]) == stays
         assert list(records(then[1])) == list(records(data))[0 if stays else 1 :]
-        assert then[0].delete_horizon_ms == NOW + HOUR  # it is not moved
+        assert then[0].delete_horizon_ms == NOW + HOUR  # it never changes
     superseded = cleaned(compactor({b"a": 5, b"b": 1}), first[1])
     assert pairs(superseded) == [(1, b"b", b"x" * 300)]
 
@@ -233,7 +231,7 @@ def test_data_of_aborted_transactions_goes_at_once_and_the_marker_later():
     assert cleaned(one, marker) == (
         header_at(marker),
         marker,
-    )  # its data was there when the round began
+    )  # its data is in the log
     assert pairs(cleaned(one, data_of(7, 3))) == [
         (3, b"a", b"v")
     ]  # the next transaction was committed
@@ -351,7 +349,7 @@ def test_small_segments_become_one(disk: Disk):
             disk.start()
         log = disk.log(**COMPACT)
         assert offsets(log) == list(range(active - 2, 30)) and log.log_start_offset == 0
-        assert cleanable(log, NOW) is None  # what is clean is remembered
+        assert cleanable(log, NOW) is None  # the end of the clean part is saved
 
 
 def test_a_reader_anywhere_gets_the_next_batch(disk: Disk):
@@ -506,8 +504,8 @@ def test_a_full_disk_ends_the_round(disk: Disk, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("step", range(6))
 def test_what_happens_between_two_steps(disk: Disk, step: int):
-    """Records deleted, or the whole topic, while a thread is cleaning: it ends, and nothing comes
-    back.
+    """Records or the whole topic are deleted while a thread is cleaning: the round ends, and
+    nothing comes back.
     """
     for what in ("records", "topic", "cancel"):
         log = disk.log(partition=["records", "topic", "cancel"].index(what), **COMPACT)
@@ -613,8 +611,8 @@ def test_an_aborted_record_supersedes_nothing(disk: Disk):
 
 @pytest.mark.parametrize("how", ["goes on", "restarts", "crashes", "crashes without snapshots"])
 def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, how: str):
-    """The segment is written anew as a whole, and with it has to go what tells of transactions in
-    its other part.
+    """The segment is replaced as a whole, so the new one must keep the aborted transactions after
+    the end of the round.
     """
     log = disk.log(**{**COMPACT, "segment_bytes": 10_000})
     fill(log, 10, keys=1)
@@ -625,9 +623,7 @@ def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, ho
     log.roll(NOW)
     fill(log, 1)
     one = plan_and_clean(log, dedupe_bytes=200)
-    assert (
-        one is not None and one.end_offset == 11
-    )  # between what was superseded and the transaction
+    assert one is not None and one.end_offset == 11  # before the transaction
     assert offsets(log) == list(range(9, 19))
     aborted = [AbortedTransaction(7, 11, 12, 13)]
     if how == "restarts":
@@ -645,9 +641,7 @@ def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, ho
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_what_was_aborted_and_is_gone_is_not_told_of(disk: Disk, crashes: bool):
-    """A reader would wait for the end of that transaction, and leave out what its producer wrote
-    since.
-    """
+    """A reader would wait for the end of the transaction, and skip its producer's later records."""
     config = {**COMPACT, "segment_bytes": 10_000, "delete_retention_ms": 0}
     log = disk.log(**config)
     put(log, data_of(7, 0))

@@ -1,5 +1,5 @@
-"""Random lives of a compacted log against a list: what a reader finds is what compaction promises,
-whenever it dies.
+"""Random lives of a compacted log against a list: readers find what compaction promises, whenever
+the broker dies.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class Killed(BaseException):
 
 
 class MortalOs:
-    """The module os until a given call of those that change files; from then on every one of them
-    fails.
-    """
+    """The module ``os``, in which calls that change files fail after ``calls_left`` of them."""
 
     def __init__(self, calls_left: int) -> None:
         self.calls_left = calls_left
@@ -71,7 +69,7 @@ class MortalOs:
 
 @contextmanager
 def dying_after(calls: int) -> Iterator[MortalOs]:
-    """Whatever is done to files within, only so many changes happen."""
+    """Let only so many calls change files, then raise :class:`Killed`."""
     mortal = MortalOs(calls)
     with (
         mock.patch.object(swap, "os", mortal),
@@ -83,7 +81,10 @@ def dying_after(calls: int) -> Iterator[MortalOs]:
 
 
 class Written(NamedTuple):
-    """A record that was written, and who did it: its producer if that was in a transaction."""
+    """A record that was written.
+
+    :ivar transaction: its producer id if it was in a transaction
+    """
 
     key: bytes | None
     value: bytes | None
@@ -94,8 +95,8 @@ class Written(NamedTuple):
 def read_all(
     log: PartitionLog, up_to: int, *, committed: bool
 ) -> dict[int, tuple[bytes | None, bytes | None, int]]:
-    """What a consumer gets up to an offset, that of aborted transactions left out as the Java
-    client does it.
+    """Return the records that a consumer gets up to an offset, without those of aborted
+    transactions as the Java client skips them.
     """
     found = {}
     offset = log.log_start_offset
@@ -197,9 +198,7 @@ class CompactedLog(RuleBasedStateMachine):
             self.model.append(Written(key, value, time, producer if transactional else None))
         if producer is not None:
             self.last_sent[producer] = (data, base)
-            if any(
-                key is None for key, _ in pairs
-            ):  # written when the topic was not compacted: refused now
+            if any(key is None for key, _ in pairs):  # the check of a client's batch refuses it
                 del self.last_sent[producer]
 
     drawn = st.lists(
@@ -254,7 +253,7 @@ class CompactedLog(RuleBasedStateMachine):
             dirty = self.log.first_dirty_offset
             for step in one.steps():
                 step()
-            assert one.end_offset > dirty  # it always gets on
+            assert one.end_offset > dirty  # each round makes progress
             self._cleaned(one.end_offset)
 
     def _cleaned(self, end: int):
@@ -266,7 +265,7 @@ class CompactedLog(RuleBasedStateMachine):
             assert key is not None and key not in seen, (offset, key)
             seen.add(key)
         self._note_tombstones(end)
-        # a killed round may have gone further, and may have removed what is superseded there
+        # A killed round may have gone further, and may have removed replaced records there.
         latest = {self.model[o].key: o for o in range(len(self.model)) if self._counts(o)}
         for offset in latest.values():
             if self.model[offset].value is None and self.start <= offset < end:
@@ -278,7 +277,7 @@ class CompactedLog(RuleBasedStateMachine):
                 )
 
     def _note_tombstones(self, end: int):
-        """From now on their time runs, unless it did before."""
+        """Start the delete.retention.ms of the tombstones before ``end``, unless it has started."""
         for offset in range(end):
             if self._counts(offset) and self.model[offset].value is None:
                 self.first_cleaned.setdefault(offset, self.now)
@@ -303,7 +302,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule(calls=st.integers(0, 6))
     def die_recovering(self, calls):
-        """Crash, and again while the next start finishes what was begun."""
+        """Crash, and crash again while the next start finishes the replacement of segments."""
         one = self._plan(1 << 20)
         if one is None:
             return
@@ -328,7 +327,7 @@ class CompactedLog(RuleBasedStateMachine):
                 snapshot.unlink()
 
         self.disk.crash(spoil)
-        if not snapshots:  # what went along with deleted records is forgotten
+        if not snapshots:  # the state of producers is lost with deleted records
             self.last_sent = {
                 p: sent
                 for p, sent in self.last_sent.items()
@@ -356,7 +355,7 @@ class CompactedLog(RuleBasedStateMachine):
         log = self.log
         assert (log.log_start_offset, log.end_offset) == (self.start, len(self.model))
         stable = min((offsets[0] for offsets in self.open.values()), default=len(self.model))
-        assert log.last_stable_offset == max(stable, self.start) or not self.open
+        assert log.last_stable_offset == max(stable, self.start)
         for up_to, committed in ((len(self.model), False), (max(stable, self.start), True)):
             found = read_all(log, up_to, committed=committed)
             for offset, (key, value, time) in found.items():
@@ -373,12 +372,6 @@ class CompactedLog(RuleBasedStateMachine):
                     wanted[self.model[offset].key] = self.model[offset].value
                 if offset in found and offset not in self.aborted:
                     last_found[found[offset][0]] = found[offset][1]
-                elif (
-                    self.model[offset] is not None
-                    and offset not in self.aborted
-                    and self.model[offset].key is None
-                ):
-                    assert offset < len(self.model)
             for key, value in wanted.items():
                 assert last_found.get(key) == value, (key, value)
 

@@ -1,4 +1,6 @@
-"""A disk without room: refused, nothing half-written, and well again when there is room."""
+"""A full disk: appends are refused, nothing is half written, and appends succeed again when there
+is room.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tests.log.disk import NOW, Disk, batch, put, values
 
 
 class TightDisk:
-    """Stands in for ``pwritev``: takes ``room`` bytes in all, writing short as a real disk does."""
+    """A replacement of ``pwritev`` that writes ``room`` bytes in all, short at the end as a real
+    disk.
+    """
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -100,7 +104,7 @@ def test_indexes_that_cannot_be_saved_are_made_anew(disk: Disk, monkeypatch: pyt
 
 
 class TightPwrite:
-    """Takes eleven bytes, then has no room."""
+    """A replacement of ``pwrite`` that writes eleven bytes, then raises ENOSPC."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""Apache Kafka's own tool reads our files and finds nothing wrong with them."""
+"""Apache Kafka's DumpLogSegments reads the files of a log and finds no mistake."""
 
 from __future__ import annotations
 

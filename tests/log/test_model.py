@@ -1,4 +1,4 @@
-"""Random lives of a log against a list: whatever happens to it, it reads as the list does."""
+"""Random lives of a log against a list: it always reads as the list does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRODUCER = 42
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """``model[n]`` is what the record at offset n must be: ``(key, value, timestamp)``."""
+    """A log against a list: ``model[n]`` is ``(key, value, timestamp)`` of the record at n."""
 
     @initialize(
         segment_bytes=st.sampled_from([600, 1500, 100_000]),
@@ -134,12 +134,12 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(partition=st.integers(1, 3))
     def crowd_out(self, partition):
-        """Another log takes the file handle."""
+        """Use another log, which takes the file handle."""
         put(self.disk.log(partition=partition), build([(b"k", b"v")], timestamp_ms=NOW))
 
     @rule(torn=st.booleans())
     def crash(self, torn):
-        """After kill -9; perhaps while a batch was half written, which no one had been told of."""
+        """Crash as after ``kill -9``; perhaps with a batch half written, not acknowledged."""
 
         def spoil(path: Path) -> None:
             logs = sorted((path / "t-0").glob("*.log"))

@@ -1,5 +1,6 @@
-"""A log whose disk has failed is offline until a restart has verified it: the kernel reports an
-error of fsync once, and may have dropped what it could not write.
+"""A log whose disk has failed is offline until a restart has verified it.
+
+The kernel reports an error of fsync once, and may drop data that it could not write.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ FIRST = "t-0/00000000000000000000.log"
 
 
 class FailingDisk:
-    """Stands in for ``os.fsync``: fails as often as told, for paths with a suffix, then succeeds
-    again as the kernel does.
+    """A replacement of ``os.fsync`` that fails ``failures`` times for paths with a suffix, then
+    succeeds as the kernel does.
+
+    :ivar forced: paths that were forced to disk
     """
 
     def __init__(self) -> None:
@@ -51,7 +54,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
 
 
 class Home:
-    """A data directory over several lives of a broker, whose files are forced to disk."""
+    """A data directory whose files are forced to disk, over several lives of a broker."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,9 +130,8 @@ def test_other_logs_go_on(home: Home, failing: FailingDisk) -> None:
 def test_a_restart_verifies_what_was_not_flushed(
     home: Home, failing: FailingDisk, caplog: pytest.LogCaptureFixture, cleanly: bool
 ) -> None:
-    """Batches that the disk has not are cut, the others are written once more and forced to disk.
-
-    The stop is clean for the other logs only.
+    """Batches that the disk does not have are cut; the others are written once more and forced to
+    disk. The stop is clean for the other logs only.
     """
     log, other = home.log(0), home.log(1)
     put(log, batch(b"a"))
@@ -151,7 +153,7 @@ def test_a_restart_verifies_what_was_not_flushed(
     assert f"{home.path}/{FIRST}" in failing.forced
     assert not log.is_offline
     assert log.unflushed_records == 0
-    assert "is verified" in caplog.text or "are verified" in caplog.text
+    assert "its records up to offset 2 are verified and on disk" in caplog.text
     put(log, batch(b"c"))
     log.flush()
     home.restart()
@@ -174,7 +176,9 @@ def test_a_disk_that_still_fails_keeps_the_log_offline(home: Home, failing: Fail
 
 
 def test_records_kept_after_a_crash_are_flushed_before_they_are_acknowledged(home: Home) -> None:
-    """A producer's retry is a duplicate of what the page cache kept: the disk may not have it."""
+    """A batch sent again is a duplicate of one that the page cache has kept, and that the disk may
+    not have.
+    """
     log = home.log()
     first = batch(b"a", producer=7, sequence=0)
     put(log, first)
@@ -189,8 +193,8 @@ def test_records_kept_after_a_crash_are_flushed_before_they_are_acknowledged(hom
 
 
 def test_a_failure_in_the_background_counts_too(home: Home, failing: FailingDisk) -> None:
-    """A full segment is forced to disk after the next one has begun. Its snapshot, which would
-    spare it the check, is not written.
+    """A full segment is forced to disk after the next one has begun. If that fails, the snapshot is
+    not written: with it, recovery would not verify the segment.
     """
     log = home.log(segment_bytes=200)
     failing.failures = 1

@@ -1,4 +1,4 @@
-"""One log in one life: appending, reading, rolling, looking up by time, forgetting."""
+"""One log in one life: appending, reading, rolling, searching by time, deleting."""
 
 from __future__ import annotations
 
@@ -242,14 +242,26 @@ def test_end_offset_for_epoch(disk: Disk):
     assert log.end_offset_for_epoch(1) == log.end_offset_for_epoch(-1) == (-1, -1)
 
 
-def test_flush_counts(disk: Disk):
+def test_flush_forces_what_was_appended_since_the_last_one(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    forced: list[str] = []
+
+    def fsync(fd: int) -> None:
+        forced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), log.path))
+
+    monkeypatch.setattr(os, "fsync", fsync)
     log = disk.log(segment_bytes=200)
     assert log.unflushed_records == 0
-    for _ in range(5):
-        put(log, batch(b"a", bytes(50)))
-    assert log.unflushed_records == 10
+    for end, files in ((3, [0, 2, 4]), (4, [6]), (6, [8, 10])):
+        while log.end_offset < 2 * end:
+            put(log, batch(b"a", bytes(50)))
+        forced.clear()
+        log.flush()
+        assert forced == [*(f"{base:020d}.log" for base in files), "."]
+        assert log.unflushed_records == 0
     log.flush()
-    assert log.unflushed_records == 0
+    assert len(forced) == 3, "nothing was appended"
 
 
 def test_many_partitions_hold_few_handles(disk: Disk):

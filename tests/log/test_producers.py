@@ -1,4 +1,4 @@
-"""Idempotent producers: what is written once though sent twice, and what is refused."""
+"""Idempotent producers: duplicates are written once, gaps and old epochs are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restart finds: after a clean stop, after a crash, and after files were spoilt."""
+"""Restarts: after a clean stop, after a crash, and after damage to files."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_torn_file_after_a_stop_that_looked_clean(disk: Disk):
 def test_torn_in_an_older_segment_cuts_all_that_follows(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ):
-    """Only a power failure does this, before a full segment was forced to disk."""
+    """Only a power failure causes this, before a full segment was forced to disk."""
     log = disk.log(segment_bytes=200)
     for n in range(12):
         put(log, batch(b"%d" % n, bytes(50)))

@@ -1,5 +1,5 @@
-"""Transactions in a log: where stable data ends, and what was aborted, whatever happens to the
-broker.
+"""Transactions in a log: the last stable offset and the aborted transactions, over restarts and
+crashes.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def fail() -> None:
 
 
 class TransactionsAgainstList(RuleBasedStateMachine):
-    """What the log says of transactions against what was done, over restarts and crashes."""
+    """The transactions of a log against a list of what was done, over restarts and crashes."""
 
     @initialize(segment_bytes=st.sampled_from([300, 800, 100_000]))
     def begin(self, segment_bytes: int) -> None:
@@ -183,8 +183,8 @@ class TransactionsAgainstList(RuleBasedStateMachine):
 
     @rule(lost=st.booleans())
     def crash(self, lost: bool) -> None:
-        """After kill -9; perhaps what was added to the index since the last clean stop had not got
-        to the disk.
+        """Crash as after ``kill -9``; perhaps the entries added to the index since the last clean
+        stop are lost.
         """
 
         def spoil(path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What a client may append. The codes are those that Apache Kafka 4.3.1 gave to the same bytes."""
+"""Validation of a client's batch. The error codes are those of Apache Kafka 4.3.1 for the same
+bytes.
+"""
 
 from __future__ import annotations
 

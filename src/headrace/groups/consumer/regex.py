@@ -64,7 +64,7 @@ class Regex:
         _check_group_names([name for name in _GROUP_NAME.findall(pattern) if name])
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """Return whether the whole text matches."""
         return self._compiled.fullmatch(text) is not None
 
 
