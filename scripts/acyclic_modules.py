@@ -1,7 +1,8 @@
 """A contract of import-linter: no modules import each other in a circle.
 
-Imports below ``if TYPE_CHECKING:`` and inside functions count. It looks at modules, not at packages:
-two packages may use each other's modules, as long as no chain of imports returns to its start.
+Imports below ``if TYPE_CHECKING:`` and inside functions count. The contract looks at modules, not
+at packages: two packages may use each other's modules as long as no chain of imports returns to its
+start.
 """
 
 from __future__ import annotations
