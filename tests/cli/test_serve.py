@@ -184,7 +184,7 @@ def test_a_second_broker_on_the_same_directory_is_told_who_holds_it(
     assert reachable(address)
 
 
-def test_a_port_in_use_is_a_failure(serve: Serve) -> None:
+def test_a_port_in_use_is_a_failure() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, line = failure("serve", "--listen", f"127.0.0.1:{port}", "--ephemeral")
@@ -251,7 +251,7 @@ def test_the_version_is_told() -> None:
     assert told.stdout.startswith("headrace ")
 
 
-def test_starting_loads_nothing_that_only_other_parts_need(tmp_path: Path) -> None:
+def test_starting_loads_nothing_that_only_other_parts_need() -> None:
     program = (
         "import sys; from headrace.cli.main import main; import headrace.cli.serve; import "
         "headrace\n"

@@ -136,7 +136,7 @@ def test_offsets_and_lag_are_told_of_all_partitions_or_some(
 
 
 def test_offsets_of_several_groups_come_each_in_its_future(
-    admin: AdminClient, topic_name: str, drained: str
+    admin: AdminClient, drained: str
 ) -> None:
     stranger = unique("group")
     futures = admin.list_share_group_offsets([drained, stranger])

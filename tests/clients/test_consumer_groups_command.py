@@ -163,7 +163,7 @@ def test_share_groups_are_none_of_its_business(
 
 
 def test_groups_of_all_types_are_listed(
-    bootstrap_servers: str, topic: str, group: str, busy: str, capsys: pytest.CaptureFixture[str]
+    bootstrap_servers: str, group: str, busy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def listed(*arguments: str) -> list[str]:
         capsys.readouterr()
@@ -348,9 +348,7 @@ def test_a_duration_leads_to_the_first_record_that_is_young_enough(
         assert targets(run, group_id, "--topic", topic_name, *how) == [offset]
 
 
-def test_offsets_are_shifted_within_the_log(
-    run: Run, bootstrap_servers: str, topic: str, group: str
-) -> None:
+def test_offsets_are_shifted_within_the_log(run: Run, topic: str, group: str) -> None:
     def shifted(by: int) -> list[int]:
         return targets(run, group, "--all-topics", "--shift-by", str(by), "--dry-run")
 

@@ -301,9 +301,7 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
     assert untouched.end_offset == 0
 
 
-def test_a_share_group_whose_offsets_were_set(
-    bootstrap_servers: str, lags: Lags, topic: str, group_id: str
-) -> None:
+def test_a_share_group_whose_offsets_were_set(lags: Lags, topic: str, group_id: str) -> None:
     starts = [TopicPartition(topic, 0, 7), TopicPartition(topic, 1, 3)]
     for future in lags.admin.alter_share_group_offsets(group_id, starts).values():
         future.result(PATIENCE_S)
@@ -560,7 +558,7 @@ def test_a_partition_without_a_leader_and_a_broker_that_is_away(
 
 
 def test_many_groups_cost_few_requests(
-    lags: Lags, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch
+    lags: Lags, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = [unique("group") for _ in range(40)]
     for number, group in enumerate(groups):

@@ -378,7 +378,7 @@ def test_topics_that_do_not_fit_together(bootstrap_servers, conf, topics, group_
         OrderedConsumer([topics[0], wide], group_id, conf=conf)
 
 
-def test_a_missing_topic_is_an_error_and_is_not_created(bootstrap_servers, conf, topics, group_id):
+def test_a_missing_topic_is_an_error_and_is_not_created(conf, topics, group_id):
     missing = unique("missing")
     for _ in range(2):
         with pytest.raises(

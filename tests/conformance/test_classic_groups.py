@@ -203,7 +203,7 @@ def test_a_static_member_comes_back_without_a_rebalance(group: ClassicGroup) -> 
     assert group.state == "Empty"
 
 
-def test_groups_that_are_described(world: World, group: ClassicGroup) -> None:
+def test_groups_that_are_described(group: ClassicGroup) -> None:
     member = group.member(("range", subscription("t")), instance_id="one")
     assert member.join() == OK
     completing = group.described()

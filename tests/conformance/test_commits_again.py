@@ -70,9 +70,7 @@ def test_partitions_that_are_not_there(group: ClassicGroup, topic: Topic) -> Non
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_a_topic_that_is_deleted(
-    world: World, group: ClassicGroup, topic: Topic, version: int
-) -> None:
+def test_a_topic_that_is_deleted(group: ClassicGroup, topic: Topic, version: int) -> None:
     for offset in range(3):
         assert group.commit(topic, {0: offset}, version) == {0: OK}
     topic.delete()

@@ -142,7 +142,7 @@ def test_a_session_may_begin_without_partitions(topic: Topic, fetcher: Fetcher) 
 
 
 def test_a_session_outlives_its_connection(
-    world: World, topic: Topic, fetcher: Fetcher, other_connection: Connection
+    topic: Topic, fetcher: Fetcher, other_connection: Connection
 ) -> None:
     sent = fetcher.send({(topic, 0): 0}, connection=other_connection)
     assert fetcher.receive(sent, other_connection).error == OK

@@ -192,9 +192,7 @@ def test_lag_after_three_writes(
     assert group.state(topic).summary == "start 2 complete 1"
 
 
-def test_lag_of_acknowledgements_in_no_order(
-    member: Member, topic: Topic, group: Group, differs: Differs
-) -> None:
+def test_lag_of_acknowledgements_in_no_order(member: Member, topic: Topic, group: Group) -> None:
     topic.produce(1)
     steps = ["3 release", "", "5 accept", "6 reject", "0-1 reject", "7-9 release"]
     lags = []
@@ -235,7 +233,7 @@ def test_lag_around_holes(world: World, differs: Differs) -> None:
     assert group.offsets(topic) == (start(differs, kafka=6, headrace=8), 12)
 
 
-def test_lag_when_the_log_begins_later(world: World, differs: Differs) -> None:
+def test_lag_when_the_log_begins_later(world: World) -> None:
     topic = world.topic()
     topic.produce(5, 5, 5, 5)
     group = world.earliest_group()

@@ -71,9 +71,7 @@ def test_fetching_a_partition_that_does_not_exist(world: World) -> None:  # case
     assert member.share_fetch(epoch=0, partitions=[5])[5].error == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_fetching_for_a_group_that_never_joined(
-    world: World, differs: Callable[..., Any]
-) -> None:  # case 26
+def test_fetching_for_a_group_that_never_joined(world: World) -> None:  # case 26
     topic = world.topic(records=1)
     member = world.earliest_group().member()
     fetched = member.share_fetch(epoch=0, topic=topic, wait_ms=BRIEFLY_MS)

@@ -205,21 +205,21 @@ BROKER_MESSAGES = {
 
 @pytest.mark.parametrize(("config", "message"), TOPIC_MESSAGES.items())
 def test_a_topic_config_is_refused_in_kafkas_words(config: tuple[str, str], message: str) -> None:
-    refusal = Config().validate("topic", *config)
+    refusal = Config().check("topic", dict([config]))
     assert refusal is not None
     assert (refusal.code, refusal.message) == (ErrorCode.INVALID_CONFIG, message)
 
 
 @pytest.mark.parametrize(("config", "message"), GROUP_MESSAGES.items())
 def test_a_group_config_is_refused_in_kafkas_words(config: tuple[str, str], message: str) -> None:
-    refusal = Config().validate("group", *config)
+    refusal = Config().check("group", dict([config]))
     assert refusal is not None
     assert (refusal.code, refusal.message) == (ErrorCode.INVALID_CONFIG, message)
 
 
 @pytest.mark.parametrize(("config", "message"), BROKER_MESSAGES.items())
 def test_a_broker_config_is_refused_in_kafkas_words(config: tuple[str, str], message: str) -> None:
-    refusal = Config().validate("broker", *config)
+    refusal = Config().check("broker", dict([config]))
     assert refusal is not None
     assert (refusal.code, refusal.message) == (ErrorCode.INVALID_REQUEST, message)
 
@@ -243,7 +243,7 @@ def test_a_broker_config_is_refused_in_kafkas_words(config: tuple[str, str], mes
     ],
 )
 def test_what_kafka_accepts_is_accepted(kind: str, name: str, value: str) -> None:
-    assert Config().validate(kind, name, value) is None
+    assert Config().check(kind, {name: value}) is None
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_kafka_accepts_is_accepted(kind: str, name: str, value: str) -> Non
 )
 def test_a_reset_by_something_that_is_no_duration_is_refused(duration: str) -> None:
     assert (
-        Config().validate("group", "share.auto.offset.reset", f"by_duration:{duration}") is not None
+        Config().check("group", {"share.auto.offset.reset": f"by_duration:{duration}"}) is not None
     )
 
 

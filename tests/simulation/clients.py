@@ -219,7 +219,6 @@ class Member(Client):
         self.assignment: set[Partition] = set()
         self.held: dict[Partition, set[int]] = {}
         self._session_epoch = 0
-        self._session_wire: Wire | None = None
         self._session: set[Partition] = set()
         self._unanswered: Any = None
 
@@ -365,7 +364,6 @@ class Member(Client):
 
     def _send(self, request: Any, fate: str) -> None:
         self._unanswered = request
-        self._session_wire = self.wire
         self.send(request, lambda answer: self._answered(request, answer), fate)
 
     def _again(self, rng: random.Random, fate: str) -> str:

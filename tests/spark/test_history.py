@@ -275,7 +275,7 @@ def test_stalls(written: Written, story: Story, period: Period) -> None:
     assert at_ms(gone["last"]) == period.until_ms
 
 
-def test_the_report(written: Written, story: Story, period: Period) -> None:
+def test_the_report(written: Written, story: Story) -> None:
     report = written.report
     groups = {group.group_id.removeprefix(f"{story.prefix}-"): group for group in report.groups}
     assert groups.keys() == {"steady", "stuck", "gone", "back", "sharing"}
@@ -319,9 +319,7 @@ def test_a_cluster_without_groups_has_no_history() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_json_and_replaces_its_folder(
-    story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_json_and_replaces_its_folder(story: Story, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.html").write_text("of before")

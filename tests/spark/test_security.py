@@ -111,7 +111,7 @@ def test_topics_in_order_over_tls_with_a_login(
 
 
 def test_client_certificates(
-    spark: SparkSession, secure_kafka: SecureKafka, drain: Callable[..., Batches], tmp_path: Path
+    spark: SparkSession, secure_kafka: SecureKafka, drain: Callable[..., Batches]
 ) -> None:
     """Drivers and executors present them. Without one, each source says what is required."""
 

@@ -478,7 +478,7 @@ async def test_without_a_prefix_any_name_will_do():
 def test_the_queue_may_not_be_an_internal_topic():
     from headrace.broker.config.broker_config import Config
 
-    refusal = Config().validate("group", "errors.deadletterqueue.topic.name", "__consumer_offsets")
+    refusal = Config().check("group", {"errors.deadletterqueue.topic.name": "__consumer_offsets"})
     assert refusal == Refusal(
         ErrorCode.INVALID_CONFIG,
         "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'",

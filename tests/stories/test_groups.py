@@ -158,7 +158,7 @@ def test_two_members_of_any_version(client, another, group_id, version):
 
 
 def test_a_client_that_vanishes_while_it_waits_does_not_hold_up_the_others(
-    broker, client, another, group_id
+    client, another, group_id
 ):
     first = client.join(3, group_id)
     another.send_join(3, group_id)
@@ -299,7 +299,7 @@ def test_types_do_not_mix(client, group_id, topic):
 # --- where the coordinator is ---
 
 
-def test_the_coordinator_is_this_broker(broker, client, topic):
+def test_the_coordinator_is_this_broker(broker, client):
     host, port = broker.bootstrap_servers.split(":")
     share_key = "AAAAAAAAAAAAAAAAAAAAAA"
     for version in range(4):

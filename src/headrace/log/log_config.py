@@ -30,8 +30,6 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = FOREVER
     delete_retention_ms: int = 86400000
-    file_delete_delay_ms: int = 60000
-    """Accepted and without effect: files are deleted at once, as no read outlives its call."""
     producer_id_expiration_ms: int = 86400000
     internal: bool = False
     """True if the log holds the state of coordinators: damage before its tail is an error, and is

@@ -237,7 +237,7 @@ class TransactionCoordinator:
         if known is None:
             return Outcome(INVALID_PRODUCER_ID_MAPPING)
         per_transaction = client_version >= EPOCH_PER_TRANSACTION
-        if per_transaction and self._is_retry(transactional_id, known, producer):
+        if per_transaction and self._is_retry(known, producer):
             return Outcome(self._ended(known, commit))
         refusal = _check(known, producer)
         if refusal:
@@ -261,7 +261,7 @@ class TransactionCoordinator:
             return Outcome(Producer(next_id, 0), (TransactionRecord(transactional_id, decided),))
         return self._to(transactional_id, _with_new_epoch(decided), known.producer_epoch)
 
-    def _is_retry(self, transactional_id: str, known: Transaction, producer: Producer) -> bool:
+    def _is_retry(self, known: Transaction, producer: Producer) -> bool:
         """Return whether the transaction has ended already and the answer was lost."""
         if producer.producer_id == known.previous_producer_id:
             return _exhausted(producer.producer_epoch) and known.state != State.ONGOING

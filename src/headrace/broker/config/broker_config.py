@@ -258,7 +258,6 @@ class Config:
             min_compaction_lag_ms=integer("min.compaction.lag.ms"),
             max_compaction_lag_ms=integer("max.compaction.lag.ms"),
             delete_retention_ms=integer("delete.retention.ms"),
-            file_delete_delay_ms=integer("file.delete.delay.ms"),
             producer_id_expiration_ms=self.get_int("producer.id.expiration.ms"),
         )
 
@@ -325,10 +324,6 @@ class Config:
         if kind == "topic":
             return rules.check_topic(configs)
         return rules.check_group(configs, self.value)
-
-    def validate(self, kind: str, name: str, value: str) -> Refusal | None:
-        """Return the error for a single config, None if it is valid."""
-        return self.check(kind, {name: value})
 
 
 def _with_internal_configs(topic: Topic) -> Mapping[str, str]:

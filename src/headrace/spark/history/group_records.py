@@ -19,8 +19,6 @@ from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.spark.reader.byte_fields import Column, Fields, Numbers, text
 from headrace.spark.reader.columns import Records
 
-OFFSETS_TOPIC, SHARE_STATE_TOPIC = "__consumer_offsets", "__share_group_state"
-
 COMMIT, COMMIT_DELETED = "commit", "commit deleted"
 """A group committed an offset of a partition; the offset was deleted or expired."""
 SHARE_STATE, SHARE_STATE_DELETED = "share state", "share state deleted"
