@@ -207,13 +207,7 @@ def test_offsets_and_lag_are_described(run: Run, topic: str, group: str) -> None
         one["current_offset"],
         one["log_end_offset"],
         one["lag"],
-    ) == (
-        topic,
-        0,
-        4,
-        10,
-        6,
-    )
+    ) == (topic, 0, 4, 10, 6)
     assert run("describe", group, "--verbose")[1].split()[3] == "LEADER-EPOCH"
 
 

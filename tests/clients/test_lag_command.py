@@ -118,10 +118,7 @@ def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
     ("arguments", "complaint"),
     [
         (("--type", "queue"), "Invalid types list 'queue'"),
-        (
-            ("g", "--groups-pattern", "x"),
-            "name the groups or give --groups-pattern, not both",
-        ),
+        (("g", "--groups-pattern", "x"), "name the groups or give --groups-pattern, not both"),
         (("--topics-pattern", "("), "--topics-pattern is not a regular expression"),
         (("--watch", "0"), "'0' is not a number of seconds above 0"),
     ],

@@ -305,9 +305,7 @@ class Exchange:
     """
 
     def __init__(
-        self,
-        conversation: Conversation[Side],
-        excuse: Callable[[Asked, Any, Any], bool] = _never,
+        self, conversation: Conversation[Side], excuse: Callable[[Asked, Any, Any], bool] = _never
     ) -> None:
         self.conversation, self._excuse = conversation, excuse
         self.waiting: list[Asked] = []

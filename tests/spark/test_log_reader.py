@@ -206,8 +206,7 @@ def test_deleted_records_fail_or_are_skipped(bootstrap_servers: str, topic_name:
     admin(bootstrap_servers).delete_records([at])[at].result(PATIENCE_S)
     everything = [OffsetRange(topic_name, 0, 0, 10)]
     with pytest.raises(
-        ReadError,
-        match=rf"offset 0 of {topic_name}-0 is not available: its log starts at 4",
+        ReadError, match=rf"offset 0 of {topic_name}-0 is not available: its log starts at 4"
     ):
         ours(bootstrap_servers, everything)
     assert [row[1] for row in ours(bootstrap_servers, everything, skip_lost=True)] == list(

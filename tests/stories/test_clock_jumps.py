@@ -95,10 +95,7 @@ class ShareMember:
 
     async def beats(self) -> bool:
         request = share.ShareGroupHeartbeatRequest(
-            group_id="share",
-            member_id="m",
-            member_epoch=self.epoch,
-            subscribed_topic_names=("t",),
+            group_id="share", member_id="m", member_epoch=self.epoch, subscribed_topic_names=("t",)
         )
         response = await ask(self.s, 76, request)
         self.epoch = response.member_epoch

@@ -90,10 +90,7 @@ def leave(broker: Broker, *member_ids: str) -> Any:
 
 def beat(broker: Broker, member_id: str, generation_id: int, instance: str | None = None) -> int:
     request = heartbeats.HeartbeatRequest(
-        group_id=GROUP,
-        generation_id=generation_id,
-        member_id=member_id,
-        group_instance_id=instance,
+        group_id=GROUP, generation_id=generation_id, member_id=member_id, group_instance_id=instance
     )
     return handler(12)(broker, request, NEW).error_code
 

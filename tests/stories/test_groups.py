@@ -314,10 +314,7 @@ def test_the_coordinator_is_this_broker(broker, client):
         answer = client.ask(FIND_COORDINATOR, version, key_type=0, coordinator_keys=("g", ""))
         assert [
             (one.key, one.error_code, one.node_id, one.port) for one in answer.coordinators
-        ] == [
-            ("g", 0, 1, int(port)),
-            ("", 0, 1, int(port)),
-        ]
+        ] == [("g", 0, 1, int(port)), ("", 0, 1, int(port))]
     keys = {
         f"g:{share_key}:0": 0,
         f"a:b:{share_key}:0": 0,

@@ -65,10 +65,7 @@ async def join(s: Stage, group_id: str = GROUP) -> None:
     covers.
     """
     request = heartbeats.ShareGroupHeartbeatRequest(
-        group_id=group_id,
-        member_id="member",
-        member_epoch=0,
-        subscribed_topic_names=("t",),
+        group_id=group_id, member_id="member", member_epoch=0, subscribed_topic_names=("t",)
     )
     response = await handler(76)(
         s.broker, request, RequestContext(1, "client", "/127.0.0.1", 0, "broker.test", 9092)

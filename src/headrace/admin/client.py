@@ -174,8 +174,7 @@ class AdminClient(confluent.AdminClient):
         wanted = checked_request(list_consumer_group_offsets_request, may_be_empty=True)
         timeout_ms = self._timeout_ms(request_timeout)
         return self._futures(
-            wanted,
-            lambda c: groups.list_committed_offsets(c, wanted, require_stable, timeout_ms),
+            wanted, lambda c: groups.list_committed_offsets(c, wanted, require_stable, timeout_ms)
         )
 
     def delete_consumer_group_offsets(

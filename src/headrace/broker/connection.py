@@ -38,12 +38,7 @@ from headrace.protocol.request_templates import RequestTemplates
 from headrace.protocol.versions import Adapted, adapt
 
 from .broker import Broker
-from .limits import (
-    MAX_QUEUED_BYTES,
-    MAX_QUEUED_REQUESTS,
-    MIN_REQUEST_BYTES,
-    RECEIVE_BUFFER_BYTES,
-)
+from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
 
 log = logging.getLogger("headrace.server")
 

@@ -22,9 +22,7 @@ class EndTransaction(Protocol):
 
 
 def load(
-    logs: InternalLogs,
-    coordinator: Coordinator[Any],
-    end_transaction: EndTransaction | None = None,
+    logs: InternalLogs, coordinator: Coordinator[Any], end_transaction: EndTransaction | None = None
 ) -> None:
     """Replay the records of a coordinator's internal topic.
 

@@ -43,13 +43,7 @@ from .records import (
     OffsetCommit,
     ShareGroupMetadata,
 )
-from .settings import (
-    ClassicSettings,
-    Configuration,
-    NoTopics,
-    Topic,
-    TopicCatalog,
-)
+from .settings import ClassicSettings, Configuration, NoTopics, Topic, TopicCatalog
 from .share.group import ShareGroup
 from .share.service import ShareGroupService
 

@@ -282,10 +282,7 @@ class TransactionCoordinator:
         """Complete a decided transaction whose markers are all written."""
         known = self.prepared[transactional_id]
         ended = replace(
-            known,
-            state=PREPARED[known.state],
-            partitions=frozenset(),
-            last_update_ms=wall_ms,
+            known, state=PREPARED[known.state], partitions=frozenset(), last_update_ms=wall_ms
         )
         if known.next_producer_id != NO_PRODUCER_ID:
             ended = replace(

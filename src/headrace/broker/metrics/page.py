@@ -248,11 +248,7 @@ def _write_cleaner(broker: Broker, page: MetricsPage) -> None:
             counted.failures,
         ),
         ("read_bytes", "Bytes read by compaction.", counted.read_bytes),
-        (
-            "written_bytes",
-            "Bytes of the segments written by compaction.",
-            counted.written_bytes,
-        ),
+        ("written_bytes", "Bytes of the segments written by compaction.", counted.written_bytes),
         ("keys", "Different keys in the parts of logs compacted for the first time.", counted.keys),
     ):
         page.single(f"headrace_cleaner_{name}_total", "counter", meaning, count)

@@ -71,11 +71,7 @@ def declare(parser: ArgumentParser) -> None:
         help="start: a duration before now such as 2d, or a time (default: 1h)",
     )
     parser.add_argument(
-        "--until",
-        type=_moment,
-        default="0s",
-        metavar="TIME",
-        help="end, likewise (default: now)",
+        "--until", type=_moment, default="0s", metavar="TIME", help="end, likewise (default: now)"
     )
     parser.add_argument(
         "--step",

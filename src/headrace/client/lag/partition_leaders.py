@@ -7,11 +7,7 @@ from uuid import UUID
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, RequestRefused, error_name
-from headrace.client.list_offsets import (
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    ask_leaders,
-)
+from headrace.client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, ask_leaders
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 

@@ -14,13 +14,7 @@ from headrace.client.errors import ConnectionFailed
 from headrace.client.lag_consumer import LagConsumer, PartitionName
 from headrace.tasks import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
 
-from .topics import (
-    InvalidTopics,
-    check_co_partitioned,
-    checked_topics,
-    consumer_config,
-    translated,
-)
+from .topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config, translated
 
 logger = logging.getLogger(__name__)
 

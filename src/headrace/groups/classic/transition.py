@@ -34,12 +34,7 @@ class GroupTransition:
     """
 
     def __init__(
-        self,
-        group_id: str,
-        membership: Membership,
-        timers: TimerChanges,
-        now_ms: int,
-        wall_ms: int,
+        self, group_id: str, membership: Membership, timers: TimerChanges, now_ms: int, wall_ms: int
     ) -> None:
         self.draft = membership.copy()
         self.timers = timers

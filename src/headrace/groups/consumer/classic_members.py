@@ -208,11 +208,7 @@ def _assignment_changed(group: ConsumerGroup, member_id: str, current: ConsumerA
 
 
 def _expect_rejoin(
-    group: ConsumerGroup,
-    member_id: str,
-    member: ConsumerMember,
-    timers: TimerChanges,
-    now_ms: int,
+    group: ConsumerGroup, member_id: str, member: ConsumerMember, timers: TimerChanges, now_ms: int
 ) -> None:
     """Give a classic member that is told to join again its rebalance timeout for it."""
     if not group.timers.has(REJOIN, member_id):

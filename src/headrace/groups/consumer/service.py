@@ -230,11 +230,7 @@ class ConsumerGroupService:
         return classic_members.sync(group, request, self._catalog, now_ms)
 
     def leave(
-        self,
-        group: ConsumerGroup,
-        leavers: Sequence[MemberIdentity],
-        now_ms: int,
-        wall_ms: int,
+        self, group: ConsumerGroup, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, LeaveReply]:
         """Remove members of either protocol (LeaveGroup); the reply has a code for each."""
         found = [classic_members.leaver(group, identity) for identity in leavers]

@@ -44,10 +44,7 @@ def cut(log: Log, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int]) -
 
 
 def find_cuts(
-    log: Log,
-    inputs: Inputs,
-    timestamps_ms: Mapping[TopicPartition, int],
-    most: int | None = None,
+    log: Log, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int], most: int | None = None
 ) -> dict[TopicPartition, Cut]:
     """Find each partition's first record from its timestamp on, within the inputs.
 

@@ -8,13 +8,7 @@ import secrets
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from headrace.client import (
-    AcquiredRange,
-    ClientError,
-    PartitionLag,
-    RequestRefused,
-    ShareConsumer,
-)
+from headrace.client import AcquiredRange, ClientError, PartitionLag, RequestRefused, ShareConsumer
 from headrace.errors import ErrorCode
 from headrace.spark.errors import SourceError
 from headrace.spark.event_loop_thread import EventLoopThread
