@@ -1,6 +1,4 @@
-"""What a broker does with bytes that no client should send: as Kafka does it, and everybody else
-goes on.
-"""
+"""Bytes that no client should send: the broker answers as Kafka does, and serves others."""
 
 from __future__ import annotations
 

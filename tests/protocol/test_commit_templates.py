@@ -24,7 +24,7 @@ OFFSET_COMMIT, VERSION = 8, 9
 def fields(
     offset: int, group_id: str = "g", metadata: str = "", partitions: int = 2
 ) -> dict[str, Any]:
-    """A request that commits the same offset for partitions of a topic."""
+    """Return the fields of a request that commits one offset in partitions of a topic."""
     one = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": metadata}
     topic = {
         "name": "t",
@@ -35,7 +35,7 @@ def fields(
 
 
 def commit(client: Connection, *said: Any, **also: Any) -> set[int]:
-    """Commit what :func:`fields` says: the errors there are."""
+    """Commit what :func:`fields` returns; return the set of error codes."""
     (topic,) = client.ask(OFFSET_COMMIT, VERSION, **fields(*said, **also)).topics
     assert [one.partition_index for one in topic.partitions] == list(range(len(topic.partitions)))
     return {int(one.error_code) for one in topic.partitions}
@@ -51,7 +51,7 @@ def client() -> Iterator[Connection]:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each request was served by template, without the first one of a connection."""
+    """For each request of a connection but the first: whether it was served by template."""
     found: list[bool] = []
     try_serve = RequestTemplates.try_serve
 

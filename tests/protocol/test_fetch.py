@@ -1,4 +1,4 @@
-"""Fetch is read and written by hand in its newer versions: it must say what kio says."""
+"""The readers and writers of Fetch 13-18 compared with kio's."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def drawn_request(data: st.DataObject, version: int) -> Any:
 
 
 def said(one: Any) -> Any:
-    """What a broker has to know of a request."""
+    """Return the fields of a request that the broker uses."""
     plain = (
         one.max_wait,
         one.min_bytes,

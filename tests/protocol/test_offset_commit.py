@@ -1,4 +1,4 @@
-"""OffsetCommit is read and written by hand in its common versions: it must say what kio says."""
+"""The readers and writers of OffsetCommit 8-10 compared with kio's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPICS = st.lists(st.tuples(TEXT, st.uuids().filter(lambda id: id.int), PARTITIO
 
 
 def part(message_type: Any, name: str) -> Any:
-    """The class of the elements of an array."""
+    """Return the class of an array's elements."""
     return nested_type(typing.get_type_hints(message_type)[name])[0]
 
 
@@ -49,7 +49,7 @@ def topic_of(version: int, name: str, topic_id: uuid.UUID) -> dict[str, Any]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[int, bytes, tuple[Any, ...]]:
-    """A version, the body of a request, and what it says."""
+    """Return a version, the body of a request, and the request as kio reads it."""
     version, group_id, member_id = draw(st.sampled_from(VERSIONS)), draw(TEXT), draw(TEXT)
     generation, instance_id, topics = draw(INT32), draw(st.none() | TEXT), draw(TOPICS)
     request_type = load_request_schema(API_KEY, version)

@@ -1,4 +1,4 @@
-"""Kafka's primitive types: what is written is read again, and what is cut short is refused."""
+"""Kafka's primitive types: round trips, and refusals of data that is cut short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce is read and written by hand in its latest version: it must say what kio says."""
+"""The reader and writer of Produce 13 compared with kio's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A connection that produces again to where it has produced before is served as one that comes for
-the first time.
+"""Templates of Produce requests: a request that is served by template has the same answer as one
+that is read.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ ATTRIBUTES_LOW_BYTE = 22
 
 @pytest.fixture(params=VERSIONS.values(), ids=VERSIONS.keys())
 def version(request: pytest.FixtureRequest) -> int:
-    """Of Produce: those that clients use, some of which name topics, and some of which have no
-    tagged fields.
+    """A version of Produce that clients use: with topic names or ids, with and without tagged
+    fields.
     """
     number: int = request.param
     return number
 
 
 class Topic(NamedTuple):
-    """A topic, and the version of Produce that it is produced to with."""
+    """A topic, and the version of the requests that produce to it."""
 
     name: str
     topic_id: UUID
@@ -73,7 +73,7 @@ def send(
 
 
 def produce(client: Connection, topic: Topic, records: bytes | None, partition: int = 0) -> Any:
-    """What is answered for the partition; None when the connection is closed instead."""
+    """Return the response for the partition; None when the connection is closed instead."""
     sent = send(client, topic, records, partition)
     try:
         answer = client.receive_message(sent)
@@ -86,9 +86,7 @@ def produce(client: Connection, topic: Topic, records: bytes | None, partition: 
 
 
 def new_topic(bootstrap_servers: str, partitions: int = 1) -> str:
-    """A topic with these partitions, each of which can be produced to: which Kafka's broker learns
-    a little later.
-    """
+    """Create a topic, and wait until the broker leads its partitions."""
     name = create_topic(bootstrap_servers, unique("again"), partitions)
     with connection(bootstrap_servers) as client:
         found = find(client, name)
@@ -98,7 +96,7 @@ def new_topic(bootstrap_servers: str, partitions: int = 1) -> str:
 
 
 def has_leader(client: Connection, topic: Topic, partition: int = 0) -> None:
-    """Wait until what is wrong with a batch is all that is wrong."""
+    """Wait until a bad batch is refused for the batch, not for a missing leader."""
     wrong = with_byte_changed(batch([b"x"]), 64)
     wait_until(
         lambda: produce(client, topic, wrong, partition).error_code == ErrorCode.CORRUPT_MESSAGE,
@@ -111,7 +109,7 @@ def has_leader(client: Connection, topic: Topic, partition: int = 0) -> None:
 def used(
     bootstrap_servers: str, topic: str, version: int = LATEST
 ) -> Iterator[tuple[Connection, Topic]]:
-    """A connection that has produced to the first partition before."""
+    """Open a connection and produce to the first partition."""
     with connection(bootstrap_servers) as client:
         found = find(client, topic, version)
         for _ in range(2):
@@ -149,7 +147,7 @@ def test_pipelined_requests_are_answered_in_order(bootstrap_servers: str, versio
 
 
 def with_attributes(bits: int) -> bytes:
-    """A batch with these attributes, and the right checksum."""
+    """Return a batch with these attributes and the right checksum."""
     changed = bytearray(batch([b"x"]))
     changed[ATTRIBUTES_LOW_BYTE] = bits
     struct.pack_into(">I", changed, 17, crc32c.crc32c(bytes(changed[21:])))
@@ -177,7 +175,7 @@ UNUSUAL = {
 
 
 def without_times(answer: Any) -> str:
-    """The text of a refusal, in the versions that have one; it may tell what time it was."""
+    """Return the error message, in versions that have one, without the times in it."""
     return re.sub(r"\d{13,}", "…", getattr(answer, "error_message", None) or "")
 
 
@@ -291,7 +289,7 @@ def test_a_failure_is_answered_and_the_connection_lives_on(
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each request was served by template, without the first one of a connection."""
+    """For each request of a connection but the first: whether it was served by template."""
     found: list[bool] = []
     try_serve = RequestTemplates.try_serve
 

@@ -1,5 +1,5 @@
-"""Every version of every served API: what its client sends arrives in the latest shape, and the
-answer goes back.
+"""Every version of every API: requests are upgraded to the latest version, and responses are
+written in the version of the request.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ VALUES: dict[str, Any] = {
 
 
 def filled(message_type: Any) -> Any:
-    """A message with every field set and one element in every array."""
+    """Return a message with every field set and one element in every array."""
     hints = typing.get_type_hints(message_type)
     fields = {}
     for field in dataclasses.fields(message_type):
@@ -63,7 +63,7 @@ def filled(message_type: Any) -> Any:
 
 
 def request_frame(key: int, version: int, request: Any) -> bytes:
-    """The request's frame without its size, as kio writes it for a client."""
+    """Return a request's frame without its size, as kio writes it for a client."""
     wire = codec(key, version)
     flexible = wire.request_type.__header_schema__.__version__ >= 2
     body = io.BytesIO()
@@ -77,7 +77,7 @@ def request_frame(key: int, version: int, request: Any) -> bytes:
 
 
 def answered(key: int, version: int, pieces: list[bytes | memoryview]) -> Any:
-    """The response that a client of this version reads from the frame; nothing may be left over."""
+    """Return the response that a client of this version reads from the frame, to its end."""
     frame = b"".join(pieces)
     assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
     assert struct.unpack_from(">i", frame, 4)[0] == 77

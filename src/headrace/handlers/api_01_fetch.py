@@ -1,8 +1,14 @@
-"""Fetch (1), versions 4-18: read batches, waiting up to ``max_wait`` for ``min_bytes`` (KIP-74, 98,
-227, 516).
+"""Fetch (1), versions 4-18: read batches, waiting up to ``max_wait`` for ``min_bytes`` (KIP-74).
 
-Batches go out as they lie on disk. From version 7 on a client may open a fetch session, and from
-then on name only what has changed, and be told only what is new.
+Batches are sent as they are on disk.
+
+* 4: read_committed, aborted transactions (KIP-98)
+* 5: log start offsets; 9: leader epochs (KIP-320)
+* 7: fetch sessions: requests name the partitions that have changed, responses those with news
+  (KIP-227)
+* 12: the epoch of the last fetched record, diverging epochs (KIP-595)
+* 13: topic ids instead of names (KIP-516)
+* 15-18: fields for replicas only
 """
 
 from __future__ import annotations
@@ -15,14 +21,15 @@ from headrace.broker.limits import MAX_FETCH_WAIT_MS
 from headrace.broker.long_polls import LongPoll
 from headrace.errors import Refusal
 from headrace.protocol.fetch import FetchRequest, FetchResponse
-from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.versions import TopicIds
+from headrace.protocol.writer import NO_TIME
 
 from .context import RequestContext
 from .fetches import FullFetch, SessionFetch, response
 
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
+    """Read the partitions of the request or of its session, at once or when there is enough."""
     topic_ids: TopicIds | None = context.legacy.get("topic_ids")
     fetch: FullFetch | SessionFetch
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -35,9 +42,9 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> An
             return response((), session.code)
         if session.is_open:
             fetch = SessionFetch(broker, request, session, topic_ids)
-        else:  # it has no partitions left
+        else:  # the request has removed its last partition
             fetch = FullFetch(broker, request, topic_ids)
-    if fetch.read() or request.max_wait <= NO_THROTTLE:
+    if fetch.read() or request.max_wait <= NO_TIME:
         return fetch.answer()
     return _poll(broker, request, fetch)
 
@@ -45,7 +52,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> An
 def _resume_session(
     broker: Broker, request: FetchRequest, topic_ids: TopicIds | None
 ) -> FetchSession | Refusal:
-    """The session that the request belongs to, with the changes that it names."""
+    """Return the session of a request, changed as the request says."""
     sessions = broker.fetch_sessions
     session = sessions.find(
         request.session_id, request.session_epoch, uses_names=topic_ids is not None
@@ -70,8 +77,8 @@ def _poll(
     """Wait for more records. The poll waits before this returns, so no append goes unnoticed."""
     wait_ms = min(request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
 
-    def look(is_over: bool) -> FetchResponse | None:
+    def read_again(is_over: bool) -> FetchResponse | None:
         is_enough = fetch.read(again=True)
         return fetch.answer() if is_enough or is_over else None
 
-    return LongPoll(broker.long_polls, fetch.wait_keys, look, wait_ms)
+    return LongPoll(broker.long_polls, fetch.wait_keys, read_again, wait_ms)

@@ -1,8 +1,8 @@
-"""The two kinds of Fetch: one that names all its partitions, and one that goes on with a fetch
-session (KIP-227).
+"""The two kinds of Fetch: one that names all its partitions, and one within a fetch session
+(KIP-227).
 
-Each reads what there is now and says whether that is enough; the answer is made of what was read
-last. Nothing else runs between a reading that is enough and its answer.
+Each reads what there is and tells whether that is enough. The response is made of what was read
+last. Nothing else runs between the last reading and the response.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _READ_COMMITTED = 1
 
 
 class _Reading:
-    """One look at the logs for one request: what is left of its bytes.
+    """One pass over the partitions of a request, within its limits of bytes.
 
-    :param again: the request has waited: what is unknown now may have been known before
-    :param known: there are partitions that exist and need no look
+    :param again: the request has waited, so that a partition that is unknown now may have been
+        deleted meanwhile
+    :param known: other partitions exist, which this pass does not read
     """
 
     __slots__ = (
@@ -62,7 +63,7 @@ class _Reading:
         self._committed = request.isolation_level == _READ_COMMITTED
         self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._wanted_bytes = request.min_bytes
-        # nothing was read: one batch may be larger than the limits, so that all can be read
+        # The first batch may be larger than the limits, so that every batch can be read.
         self._is_first = True
         self._again = again
         self._known = known
@@ -70,21 +71,21 @@ class _Reading:
 
     @property
     def is_enough(self) -> bool:
-        """Whether to answer at once: there are enough bytes, or a refusal, or there is nothing to
-        wait for.
+        """Whether to answer at once: with enough bytes, with an error, or with no partition to wait
+        for.
 
-        A partition that does not exist keeps nobody from waiting for others (as in Kafka): clients
-        ask for it time and again until they know better.
+        As in Kafka, a partition that does not exist does not end the waiting for others: clients
+        ask for it until they have new metadata.
         """
         return self._wanted_bytes <= 0 or self._refused or not self._known
 
     @property
     def is_full(self) -> bool:
-        """Whether no more records fit into the answer."""
+        """Whether no more records fit into the response."""
         return self._left_bytes <= 0 and not self._is_first
 
     def partition(self, topic_id: UUID, asked: FetchPartition | CachedPartition) -> PartitionData:
-        """What is to be said of a partition now."""
+        """Read a partition."""
         log = self._broker.partition(topic_id, asked.partition)
         if log is ErrorCode.KAFKA_STORAGE_ERROR:
             self._refused = True
@@ -115,15 +116,17 @@ class _Reading:
             self._is_first = False
             self._left_bytes -= len(records)
             self._wanted_bytes -= len(records)
-        return _told(log, records, _aborted(log, offset, records) if self._committed else None)
+        return _partition_data(
+            log, records, _aborted(log, offset, records) if self._committed else None
+        )
 
     def is_caught_up(self, asked: CachedPartition, data: PartitionData) -> bool:
-        """Whether there is nothing to be read before something happens to the log."""
+        """Return whether nothing can be read before the log changes."""
         end_offset = data.last_stable_offset if self._committed else data.high_watermark
         return not data.error_code and asked.fetch_offset >= end_offset
 
 
-def _told(
+def _partition_data(
     log: PartitionLog,
     records: bytes,
     aborted: tuple[AbortedTransaction, ...] | None,
@@ -140,23 +143,23 @@ def _refused(
 
 
 def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> PartitionData | None:
-    """What to say to a reader whose last records the log does not have, as it was cut since
-    (KIP-320); None if it does.
+    """Return the answer to a reader whose last records were truncated from the log (KIP-320), or
+    None.
 
-    An offset before the log's start is refused like that of any other reader.
+    An offset before the log start is refused as usual.
     """
     epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
     if asked.fetch_offset <= max(end_offset, log.log_start_offset - 1):
         return None
     if epoch < 0:
         return _refused(asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
-    return _told(log, b"", None, EpochEndOffset(epoch, end_offset))
+    return _partition_data(log, b"", None, EpochEndOffset(epoch, end_offset))
 
 
 def _aborted(
     log: PartitionLog, fetch_offset: int, records: bytes
 ) -> tuple[AbortedTransaction, ...]:
-    """What a reader of committed records has to pass over in ``records``."""
+    """Return the aborted transactions that a read_committed reader must skip in ``records``."""
     if not records or not log.aborted:
         return ()
     end_offset = offset_ranges(records)[0][-1][1] + 1
@@ -167,10 +170,9 @@ def _aborted(
 
 
 class FullFetch:
-    """A Fetch that names all its partitions, and is told of all of them. With epoch 0 it opens a
-    session.
+    """A Fetch that names all its partitions. With epoch 0 it opens a session.
 
-    :param topic_ids: how this request's topics are named; None when it gives their ids
+    :param topic_ids: the ids for the topic names in the request; None when it has ids
     """
 
     __slots__ = ("_broker", "_reading", "_request", "_topic_ids", "_topics")
@@ -183,7 +185,7 @@ class FullFetch:
         self._topics: tuple[FetchableTopicResponse, ...] = ()
 
     def read(self, *, again: bool = False) -> bool:
-        """Read what there is now; whether to answer at once.
+        """Read all partitions; return whether to answer at once.
 
         :param again: the request has waited
         """
@@ -198,13 +200,13 @@ class FullFetch:
         return reading.is_enough
 
     def wait_keys(self) -> Iterable[Hashable]:
-        """What may bring more; see :class:`headrace.broker.long_polls.LongPolls`."""
+        """Return the keys to wait on; see :class:`headrace.broker.long_polls.LongPolls`."""
         for topic in self._request.topics:
             for asked in topic.partitions:
                 yield ("log", topic.topic_id, asked.partition)
 
     def answer(self) -> FetchResponse:
-        """The response, of what was read last."""
+        """Return the response with what was read last."""
         opens = self._request.session_epoch == INITIAL_EPOCH
         return response(self._topics, session_id=self._open_session() if opens else NO_SESSION_ID)
 
@@ -221,17 +223,25 @@ class FullFetch:
         for topic, told in zip(request.topics, self._topics, strict=True):
             topic_key = topic.topic_id if ids is None else ids.name_of(topic.topic_id)
             for asked, data in zip(topic.partitions, told.partitions, strict=True):
-                _tell(self._reading, session.update(topic_key, asked), topic.topic_id, data)
+                _note_sent(self._reading, session.update(topic_key, asked), topic.topic_id, data)
         return session.session_id
 
 
 class SessionFetch:
-    """A Fetch that goes on with a session, and is told only of partitions with news.
+    """A Fetch within a session. The response has only partitions with news.
 
-    :param session: as the request has changed it
+    :param session: the session, changed as the request says
     """
 
-    __slots__ = ("_broker", "_epoch", "_looked", "_reading", "_request", "_session", "_topic_ids")
+    __slots__ = (
+        "_broker",
+        "_epoch",
+        "_last_read",
+        "_reading",
+        "_request",
+        "_session",
+        "_topic_ids",
+    )
     _reading: _Reading
 
     def __init__(
@@ -246,13 +256,11 @@ class SessionFetch:
         self._session = session
         self._epoch = session.epoch
         self._topic_ids = topic_ids
-        self._looked: list[tuple[CachedPartition, UUID, PartitionData]] = []
+        self._last_read: list[tuple[CachedPartition, UUID, PartitionData]] = []
 
     @property
     def _error_code(self) -> ErrorCode:
-        """Why there is nothing to go on with: another request has used the session, or it has
-        ended, meanwhile.
-        """
+        """The error of a session that another request has used or closed meanwhile; or NONE."""
         if not self._session.is_open:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return (
@@ -262,25 +270,25 @@ class SessionFetch:
         )
 
     def read(self, *, again: bool = False) -> bool:
-        """Read what there is now of the partitions that are pending; whether to answer at once.
+        """Read the pending partitions; return whether to answer at once.
 
         :param again: the request has waited
         """
         session = self._session
         others = len(session) > len(session.pending)
         self._reading = reading = _Reading(self._broker, self._request, again=again, known=others)
-        self._looked.clear()
+        self._last_read.clear()
         if self._error_code:
             return True
         for cached in session.pending:
-            if reading.is_full:  # they are the next ones to be read
+            if reading.is_full:  # the others stay pending, and are the next to be read
                 break
             topic_id = self._topic_id(cached.topic)
-            self._looked.append((cached, topic_id, reading.partition(topic_id, cached)))
+            self._last_read.append((cached, topic_id, reading.partition(topic_id, cached)))
         return reading.is_enough
 
     def _topic_id(self, topic: TopicKey) -> Any:
-        """A topic's id at this moment: its name may be that of another topic by now."""
+        """Return the current id of a session's topic, which may be a new topic of the same name."""
         return (
             self._topic_ids.id_of(topic)
             if isinstance(topic, str) and self._topic_ids is not None
@@ -288,13 +296,13 @@ class SessionFetch:
         )
 
     def wait_keys(self) -> Iterable[Hashable]:
-        """What may bring more: another partition, or more of one that has not brought enough."""
+        """Return the keys to wait on: those of the session, and of partitions that are pending."""
         yield self._session.wait_key
-        for cached, topic_id, _ in self._looked:
+        for cached, topic_id, _ in self._last_read:
             yield ("log", topic_id, cached.partition)
 
     def answer(self) -> FetchResponse:
-        """The response, of what was read last."""
+        """Return the response with what was read last."""
         code = self._error_code
         if code:
             return response((), code)
@@ -302,15 +310,17 @@ class SessionFetch:
 
     def _news(self) -> Iterator[FetchableTopicResponse]:
         by_topic: dict[UUID, list[PartitionData]] = {}
-        for cached, topic_id, data in self._looked:
-            if _tell(self._reading, cached, topic_id, data):
+        for cached, topic_id, data in self._last_read:
+            if _note_sent(self._reading, cached, topic_id, data):
                 by_topic.setdefault(topic_id, []).append(data)
         for topic_id, partitions in by_topic.items():
             yield FetchableTopicResponse(topic_id, tuple(partitions))
 
 
-def _tell(reading: _Reading, cached: CachedPartition, topic_id: UUID, data: PartitionData) -> bool:
-    """Note in the session what is told of a partition; whether it has to be."""
+def _note_sent(
+    reading: _Reading, cached: CachedPartition, topic_id: UUID, data: PartitionData
+) -> bool:
+    """Note in the session what is sent for a partition; return whether it must be sent."""
     session = cached.session
     news = cached.tell(data.high_watermark, data.log_start_offset)
     if data.records or data.error_code or data.diverging_epoch != NOT_DIVERGING:
@@ -326,5 +336,5 @@ def response(
     code: ErrorCode = ErrorCode.NONE,
     session_id: int = NO_SESSION_ID,
 ) -> FetchResponse:
-    """A response."""
+    """Return a response."""
     return FetchResponse(code, session_id, topics)

@@ -23,7 +23,7 @@ Commit = Callable[[list[OffsetCommit]], Outcome[GroupRecord, tuple[ErrorCode, ..
 
 
 class Committer(NamedTuple):
-    """Who commits to a group.
+    """A member or client that commits to a group.
 
     :ivar generation_id: the member's generation or epoch; -1 outside of a generation
     :ivar knows_group_id_not_found: whether the client knows this error (OffsetCommit 9 and later)

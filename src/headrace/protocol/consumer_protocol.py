@@ -1,4 +1,4 @@
-"""Kafka's ConsumerProtocol, versions 0-3: what classic consumers say in JoinGroup and SyncGroup.
+"""Kafka's ConsumerProtocol, versions 0-3: the metadata of classic consumers in groups.
 
 A member's subscription travels in JoinGroup, its assignment in SyncGroup. To a classic group both
 are opaque: the members' leader reads and writes them. The coordinator reads subscriptions to know
@@ -30,7 +30,7 @@ class Subscription:
     :param owned: partitions that it still holds, by topic name; from version 1 on, by consumers
         that rebalance cooperatively
     :param rack_id: from version 3 on
-    :param user_data: what its assignor tells the leader's
+    :param user_data: bytes from its assignor to the assignor of the group's leader
     """
 
     version: int

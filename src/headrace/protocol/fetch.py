@@ -1,9 +1,7 @@
-"""Fetch, versions 13 to 18, read and written by hand: half of what a broker does for each partition
-that is read.
+"""Fetch, versions 13-18: readers and writers of their own (docs/decisions/0005).
 
-These versions have topic ids (KIP-516) and differ only in fields for replicas, which there are none
-of. What is said in the general classes of kio's is said with the same names, so whoever serves a
-request need not know which of the two has read it.
+These versions have topic ids (KIP-516) and differ only in fields for replicas, of which there are
+none. The classes have the names and fields of kio's.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _FIRST_WITHOUT_REPLICA_ID = 15
 
 
 class FetchPartition(NamedTuple):
-    """What is to be read of a partition."""
+    """A partition to read."""
 
     partition: int
     current_leader_epoch: int
@@ -52,7 +50,7 @@ class FetchPartition(NamedTuple):
 
 @dataclass(slots=True)
 class FetchTopic:
-    """What is to be read of a topic."""
+    """The partitions of a topic to read."""
 
     topic_id: uuid.UUID
     partitions: tuple[FetchPartition, ...]
@@ -60,7 +58,7 @@ class FetchTopic:
 
 @dataclass(slots=True)
 class ForgottenTopic:
-    """Partitions that a session shall no longer have (KIP-227)."""
+    """Partitions to remove from a session (KIP-227)."""
 
     topic_id: uuid.UUID
     partitions: tuple[int, ...]
@@ -81,19 +79,19 @@ class FetchRequest:
 
     @property
     def max_wait(self) -> timedelta:
-        """How long to wait for ``min_bytes``."""
+        """The longest time to wait for ``min_bytes``."""
         return timedelta(milliseconds=self.max_wait_ms)
 
 
 class AbortedTransaction(NamedTuple):
-    """What a reader of committed records has to pass over."""
+    """An aborted transaction, whose records a read_committed reader skips."""
 
     producer_id: int
     first_offset: int
 
 
 class EpochEndOffset(NamedTuple):
-    """Where the log was cut, for a reader that has read further (KIP-320)."""
+    """Where the log was truncated, for a reader that has read further (KIP-320)."""
 
     epoch: int
     end_offset: int
@@ -104,9 +102,9 @@ NOT_DIVERGING = EpochEndOffset(-1, -1)
 
 @dataclass(slots=True)
 class PartitionData:
-    """What was read of a partition.
+    """The result for a partition.
 
-    :param aborted_transactions: None for readers that want everything
+    :param aborted_transactions: None for read_uncommitted
     """
 
     partition_index: int
@@ -124,7 +122,7 @@ class PartitionData:
 
 @dataclass(slots=True)
 class FetchableTopicResponse:
-    """What was read of a topic."""
+    """The results for the partitions of a topic."""
 
     topic_id: uuid.UUID
     partitions: tuple[PartitionData, ...]
@@ -144,21 +142,20 @@ class FetchResponse:
 # Reading ------------------------------------------------------------------------------------------
 
 _LIMITS = Struct(">iiibii")
-"""Milliseconds to wait, least and most bytes, isolation level, session id and epoch."""
+"""Milliseconds to wait, minimum and maximum bytes, isolation level, session id and epoch."""
 _PARTITION = Struct(">iiqiqi")
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchRequest, int]]:
-    """What reads the request that starts at an offset of a frame, and tells the position behind it.
+    """Return the function that reads a request at an offset of its frame.
 
-    It raises IndexError, ValueError or struct.error when the bytes are no such request.
+    It returns the request and the position after it. It raises IndexError, ValueError or
+    struct.error when the bytes are no such request.
     """
     before = 0 if version >= _FIRST_WITHOUT_REPLICA_ID else INT32.size
 
     def read(frame: bytes | memoryview, offset: int) -> tuple[FetchRequest, int]:
-        frame = bytes(
-            frame
-        )  # nothing of it is kept, and small as it is a copy costs less than views of it
+        frame = bytes(frame)  # a copy of a small frame costs less than views of it
         limits = _LIMITS.unpack_from(frame, offset + before)
         topics, forgotten = [], []
         count, offset = read_compact_count(frame, offset + before + _LIMITS.size)
@@ -206,12 +203,10 @@ def _forgotten(frame: bytes, offset: int) -> tuple[ForgottenTopic, int]:
 # Writing ------------------------------------------------------------------------------------------
 
 REFUSAL_TYPE = kio_response.FetchResponse
-"""Of what says the same error everywhere; other answers are a :class:`FetchResponse` of this
-module.
-"""
+"""The class of responses with the same error everywhere; others are :class:`FetchResponse`."""
 
 _HEAD = Struct(">ihi")
-"""Not throttled, error code, session id."""
+"""Throttle time 0, error code, session id."""
 _READ = Struct(">ihqqq")
 """Index, error code, high watermark, last stable offset, log start offset."""
 _READ_EVERYTHING = Struct(">ihqqqBi")
@@ -223,9 +218,7 @@ _NO_REPLICA = -1
 
 @cache
 def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
-    """What hands a response's bytes to the function that it is given, records as pieces of their
-    own.
-    """
+    """Return the function that puts the bytes of a response, records as pieces of their own."""
     write_any = general_writer(load_response_schema(API_KEY, version))
 
     def write(put: Callable[[Any], object], response: Any) -> None:

@@ -131,9 +131,7 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[OffsetComm
     read_topic = _topic_with_id if version >= FIRST_WITH_TOPIC_IDS else _topic_with_name
 
     def read(frame: bytes | memoryview, offset: int) -> tuple[OffsetCommitRequest, int]:
-        frame = bytes(
-            frame
-        )  # nothing of it is kept, and small as it is a copy costs less than views of it
+        frame = bytes(frame)  # a copy of a small frame costs less than views of it
         group_id, offset = read_compact_string(frame, offset)
         (generation,) = INT32.unpack_from(frame, offset)
         member_id, offset = read_compact_string(frame, offset + INT32.size)

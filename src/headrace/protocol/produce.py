@@ -65,7 +65,7 @@ class ProduceRequest:
 
     @property
     def timeout(self) -> timedelta:
-        """How long to wait for replicas. Not used: there are none."""
+        """The time to wait for replicas. Not used: there are none."""
         return timedelta(milliseconds=self.timeout_ms)
 
 

@@ -1,4 +1,4 @@
-"""Request templates: requests that begin like one before, served without reading them
+"""Request templates: serve requests that begin like an earlier one without reading them
 (docs/decisions/0009).
 
 A producer sends the same bytes before its records again and again, and a consumer before its
