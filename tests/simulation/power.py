@@ -108,9 +108,8 @@ class Machine:
         self.loop = loop = VirtualLoop(self._now_ms, lambda: not self.power.is_off)
         asyncio._set_running_loop(loop)
         self.broker = Broker(Config(self.configs), self.data_dir, clock_ms=lambda: loop.now_ms)
-        self.broker.logs.sync = (
-            False  # only the simulated machine loses power; and threads would bring in chance
-        )
+        # Only the simulated machine loses power; and threads would bring in chance.
+        self.broker.logs.directory.sync = False
         self.server = Server(self.broker, [Listener("broker", 9092)])
         self.broker.start()
         loop.settle()
@@ -122,9 +121,9 @@ class Machine:
 
     def kill(self) -> None:
         """What was in memory is gone. The files are as the last write left them."""
-        for segment in self.broker.logs.files._ring:
+        for segment in self.broker.logs.directory.files._ring:
             os.close(segment.fd)  # type: ignore[attr-defined]
-        os.close(self.broker.logs._lock)
+        os.close(self.broker.logs.directory._lock)
         self.broker.catalog.close()
         self._end()
 
