@@ -67,9 +67,8 @@ def commit(
         codes = {one.error_code for one in answer.topics[0].partitions}
         if codes == {ErrorCode.NONE}:
             return
-        connection.ask(
-            FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[group_id]
-        )  # which makes there be one
+        # which makes there be one
+        connection.ask(FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[group_id])
         time.sleep(0.1)
 
 

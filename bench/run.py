@@ -159,9 +159,8 @@ class Run:
             self.say(f"{name} failed: {error!r}")
 
     def start_up(self) -> None:
-        os.environ.pop(
-            "PYTHONDONTWRITEBYTECODE", None
-        )  # installed packages are compiled; the first start does it here
+        # installed packages are compiled; the first start does it here
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         brokers = self.brokers("start-up")
         for broker in brokers.values():
             broker.start()

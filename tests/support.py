@@ -125,9 +125,8 @@ class HeadraceProcess:
         """Start the process without waiting for anything."""
         where = ["--ephemeral"] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
         options = [option for k, v in self.configs.items() for option in ("-c", f"{k}={v}")]
-        self._ready = (
-            threading.Event()
-        )  # a new one: the reader of an earlier process may still set its own
+        # a new one: the reader of an earlier process may still set its own
+        self._ready = threading.Event()
         self.process = subprocess.Popen(
             [*self.command, "--listen", f"127.0.0.1:{self.port}", *where, *options],
             stdout=subprocess.PIPE,

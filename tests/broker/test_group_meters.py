@@ -80,9 +80,8 @@ def test_offsets(broker: Broker, world: World) -> None:
     assert meters.moved() == {"offset_deletion": 1}
     assert group.commit(topic, {0: 1}) == {0: OK}
     world.ask(42, 2, groups_names=[group.id])
-    assert meters.moved() == {
-        "offset_commit": 1
-    }  # what goes with its group does not count as deleted
+    # what goes with its group does not count as deleted
+    assert meters.moved() == {"offset_commit": 1}
 
 
 def test_offsets_that_expire_or_go_with_their_topic(broker: Broker, world: World) -> None:
@@ -112,9 +111,8 @@ def test_offsets_of_a_transaction(broker: Broker, world: World, commit: bool) ->
     assert producer.add_group(group_id) == OK
     assert producer.commit_offset(group_id, {(topic.name, 0): 1}) == OK
     assert producer.end(commit=commit) == OK
-    assert meters.moved() == {
-        "offset_commit": 1
-    }  # counted when it is asked for, whatever becomes of it
+    # counted when it is asked for, whatever becomes of it
+    assert meters.moved() == {"offset_commit": 1}
 
 
 def test_classic_rebalances(broker: Broker, world: World) -> None:

@@ -119,9 +119,8 @@ def test_connections_that_send_nothing_are_limited_and_end(monkeypatch: pytest.M
     with Broker(metrics_port=0) as broker:
         idle = [socket.create_connection(at(broker), timeout=10) for _ in range(2)]
         refused = ask(broker, b"GET /metrics HTTP/1.1\r\n\r\n")
-        assert refused.startswith(
-            (b"HTTP/1.1 503", b"HTTP/1.1 200")
-        )  # 200 when the idle ones have ended by now
+        # 200 when the idle ones have ended by now
+        assert refused.startswith((b"HTTP/1.1 503", b"HTTP/1.1 200"))
         for one in idle:
             try:
                 assert one.recv(1) == b""

@@ -87,9 +87,8 @@ def test_the_asyncio_client_with_and_without_a_certificate(
 ) -> None:
     """TLS 1.2 refuses during the handshake, TLS 1.3 after it."""
     create_topic(secure_kafka.peer.bootstrap_servers, topic_name)
-    produce(
-        secure_kafka.peer.bootstrap_servers, topic_name, [b"one"]
-    )  # by then the broker knows the topic
+    # by then the broker knows the topic
+    produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"one"])
 
     async def join(form: str | None) -> None:
         config = {"bootstrap.servers": secure_kafka.tls, **secure_kafka.with_certificate(form)}

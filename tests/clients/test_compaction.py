@@ -65,9 +65,8 @@ def test_everybody_reads_cleaned_segments(tmp_path: Path, kafka_libs: Path) -> N
         indexed = {"index.interval.bytes": "200"}
         topic = CompactedTopic(server.bootstrap_servers, "compacted", random.Random(7), **indexed)
         topic.write(30)
-        for (
-            producer
-        ) in topic.producers:  # a key of its own for each codec, so that each is left over
+        # a key of its own for each codec, so that each is left over
+        for producer in topic.producers:
             topic.committed += topic._send(producer, 3, key=100 + topic.producers.index(producer))
         for _ in range(2):
             topic.time_ms += 1000

@@ -298,13 +298,8 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(
     )
     first.leave.set()
     first.join(PATIENCE_S)
-    assert sorted(first.values + second.values) == [
-        b"0",
-        b"1",
-        b"2",
-        b"3",
-        b"more",
-    ]  # committed, so nothing twice
+    # committed, so nothing twice
+    assert sorted(first.values + second.values) == [b"0", b"1", b"2", b"3", b"more"]
     assert first.rebalances["revoked"] >= 1
 
 

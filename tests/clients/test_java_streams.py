@@ -112,9 +112,8 @@ def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str) -> None:
         )
         assert config_of(servers, changelog, "cleanup.policy") == "compact"
         assert config_of(servers, repartition, "cleanup.policy") == "delete"
-        with consumer(
-            servers, unique("reader")
-        ) as reader:  # what was processed is deleted by DeleteRecords
+        # what was processed is deleted by DeleteRecords
+        with consumer(servers, unique("reader")) as reader:
 
             def purged() -> bool:
                 return all(

@@ -243,9 +243,8 @@ def test_share_group_command(
     assert row[4] == "2"
     state = rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--state"))
     assert state[-1] == [group_id, bootstrap_servers, "(1)", "Empty", "0"]
-    assert (
-        rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--members")) == []
-    )  # it says so on stderr
+    # it says so on stderr
+    assert rows(tool(SHARE_GROUPS, "--describe", "--group", group_id, "--members")) == []
     assert [group_id, "Share", "share"] in rows(tool(GROUPS, "--list"))
 
 

@@ -194,9 +194,8 @@ def test_a_group_changes_its_protocol_and_back_with_any_client(
     first, second, newcomer, last = members
     try:
         first.start()
-        share(
-            first
-        )  # or kafka-python's may have to assign what it has not heard of yet, and leave it at that
+        # or kafka-python's may have to assign what it has not heard of yet, and leave it at that
+        share(first)
         second.start()
         share(first, second)
         newcomer.start()

@@ -149,9 +149,8 @@ class Members:
 
     def _choose_protocols(self, who: Who) -> None:
         names = [name for name in PROTOCOLS if self.rng.random() < 0.7] or ["sticky"]
-        if (
-            self.kinds[who.group] == "connect"
-        ):  # all in one order, so that one protocol has most votes
+        # all in one order, so that one protocol has most votes
+        if self.kinds[who.group] == "connect":
             names.reverse()
         topics = self.rng.sample(self.topics, self.rng.randint(0, 2))
         metadata = [
@@ -207,13 +206,11 @@ class Members:
         ]
         fields |= self._odd(strange)
         version = self.rng.randint(0, 9)
-        if (
-            fields["group_id"] == self.others[3]
-        ):  # Kafka forgets an empty consumer group that a stranger wants to join
+        # Kafka forgets an empty consumer group that a stranger wants to join
+        if fields["group_id"] == self.others[3]:
             fields["member_id"] = ""
-        if (
-            fields["member_id"] in self.pending
-        ):  # Kafka fails when such a member comes back with an instance id
+        # Kafka fails when such a member comes back with an instance id
+        if fields["member_id"] in self.pending:
             fields["group_instance_id"] = None
         if self._has_request_waiting(fields["member_id"]):
             return

@@ -102,9 +102,8 @@ def test_a_topic_that_was_made_again_has_no_offsets(
     assert group.fetch({again.name: [0]}) == {again.name: {0: MISSING}}
 
 
-def test_generations_of_a_group_that_is_not_there(
-    group: ClassicGroup, topic: Topic
-) -> None:  # case 60
+# case 60
+def test_generations_of_a_group_that_is_not_there(group: ClassicGroup, topic: Topic) -> None:
     for version in range(2, 9):
         assert group.commit(topic, {0: 1}, version, generation=3) == {0: "ILLEGAL_GENERATION"}
     assert group.commit(topic, {0: 1}, 9, generation=3) == {0: "GROUP_ID_NOT_FOUND"}
@@ -112,9 +111,8 @@ def test_generations_of_a_group_that_is_not_there(
     assert group.listed is None
 
 
-def test_metadata_and_offsets_that_clients_may_choose(
-    group: ClassicGroup, topic: Topic
-) -> None:  # case 60
+# case 60
+def test_metadata_and_offsets_that_clients_may_choose(group: ClassicGroup, topic: Topic) -> None:
     assert group.commit(topic, {0: 1}, metadata="x" * 4097) == {0: "OFFSET_METADATA_TOO_LARGE"}
     assert group.commit(topic, {0: 1}, metadata="ü" * 4096) == {0: OK}
     assert group.commit(topic, {1: -5}, metadata=None) == {1: OK}

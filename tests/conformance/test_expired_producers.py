@@ -38,9 +38,8 @@ def last_states(world: World) -> dict[str, bytes | None]:
         for position, header in record_batch.headers(data):
             if not header.is_control:
                 for record in record_batch.records(memoryview(data)[position:]):
-                    found[record.key[4:].decode()] = (
-                        record.value
-                    )  # after the version and the length, 2 bytes each
+                    # after the version and the length, 2 bytes each
+                    found[record.key[4:].decode()] = record.value
             offset = header.last_offset + 1
     return found
 
@@ -69,10 +68,8 @@ def test_transactional_ids_that_nobody_uses_are_forgotten(small_world: World) ->
         ) * 3
         assert one.commit_offset(unique("group"), {(topic.name, 0): 1}) == NO_MAPPING
     back, anew = idle[0].init(idle[0].who), idle[1].init()
-    assert (back, anew) == (
-        "p1 e0",
-        "p1 e0",
-    )  # both with a producer id of their own, as if they had never been there
+    # both with a producer id of their own, as if they had never been there
+    assert (back, anew) == ("p1 e0", "p1 e0")
     assert idle[1].add(topic) == OK
     assert (idle[1].write(topic), idle[1].end(commit=True)) == (OK, OK)
 

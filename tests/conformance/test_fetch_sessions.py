@@ -53,9 +53,8 @@ def test_a_session_asks_for_changes_and_is_told_of_news(
     assert fetcher.go_on() == {}
     topic.produce(2, partition=1)
     assert fetcher.go_on() == {(topic, 1): "0-1 of 2"}
-    assert fetcher.go_on() == {
-        (topic, 1): "0-1 of 2"
-    }  # for the client has not asked for another offset
+    # for the client has not asked for another offset
+    assert fetcher.go_on() == {(topic, 1): "0-1 of 2"}
     assert fetcher.go_on({(topic, 1): 2}) == {}
     assert fetcher.go_on({(topic, 1): 1}) == {(topic, 1): "0-1 of 2"}
     assert fetcher.go_on({(topic, 1): 2, (topic, 2): 0}) == {(topic, 2): "of 0"}
@@ -63,9 +62,8 @@ def test_a_session_asks_for_changes_and_is_told_of_news(
     topic.produce(1, partition=2)
     assert fetcher.go_on(forget=[(topic, 1)]) == {(topic, 2): "0-0 of 1"}
     assert fetcher.go_on({(topic, 2): 1}) == {}
-    assert fetcher.go_on({(topic, 1): 3}) == {
-        (topic, 1): "of 3"
-    }  # what is new in the session is told of
+    # what is new in the session is told of
+    assert fetcher.go_on({(topic, 1): 3}) == {(topic, 1): "of 3"}
 
 
 def test_full_fetches_open_a_session_or_none(topic: Topic, fetcher: Fetcher) -> None:
@@ -248,9 +246,8 @@ def test_errors_are_told_until_they_are_gone(world: World, topic: Topic, version
     out_of_range = {(topic, 0): "OFFSET_OUT_OF_RANGE"}
     assert fetcher.go_on({(topic, 0): 9}, max_wait=LONG_MS) == out_of_range
     assert fetcher.go_on(max_wait=LONG_MS) == out_of_range
-    assert fetcher.go_on({(topic, 0): 0}) == {
-        (topic, 0): "of 0"
-    }  # told again, though it is as before
+    # told again, though it is as before
+    assert fetcher.go_on({(topic, 0): 0}) == {(topic, 0): "of 0"}
     unknown = {(topic, 3): "UNKNOWN_TOPIC_OR_PARTITION"}
     assert fetcher.go_on({(topic, 3): 0}) == unknown
     assert fetcher.go_on() == unknown

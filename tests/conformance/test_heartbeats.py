@@ -50,9 +50,8 @@ def test_a_group_that_nobody_joined_is_not_found(world: World) -> None:  # case 
     )
 
 
-def test_a_member_joins_and_gets_its_partitions(
-    world: World, differs: Callable[..., Any]
-) -> None:  # case 5
+# case 5
+def test_a_member_joins_and_gets_its_partitions(world: World, differs: Callable[..., Any]) -> None:
     topic = world.topic(partitions=3)
     member = world.group().member()
     first = member.heartbeat(topic, epoch=0)
@@ -174,9 +173,8 @@ def test_members_beyond_the_partitions_share_them(world: World) -> None:  # case
     assert first.assignment == second.assignment == {topic.name: [0]}
 
 
-def test_a_topic_grows_under_its_members(
-    world: World, differs: Callable[..., Any]
-) -> None:  # case 14
+# case 14
+def test_a_topic_grows_under_its_members(world: World, differs: Callable[..., Any]) -> None:
     topic = world.topic()
     member = world.group().join(topic)
     epoch = member.epoch

@@ -144,9 +144,8 @@ def test_a_transaction_that_takes_too_long_is_aborted(world: World) -> None:
     ):
         assert told == FENCED
     assert producer.commit_offset("g", {(topic.name, 0): 1}) == "INVALID_PRODUCER_EPOCH"
-    assert (
-        producer.init(late) == producer.init(late) == "p0 e1"
-    )  # it may go on, with the epoch that fenced it
+    # it may go on, with the epoch that fenced it
+    assert producer.init(late) == producer.init(late) == "p0 e1"
     assert producer.init(producer.other(1)) == "p0 e2"
 
 

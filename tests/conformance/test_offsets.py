@@ -33,9 +33,8 @@ def group(world: World) -> Group:
     return world.earliest_group()
 
 
-def test_nothing_is_known_before_the_first_acknowledgement(
-    topic: Topic, group: Group
-) -> None:  # case 48
+# case 48
+def test_nothing_is_known_before_the_first_acknowledgement(topic: Topic, group: Group) -> None:
     member = group.join(topic)
     assert group.offsets(topic) == UNKNOWN
     assert member.fetch() == "0-9 c1"
@@ -69,9 +68,8 @@ def test_an_active_group_is_left_alone(topic: Topic, group: Group) -> None:  # c
     assert group.delete() == "NON_EMPTY_GROUP"
 
 
-def test_only_share_groups_have_these_offsets(
-    world: World, topic: Topic, group: Group
-) -> None:  # case 50
+# case 50
+def test_only_share_groups_have_these_offsets(world: World, topic: Topic, group: Group) -> None:
     other = f"GROUP_ID_NOT_FOUND: Group {group.id} not found."
     assert group.delete_offsets(topic.name) == other
     group.id = world.classic_group(topic)
@@ -92,9 +90,8 @@ def test_deleting_offsets(topic: Topic, group: Group) -> None:  # case 51
     assert group.topics_with_offsets == {}
 
 
-def test_describing_offsets_of_what_is_not_there(
-    world: World, topic: Topic, group: Group
-) -> None:  # case 52
+# case 52
+def test_describing_offsets_of_what_is_not_there(world: World, topic: Topic, group: Group) -> None:
     assert group.topics_with_offsets == {}
     classic = world.describe_offsets(world.classic_group(topic), None)
     assert (outcome(classic.error_code), classic.topics) == (OK, ())
@@ -116,9 +113,8 @@ def test_describing_offsets_of_a_partition_that_is_not_there(
     assert (one.error_code, one.start_offset, one.lag) == (0, *UNKNOWN)
 
 
-def test_an_older_description_has_no_lag(
-    world: World, topic: Topic, group: Group
-) -> None:  # case 52
+# case 52
+def test_an_older_description_has_no_lag(world: World, topic: Topic, group: Group) -> None:
     group.alter(topic.name, {0: 3})
     described = world.describe_offsets(group.id, {topic.name: [0]}, version=0)
     ((one,),) = (t.partitions for t in described.topics)

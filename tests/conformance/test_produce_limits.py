@@ -69,10 +69,8 @@ def test_a_batch_may_have_max_message_bytes(world: World) -> None:
 
 def test_the_broker_wide_limit_of_a_batch(world: World) -> None:
     """``message.max.bytes``: 1 MiB and the 12 bytes in front of it, by default."""
-    topic, overhead = (
-        world.topic(),
-        len(batch([b""])) + 6,
-    )  # two lengths in front of it take three bytes each, not one
+    # two lengths in front of it take three bytes each, not one
+    topic, overhead = (world.topic(), len(batch([b""])) + 6)
     largest = (1 << 20) + 12 - overhead
     assert len(batch([b"x" * largest])) <= (1 << 20) + 12 < len(batch([b"x" * (largest + 3)]))
     assert produce(topic, value=b"x" * largest) == OK

@@ -55,9 +55,8 @@ def test_a_session_that_opens_again_keeps_what_is_held(world: World) -> None:  #
     assert member.ack("0-9 accept", epoch=1) == OK
 
 
-def test_a_stranger_may_open_a_session_but_acknowledges_only_its_own(
-    world: World,
-) -> None:  # case 25
+# case 25
+def test_a_stranger_may_open_a_session_but_acknowledges_only_its_own(world: World) -> None:
     topic = world.topic(records=10)
     member = world.earliest_group().join(topic)
     assert member.fetch() == "0-9 c1"

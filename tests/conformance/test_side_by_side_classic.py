@@ -64,9 +64,8 @@ class Talk(Members):
             **self._odd(self._not_quite()),
         }
         if not fields["group_id"]:
-            fields["group_id"] = (
-                who.group
-            )  # what is committed for the empty id, everybody on the broker has
+            # what is committed for the empty id, everybody on the broker has
+            fields["group_id"] = who.group
         fields["generation_id_or_member_epoch"] = fields.pop("generation_id")
         if fields["group_id"] == self.others[2] and self.rng.random() < 0.6:
             fields |= {

@@ -94,9 +94,8 @@ def kafka_id(topic: Topic) -> str:
     return base64.urlsafe_b64encode(topic.id.bytes).decode().rstrip("=")
 
 
-def test_describing_offsets(
-    tool: Tool, member: Member, topic: Topic, group: Group
-) -> None:  # case 70
+# case 70
+def test_describing_offsets(tool: Tool, member: Member, topic: Topic, group: Group) -> None:
     start, lag = group.offsets(topic)
     assert lag == 5
     shown = tool(SHARE_GROUPS, "--describe", "--group", group.id)
@@ -115,9 +114,8 @@ def test_describing_offsets(
     ]
 
 
-def test_describing_offsets_that_are_not_known(
-    tool: Tool, topic: Topic, group: Group
-) -> None:  # case 70
+# case 70
+def test_describing_offsets_that_are_not_known(tool: Tool, topic: Topic, group: Group) -> None:
     group.join(topic)
     shown = tool(SHARE_GROUPS, "--describe", "--group", group.id)
     assert shown.lines[1].split() == [group.id, topic.name, "0", "-", "-"]
@@ -147,9 +145,8 @@ def test_describing_members_and_state(
     ]
 
 
-def test_describing_a_group_without_members(
-    tool: Tool, topic: Topic, group: Group
-) -> None:  # case 70
+# case 70
+def test_describing_a_group_without_members(tool: Tool, topic: Topic, group: Group) -> None:
     group.join(topic).leave()
     shown = tool(SHARE_GROUPS, "--describe", "--group", group.id, "--state")
     assert shown.status == 0
@@ -212,9 +209,8 @@ def test_deleting_groups(tool: Tool, topic: Topic, group: Group) -> None:  # cas
     assert group.listed is None
 
 
-def test_deleting_offsets_of_a_consumer_group(
-    tool: Tool, world: World, topic: Topic
-) -> None:  # case 73
+# case 73
+def test_deleting_offsets_of_a_consumer_group(tool: Tool, world: World, topic: Topic) -> None:
     group, other = ClassicGroup(world), world.topic(partitions=2)
 
     def deleted(group_id: str, *topics: str) -> list[tuple[str, ...]]:

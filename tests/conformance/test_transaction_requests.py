@@ -69,9 +69,8 @@ def test_nobody_writes_to_internal_topics(producer: Transactional) -> None:
     internal = ("__consumer_offsets", [0]), ("__transaction_state", [0])
     assert producer.add(*internal) == "TOPIC_AUTHORIZATION_FAILED"
     assert producer.add(*internal, who=STRANGER) == "TOPIC_AUTHORIZATION_FAILED"
-    assert (
-        producer.add(*internal, who=STRANGER, version=4) == MAPPING
-    )  # brokers may let them take part
+    # brokers may let them take part
+    assert producer.add(*internal, who=STRANGER, version=4) == MAPPING
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -110,9 +110,8 @@ def test_everything_is_acquired_when_uncommitted_is_read(world: World) -> None: 
     assert acquired(world.earliest_group().join(topic)) == [*range(10)]
 
 
-def test_records_of_an_open_transaction_are_acquired_when_uncommitted_is_read(
-    world: World,
-) -> None:  # case 45
+# case 45
+def test_records_of_an_open_transaction_are_acquired_when_uncommitted_is_read(world: World) -> None:
     topic = world.topic()
     TransactionalProducer.of(topic).write(3)
     assert world.earliest_group().join(topic).fetch() == "0-2 c1"

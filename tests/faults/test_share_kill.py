@@ -249,9 +249,8 @@ def test_what_a_dead_client_holds_comes_back(tmp_path: Path, how: signal.Signals
                 first.send_signal(signal.SIGCONT)
                 first.stdin.write("accept\n")
                 first.stdin.flush()
-                assert first.stdout.readline().startswith(
-                    "accepted "
-                )  # too late, of records that are finished
+                # too late, of records that are finished
+                assert first.stdout.readline().startswith("accepted ")
             assert lags(server, topic, group, 1) == [0]
         finally:
             first.kill()

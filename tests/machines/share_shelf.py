@@ -38,9 +38,8 @@ class Shelf:
         self.now_ms = 0
         self.log: list[tuple[int, int]] = []  # (base offset, last offset) of each log batch
         self.log_start = 0
-        self.aborted: list[
-            tuple[int, int]
-        ] = []  # which of the log batches aborted transactions wrote
+        # which of the log batches aborted transactions wrote
+        self.aborted: list[tuple[int, int]] = []
         self.archived: list[Archived] = []
         self.disk = MemoryLog()
         self.coordinators = self._coordinators()

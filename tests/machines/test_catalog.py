@@ -154,9 +154,8 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "headrace.db")
     topic = catalog.create_topic("t", 1, {"retention.ms": "1"})
     version = catalog.version
-    catalog._database.execute(
-        "PRAGMA query_only = ON"
-    )  # as good as a full disk: every write is refused
+    # as good as a full disk: every write is refused
+    catalog._database.execute("PRAGMA query_only = ON")
     for write in (
         lambda: catalog.create_topic("other", 1),
         lambda: catalog.delete_topic("t"),

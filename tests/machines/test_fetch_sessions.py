@@ -97,9 +97,8 @@ def test_a_stale_session_makes_place() -> None:
     assert desk.use(first)
     assert desk.open(5) is None
     desk.now_ms = LONG
-    assert (
-        desk.open(1) is not None
-    )  # in the place of the one that was not used for longest, whatever its size
+    # in the place of the one that was not used for longest, whatever its size
+    assert desk.open(1) is not None
     assert (desk.use(first), desk.use(second), second.is_open) == (True, False, False)
     assert (len(desk.sessions), desk.sessions.evictions) == (2, 1)
 
@@ -135,9 +134,8 @@ def test_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     second.update(TOPIC, asked(4))
     assert desk.use(second)
     second.update(TOPIC, asked(5))
-    assert (
-        desk.sessions.advance(second, 0) is NOT_FOUND
-    )  # and the client names all its partitions again
+    # and the client names all its partitions again
+    assert desk.sessions.advance(second, 0) is NOT_FOUND
     assert not second.is_open
     assert desk.sessions.partitions == 5
     for partition in range(1, 6):

@@ -286,9 +286,8 @@ def test_a_follower_that_repeats_its_join_gets_the_same_generation(desk):
     repeated = desk.answer(desk.join(follower, version=3))
     assert (repeated.code, repeated.generation_id) == (ErrorCode.NONE, 2)
     assert state(desk) == "Stable"
-    assert (
-        desk.answer(desk.join(leader, version=3)) is None
-    )  # from the leader it means: something changed
+    # from the leader it means: something changed
+    assert desk.answer(desk.join(leader, version=3)) is None
     assert state(desk) == "PreparingRebalance"
 
 

@@ -479,12 +479,8 @@ def test_an_earlier_epoch_is_good_for_what_a_member_has_had_since(desk):
     for joins in "op":
         desk.consume(joins, 0, ["t"])
     assert told(desk, desk.consume("m", 3)) == {"t": [0]}
-    assert commit_codes(desk, "m", 2) == (
-        good,
-        good,
-        stale,
-        stale,
-    )  # 1 is to be given up, and still held
+    # 1 is to be given up, and still held
+    assert commit_codes(desk, "m", 2) == (good, good, stale, stale)
 
 
 def test_a_partition_that_was_just_given_is_not_good_for_an_earlier_epoch(desk):

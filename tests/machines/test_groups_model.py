@@ -110,9 +110,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 ErrorCode.ILLEGAL_GENERATION,
                 ErrorCode.UNKNOWN_MEMBER_ID,
             )
-        elif (
-            instance is None
-        ):  # static members may get what was meant for the id that they had before
+        elif instance is None:
+            # static members may get what was meant for the id that they had before
             self.syncs[ticket] = f"for {member_id} in {generation_id}".encode()
 
     @rule(data=st.data(), off=st.sampled_from([0, 0, 1, -1]))
@@ -237,9 +236,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             assert codes == ErrorCode.GROUP_ID_NOT_FOUND
         elif self.group.state_name == "Empty":
             assert codes == (ErrorCode.NONE,)
-        elif (
-            self.group.state_name != "PreparingRebalance"
-        ):  # nobody understands the members' metadata
+        elif self.group.state_name != "PreparingRebalance":
+            # nobody understands the members' metadata
             assert codes == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,)
 
     @rule(

@@ -391,9 +391,8 @@ def test_altering_begins_a_group_at_epoch_one(desk):
     group = desk.coordinator.groups["s"]
     assert (group.epoch, group.target_epoch.epoch, group.state_name) == (1, 1, "Empty")
     assert desk.beat("m", 0, ["t"]).member_epoch == 2
-    assert (
-        desk.share_state["s", desk.topics["t"].topic_id, 0] == 7
-    )  # what was set is kept, the rest begins
+    # what was set is kept, the rest begins
+    assert desk.share_state["s", desk.topics["t"].topic_id, 0] == 7
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -488,10 +488,8 @@ def test_records_gone_from_the_log_are_archived():
     s = shelf(5, 5, 5, 5)
     s.fetch(max_records=20, batch_size=5)
     s.close()
-    s.log = [
-        (5, 9),
-        (15, 19),
-    ]  # 0-4 was compacted away, and 10-14, which is for the client to report as a gap
+    # 0-4 was compacted away, and 10-14, which is for the client to report as a gap
+    s.log = [(5, 9), (15, 19)]
     assert s.fetch() == [(5, 9, 2), (10, 14, 2), (15, 19, 2)]
     assert (s.partition.start_offset, s.lag) == (5, 15)
     assert s.ack((5, 9, ACCEPT), (10, 14, GAP), (15, 19, ACCEPT)) is None

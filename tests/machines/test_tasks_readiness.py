@@ -46,9 +46,8 @@ def test_a_later_deadline_starts_only_when_the_earlier_partition_no_longer_block
     readiness = Readiness(["a-0", "b-0", "c-0"], 100)
     lags = {"a-0": 0, "b-0": 0}
     assert readiness.decide({"c-0": 1}, lags, 1_000).deadline_ms == 1_100
-    assert (
-        readiness.decide({"c-0": 1}, lags, 1_100).deadline_ms == 1_200
-    )  # of b-0, which starts now
+    # of b-0, which starts now
+    assert readiness.decide({"c-0": 1}, lags, 1_100).deadline_ms == 1_200
     assert readiness.decide({"c-0": 1}, lags, 1_200).enforced == {"a-0": 1_100, "b-0": 1_200}
 
 

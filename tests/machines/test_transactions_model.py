@@ -57,9 +57,8 @@ class Client:
 class Known:
     """What must hold for one transactional id."""
 
-    epochs: dict[int, int] = field(
-        default_factory=dict
-    )  # producer id → the highest epoch that was seen
+    # producer id → the highest epoch that was seen
+    epochs: dict[int, int] = field(default_factory=dict)
     decided: bool | None = None
 
 

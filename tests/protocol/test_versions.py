@@ -185,9 +185,8 @@ def test_a_failure_is_told_where_the_client_looks(key: int, version: int) -> Non
         adapted.request, codec(key, APIS[key].highest).refusal_type, ErrorCode.KAFKA_STORAGE_ERROR
     )
     response = answered(key, version, wire.write_response(77, adapted.to_response(refused)))
-    if (
-        key != 3
-    ):  # Metadata says errors with topics only; below version 13 it has no place for a general one
+    # Metadata says errors with topics only; below version 13 it has no place for a general one
+    if key != 3:
         assert set(errors_in(response)) == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 

@@ -211,9 +211,8 @@ class Member(Client):
     ) -> None:
         super().__init__(network, member_id)
         self.group_id, self.topics = group_id, tuple(topics)
-        self.heartbeats = Client(
-            network, f"{member_id}-heartbeats"
-        )  # a fetch that waits must not hold them up
+        # a fetch that waits must not hold them up
+        self.heartbeats = Client(network, f"{member_id}-heartbeats")
         self.member_epoch = 0
         self.next_heartbeat_ms = 0
         self.assignment: set[Partition] = set()

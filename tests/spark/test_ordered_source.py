@@ -139,9 +139,8 @@ def test_batches_are_cut_in_order_and_replayed_alike(start: Start, bootstrap_ser
     with pytest.raises(StreamingQueryException, match="the test fails here"):
         query.awaitTermination(QUERY_TIMEOUT_S)
     batches.fail_at = None
-    topics.produce(
-        0, times(chance, 30, disorder=2000)
-    )  # late, compared with the records that were read
+    # late, compared with the records that were read
+    topics.produce(0, times(chance, 30, disorder=2000))
     topics.produce(2, times(chance, 30, disorder=2000), partition=1)
     finish(query := start(topics, batches, available=True, **options))
 

@@ -280,9 +280,8 @@ async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acqu
             code, message = await m.ack((0, 1, REJECT))
             assert code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "dlq.t" in str(message)
-            assert (
-                await m.ack((2, 2, ACCEPT)) == OK
-            )  # what is no dead letter does not need the queue
+            # what is no dead letter does not need the queue
+            assert await m.ack((2, 2, ACCEPT)) == OK
             assert await s.member("n").fetch() == []
             assert s.lag() == 2
         assert await m.ack((0, 1, REJECT)) == OK
@@ -346,9 +345,8 @@ async def test_no_letter_is_written_of_what_the_coordinator_refuses():
         s.produce(1)
         m = s.member()
         await m.fetch()
-        s.initialize(
-            start_offset=0, state_epoch=2
-        )  # an administrator has reset the group meanwhile
+        # an administrator has reset the group meanwhile
+        s.initialize(start_offset=0, state_epoch=2)
         code, _ = await m.ack((0, 0, REJECT))
         assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not letters(s)
@@ -372,9 +370,8 @@ def test_a_crash_between_the_letter_and_the_archiving_delivers_again(
     async def after():
         async with stage(data_dir=tmp_path) as s:
             m = s.member()
-            assert await m.fetch() == [
-                (0, 1, 1)
-            ]  # locks and the counts of what was never written are forgotten
+            # locks and the counts of what was never written are forgotten
+            assert await m.fetch() == [(0, 1, 1)]
             assert await m.ack((0, 0, REJECT), (1, 1, ACCEPT)) == OK
             assert [offset for offset, _, _ in letters(s)] == [0, 0]
             assert s.lag() == 0

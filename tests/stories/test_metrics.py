@@ -116,9 +116,8 @@ async def test_acknowledgements_are_counted_by_record_and_type():
         await m.fetch()
         assert await m.ack((0, 3, ACCEPT), (4, 8, (REJECT, GAP, RELEASE, RELEASE, ACCEPT))) == OK
         assert await m.ack((9, 9, RENEW), renew=True) == OK
-        assert (await m.ack((0, 3, REJECT)))[
-            0
-        ] == ErrorCode.NONE  # before the start offset: nothing to do
+        # before the start offset: nothing to do
+        assert (await m.ack((0, 3, REJECT)))[0] == ErrorCode.NONE
         assert (await m.ack((6, 6, REJECT)))[0] == ErrorCode.INVALID_RECORD_STATE
         now = await look(s)
         counted = {
@@ -328,9 +327,8 @@ async def test_what_goes_over_the_limit_is_left_out_and_said(monkeypatch: pytest
 
 @story
 async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(
-        metrics_walk, "SCRAPE_LOADING_MS", 60_000
-    )  # whatever else the machine has to do
+    # whatever else the machine has to do
+    monkeypatch.setattr(metrics_walk, "SCRAPE_LOADING_MS", 60_000)
     async with stage(partitions=1) as s:
         topic = s.broker.create_topic("wide", 3000)
         request = heartbeats.ShareGroupHeartbeatRequest(

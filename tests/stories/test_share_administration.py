@@ -55,9 +55,8 @@ def test_setting_offsets_makes_a_group(client, group_id, topic):
     assert client.listed(types=("share",))[group_id] == ("share", "Empty", "share")
     group = client.share_described(group_id)
     assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", 1, 1)
-    assert client.share_offsets(group_id) == {
-        name: {0: (7, -7), 2: (-1, -1)}
-    }  # past the end: the lag is negative
+    # past the end: the lag is negative
+    assert client.share_offsets(group_id) == {name: {0: (7, -7), 2: (-1, -1)}}
     joined = client.beat(group_id, "m", 0, (name,))
     assert [(one.topic_id, one.partitions) for one in joined.assignment.topic_partitions] == [
         (topic_id, (0, 1, 2))

@@ -619,9 +619,8 @@ async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition():
         await m.ack((0, 4, RELEASE))
         for partition in (0, 1):
             s.produce(5, partition=partition)
-        s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(
-            5
-        )  # the new start offset has to be written
+        # the new start offset has to be written
+        s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(5)
         runtime = s.broker.share_state_runtime
         write_now, runtime.write_now = runtime.write_now, refuse
         response = await m.share_fetch()

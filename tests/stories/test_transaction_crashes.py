@@ -190,9 +190,8 @@ def test_a_crash_between_any_two_appends(
             again = after.transactions.end(
                 "id", producer, commit=end is commit, client_version=version
             )
-            assert isinstance(again, Producer), (
-                again
-            )  # the client asks again, and is told that all is well
+            # the client asks again, and is told that all is well
+            assert isinstance(again, Producer), again
         fresh = come(after)
         assert fresh.producer_epoch > producer.producer_epoch
         assert seen(after) == (
@@ -206,9 +205,8 @@ def test_a_crash_between_any_two_appends(
         appends = 1
         while not await tried(appends):
             appends += 1
-        assert (
-            appends > 5
-        )  # the decision, a marker in each of four partitions, and that all is complete
+        # the decision, a marker in each of four partitions, and that all is complete
+        assert appends > 5
 
     asyncio.run(story())
 
@@ -259,9 +257,8 @@ def test_a_crash_at_the_start_that_completes_it(
                 if started(copy, appends):
                     break
                 deaths += 1
-                data_dir = (
-                    left_behind(copy) if appends % 2 else data_dir
-                )  # what it did may be there, or all lost
+                # what it did may be there, or all lost
+                data_dir = left_behind(copy) if appends % 2 else data_dir
                 again = begun(left_behind(copy))
                 assert seen(again) == ("everything" if end is commit else "nothing")
                 assert not again.transactions.coordinator.prepared

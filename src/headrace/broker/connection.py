@@ -157,9 +157,8 @@ class Connection(asyncio.BufferedProtocol):
                 served_at_once
                 and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in shared.whole_frame_bytes
             ):
-                self._request(
-                    data[SIZE.size : nbytes]
-                )  # one request and no more, as from most clients
+                # one request and no more, as from most clients
+                self._request(data[SIZE.size : nbytes])
                 if self._answers:
                     self._send()
                 return

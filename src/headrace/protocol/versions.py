@@ -265,9 +265,8 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
             named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return _Replaced(response, **{response_list: named})
 
-        legacy = (
-            {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
-        )  # for those that it does not name
+        # for those that it does not name
+        legacy = {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
         return Adapted(reshape(request, latest.request_type, **given), legacy, to_response)
 
     return adapt_names

@@ -217,10 +217,8 @@ class ClassicGroup:
         if generation_id < 0 and self.is_empty:
             return ErrorCode.NONE, None
         if generation_id < 0 and not member_id and instance_id is None:
-            return (
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                None,
-            )  # an administrator, while the group has members
+            # an administrator, while the group has members
+            return (ErrorCode.UNKNOWN_MEMBER_ID, None)
         code = self._check(member_id, instance_id, generation_id)
         if code or transactional:  # a transactional commit may come from another client
             return code, None
