@@ -26,7 +26,7 @@ class InternalTopicLogs:
         self.durable = logs.durable
 
     def exists(self, topic: str) -> bool:
-        """Whether an internal topic has been created."""
+        """Return True if an internal topic has been created."""
         return topic in self._catalog.topics
 
     def partition_count(self, topic: str) -> int:
@@ -73,5 +73,5 @@ class InternalTopicLogs:
 
     @property
     def is_durable(self) -> bool:
-        """Whether everything appended so far is as durable as the flush settings ask."""
+        """True if everything appended so far is as durable as the flush settings ask."""
         return self._logs.is_durable

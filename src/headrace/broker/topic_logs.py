@@ -203,7 +203,7 @@ class TopicLogs:
 
     @property
     def is_durable(self) -> bool:
-        """Whether everything appended so far is as durable as the flush settings ask."""
+        """True if everything appended so far is as durable as the flush settings ask."""
         return not self.flusher.pending
 
     def durable(self) -> Awaitable[None]:

@@ -1,1 +1,3 @@
-"""The coordinators' runtime."""
+"""The coordinators of groups, share state and transactions: their runtime, and the services that
+connect them to logs.
+"""

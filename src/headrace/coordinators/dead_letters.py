@@ -1,10 +1,9 @@
-"""The dead-letter queue of share groups (KIP-1191): what becomes of a record that is given up.
+"""The dead-letter queue of share groups (KIP-1191).
 
-A record that a member rejects, or that was delivered as often as it may be, is written to the topic
-that ``errors.deadletterqueue.topic.name`` of its group names, before its archiving is. A crash in
-between delivers the record again, so it may be in the queue twice, and is never in neither place.
-``docs/behaviour/dead-letter-queue.md`` has the headers, and what happens when the queue cannot be
-written.
+A record that a member rejects, or that has reached the delivery count limit, is written to the
+topic ``errors.deadletterqueue.topic.name`` of its group. Then its archiving is written. After a
+crash in between the record is delivered again: it may be in the queue twice, and it is never lost.
+``docs/behaviour/dead-letter-queue.md`` describes the headers and the errors of the queue.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ MESSAGES = {
     ArchiveReason.REJECTED: b"Offset rejected by client.",
     ArchiveReason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
 }
-"""The header ``__dlq.errors.message``, in Kafka's words. What is archived for another reason is no
-dead letter.
+"""The header ``__dlq.errors.message``, in Kafka's words. Records that are archived for another
+reason are no dead letters.
 """
 
-_BYTES_PER_RECORD = 4096  # a guess: how much of the log to read for so many records
-_OVERHEAD_BYTES = 32  # of a record in a batch, at most: attributes, lengths, deltas, header count
+_ASSUMED_RECORD_BYTES = 4096  # to estimate how much of the log to read
+_OVERHEAD_BYTES = 32  # at most: a record's attributes, lengths, deltas and header count
 _HEADER_OVERHEAD_BYTES = 10
 
 
@@ -56,7 +55,7 @@ class Letter(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The most that it takes in a batch."""
+        """The upper bound of the letter's size in a batch."""
         size = _OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
         for name, content in self.headers:
             size += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
@@ -65,11 +64,11 @@ class Letter(NamedTuple):
 
 @dataclass(slots=True)
 class DeadLetterCounts:
-    """Of one group, since the broker started.
+    """Counters of one group since the broker started.
 
-    :ivar records: written to the dead-letter queue
-    :ivar writes: batches that were to be written
-    :ivar failed_writes: those among them that were not
+    :ivar records: records written to the dead-letter queue
+    :ivar writes: batches, including those that failed
+    :ivar failed_writes: batches that could not be written
     """
 
     records: int = 0
@@ -89,21 +88,19 @@ class DeadLetters:
         self._catalog = environment.catalog
         self._logs = environment.logs
         self.counts: dict[str, DeadLetterCounts] = {}
-        # Offsets that are in the queue while their archiving is not written: another try shall not
-        # write them again.
+        # Offsets that are in the queue while their archiving is not written. A retry skips them.
         self._written: dict[SharePartitionKey, set[int]] = {}
         self._complained_ms: dict[str, int] = {}
 
     def write(
         self, key: SharePartitionKey, source: PartitionLog, archived: Sequence[Archived]
     ) -> None:
-        """Write what is about to be archived to the group's dead-letter queue, if it has one.
+        """Write records that are about to be archived to the group's dead-letter queue, if any.
 
-        A queue that is not set up as it must be is reported, and then nothing is written: so it is
-        in Kafka.
+        A misconfigured queue is reported and nothing is written, as in Kafka.
 
-        :param source: the log that the records are in
-        :raises StorageError: when the disk refuses; the records must not be archived then
+        :param source: the log of the records
+        :raises StorageError: when the disk refuses; the records must not be archived
         """
         config = self._config
         name = config.group_value(key.group_id, TOPIC_NAME)
@@ -141,14 +138,12 @@ class DeadLetters:
             counts.records += len(offsets)
             written.update(offsets)
 
-    def settled(self, key: SharePartitionKey) -> None:
-        """The archiving of what :meth:`write` has written is durable, or is no longer ours to
-        decide.
-        """
+    def archiving_ended(self, key: SharePartitionKey) -> None:
+        """End a :meth:`write`: the archiving is written, or was refused for good."""
         self._written.pop(key, None)
 
     def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
-        """The partition of the dead-letter queue for a share-partition; or, in Kafka's words, why
+        """Return the dead-letter queue's partition for a share-partition, or Kafka's message that
         there is none.
 
         :raises StorageError: when the queue cannot be created, or its log is offline
@@ -217,8 +212,8 @@ def _letters(
     originals: Iterator[record_batch.Record],
     written: frozenset[int],
 ) -> Iterator[Letter]:
-    """A letter for each offset but those ``written``, with what the original had where
-    ``originals`` have it.
+    """Yield a letter for each offset that is not in ``written``, with key, value and headers of its
+    record if that is in ``originals``.
     """
     shared = (
         ("__dlq.errors.topic", topic.encode()),
@@ -226,7 +221,7 @@ def _letters(
     )
     original = next(originals, None)
     for first, last, delivery_count, reason in runs:
-        why = (
+        reasons = (
             ("__dlq.errors.group", key.group_id.encode()),
             ("__dlq.errors.delivery.count", str(delivery_count).encode()),
             ("__dlq.errors.message", MESSAGES[reason]),
@@ -236,7 +231,7 @@ def _letters(
                 original = next(originals, None)
             if offset in written:
                 continue
-            context = (*shared, ("__dlq.errors.offset", str(offset).encode()), *why)
+            context = (*shared, ("__dlq.errors.offset", str(offset).encode()), *reasons)
             if original is not None and original.offset == offset:
                 yield Letter(offset, original.key, original.value, (*original.headers, *context))
             else:
@@ -246,10 +241,10 @@ def _letters(
 def _batches(
     letters: Iterator[Letter], max_bytes: int, wall_ms: int
 ) -> Iterator[tuple[bytes, list[int]]]:
-    """The letters in batches of at most ``max_bytes``, each with the offsets that it is about.
+    """Yield batches of at most ``max_bytes``, each with the offsets of its letters.
 
-    A letter that is too large by itself goes without what it copies. If its context alone is too
-    large, the append will say so.
+    A letter that is too large by itself loses its copy of the record. If its headers alone are too
+    large, the append fails.
     """
     together: list[Letter] = []
     size = record_batch.HEADER_BYTES
@@ -278,16 +273,16 @@ def _batch(letters: Sequence[Letter], wall_ms: int) -> bytes:
 
 
 def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[record_batch.Record]:
-    """The records of the batches that hold ``runs``, ascending; each batch is read and opened once.
+    """Yield the records of the batches that hold ``runs``, ascending. Each batch is opened once.
 
-    What the log no longer has, or what cannot be read, is left out.
+    Records that were deleted or cannot be read are left out.
     """
     wanted = sum(run.last_offset - run.first_offset + 1 for run in runs)
     last = runs[-1].last_offset
     position = max(runs[0].first_offset, source.log_start_offset)
     at = 0
     while position <= last:
-        data = source.read(position, min(COPY_READ_BYTES, wanted * _BYTES_PER_RECORD))
+        data = source.read(position, min(COPY_READ_BYTES, wanted * _ASSUMED_RECORD_BYTES))
         if isinstance(data, Refusal) or not data:
             log.error(
                 "cannot read %s-%d at offset %d for dead letters",

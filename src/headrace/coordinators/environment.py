@@ -1,4 +1,4 @@
-"""What the coordinators need of the broker around them, as narrow interfaces."""
+"""Narrow interfaces to the broker around the coordinators."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class InternalLogs(Protocol):
     """The logs of the internal topics, for :class:`~headrace.coordinators.runtime`."""
 
     def exists(self, topic: str) -> bool:
-        """Whether an internal topic has been created."""
+        """Return True if an internal topic has been created."""
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions an internal topic has; create the topic if there is none.
@@ -43,7 +43,7 @@ class InternalLogs(Protocol):
 
     @property
     def is_durable(self) -> bool:
-        """Whether everything appended so far is as durable as the flush settings ask."""
+        """True if everything appended so far is as durable as the flush settings ask."""
 
     def durable(self) -> Awaitable[None]:
         """Return an awaitable for when everything appended up to this call is as durable as the

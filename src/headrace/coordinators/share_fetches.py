@@ -1,8 +1,7 @@
-"""Fetching for a share session: reading the logs of its share-partitions, and acquiring what was
-read.
+"""Fetching for a share session: read the logs of its share-partitions and acquire what was read.
 
-One budget of records for all partitions of a request; the bytes are divided evenly among those that
-have something to acquire, and the partitions take turns at being first. Source: KIP-932;
+All partitions of a request share one budget of records. Its bytes are divided evenly among the
+partitions that have records to acquire. The partitions take turns at being first. Source: KIP-932;
 ``docs/behaviour/share-groups.md`` §2.4.
 """
 
@@ -29,7 +28,7 @@ _LEAST_READ_BYTES = 64 * 1024
 
 
 class FetchLimits(NamedTuple):
-    """What a ShareFetch asks for, of all its partitions together."""
+    """The limits of a ShareFetch for all its partitions together."""
 
     max_bytes: int
     max_records: int
@@ -38,8 +37,8 @@ class FetchLimits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a ShareFetch got of one partition: an error, or whole log batches and what of them was
-    acquired.
+    """The result of a ShareFetch for one partition: an error, or whole log batches and the offsets
+    that were acquired in them.
     """
 
     topic_id: UUID
@@ -52,8 +51,8 @@ class Fetched(NamedTuple):
 def acquire(
     share: SharePartitions, session: ShareSession, limits: FetchLimits, settings: ShareSettings
 ) -> list[Fetched]:
-    """Acquire for a session's member what there is now. Partitions with nothing to acquire are left
-    out.
+    """Acquire the records that are available now for a session's member. Partitions without any are
+    left out.
     """
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
@@ -78,7 +77,7 @@ def acquire(
 def has_bytes(
     share: SharePartitions, session: ShareSession, min_bytes: int, settings: ShareSettings
 ) -> bool:
-    """Whether the log holds at least ``min_bytes`` for the session to acquire."""
+    """Return True if the logs hold at least ``min_bytes`` for the session to acquire."""
     found = 0
     for topic_id, partition in session.partitions:
         ready = _find(share, session.group_id, topic_id, partition, settings)
@@ -100,8 +99,8 @@ def has_bytes(
 def wait_keys(
     share: SharePartitions, session: ShareSession, settings: ShareSettings
 ) -> Iterable[Hashable]:
-    """What may give the session something to acquire; see
-    :class:`headrace.broker.long_polls.LongPolls`.
+    """Yield the keys of :class:`headrace.broker.long_polls.LongPolls` whose notification may give
+    the session records to acquire.
     """
     for topic_id, partition in session.partitions:
         yield ("share", session.group_id, topic_id, partition)
@@ -115,7 +114,9 @@ def wait_keys(
 def _find(
     share: SharePartitions, group_id: str, topic_id: UUID, partition: int, settings: ShareSettings
 ) -> tuple[LoadedPartition, int] | ErrorCode | None:
-    """A share-partition, and where to read its log; None when nothing may be acquired now."""
+    """Return a share-partition and the offset to read its log from; None if nothing may be acquired
+    now.
+    """
     loaded = share.load(group_id, topic_id, partition)
     if isinstance(loaded, ErrorCode):
         return loaded
@@ -134,7 +135,7 @@ def _find(
 def _apply(
     share: SharePartitions, loaded: LoadedPartition, outcome: Outcome[StateUpdate, None]
 ) -> ErrorCode | None:
-    """Make an outcome true; or why that can not be."""
+    """Persist an outcome; return the error, None for success."""
     try:
         refusal = share.apply(loaded, outcome)
     except StorageError:
@@ -143,7 +144,7 @@ def _apply(
 
 
 def _end_offset(loaded: LoadedPartition, settings: ShareSettings) -> int:
-    """Up to where the group may read the log."""
+    """Return the exclusive end of what the group may read of the log."""
     return loaded.log.last_stable_offset if settings.read_committed else loaded.log.end_offset
 
 
@@ -155,13 +156,10 @@ def _acquire_from(
     limits: FetchLimits,
     settings: ShareSettings,
 ) -> Fetched | None:
-    """Read the log from ``offset`` on and acquire of that; the log batches that hold what was
-    acquired.
-    """
+    """Read the log from ``offset``, acquire records, and return the log batches that hold them."""
     key, partition, log = loaded.key, loaded.partition, loaded.log
     end_offset = _end_offset(loaded, settings)
-    # No more than the records asked for should take: what is read and not acquired would be read
-    # for nothing.
+    # Read about as many bytes as the wanted records take: the rest would be read in vain.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
     while True:
         data = log.read(offset, min(limits.max_bytes, enough), up_to=end_offset)
@@ -195,7 +193,7 @@ def _acquire_from(
             break
         following = (
             partition.fetch_offset(settings) if aborted else None
-        )  # all of it was aborted: go on behind it
+        )  # everything was aborted: continue after it
         if following is None or not offset < following < end_offset:
             return None
         offset = following

@@ -1,10 +1,9 @@
-"""The share-partitions of this broker: loaded when first fetched, kept while their groups have
-sessions.
+"""The share-partitions of a broker: loaded when first fetched, unloaded after the last session.
 
-Between the handlers and the machines: it loads a :class:`SharePartition` from the share
-coordinator, makes its outcomes durable (:meth:`SharePartitions.apply`, the one place where an
-update is made true), and wakes who waits. Reading the log for a fetch is in ``share_fetches.py``.
-Everything here is volatile; what must last is in the coordinator.
+This module connects handlers and machines. It loads a :class:`SharePartition` from the share
+coordinator, persists its outcomes (:meth:`SharePartitions.apply` is the only place), and wakes the
+requests that wait. ``share_fetches.py`` reads the logs. Everything here is volatile; the share
+coordinator keeps what survives a restart.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ log = logging.getLogger("headrace.share")
 LEADER_EPOCH = 0
 """A single node leads every partition for good."""
 
-_FIRST_GUESS_BYTES = 1024  # of a record
+_ASSUMED_RECORD_BYTES = 1024  # before a log was read
 
 _FENCED = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}"
 )
 
-# What the leader tells its clients of an error of the share coordinator; any other is
+# What a leader answers for each error of the share coordinator, as in Kafka. All others become
 # UNKNOWN_SERVER_ERROR.
 _COORDINATOR_ERRORS = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -68,12 +67,12 @@ _COORDINATOR_ERRORS = {
 class LoadedPartition:
     """A share-partition in memory.
 
-    :ivar start_persisted: whether the coordinator knows its start offset; else only this memory
-        does
-    :ivar record_bytes: size of a record in the log as last read: how much to read for so many
-        records
-    :ivar scheduled_ms: its entry among the deadlines, None for none: not after the first of its
-        locks or backoffs ends
+    :ivar start_persisted: True when the share coordinator knows the start offset; otherwise a
+        restart resolves it again
+    :ivar record_bytes: average size of the records that were read last, to estimate how many bytes
+        to read
+    :ivar scheduled_ms: the entry among the deadlines, None without one; never later than the end of
+        the first lock or backoff
     """
 
     key: SharePartitionKey
@@ -82,7 +81,7 @@ class LoadedPartition:
     partition: SharePartition
     log: PartitionLog
     start_persisted: bool
-    record_bytes: int = _FIRST_GUESS_BYTES
+    record_bytes: int = _ASSUMED_RECORD_BYTES
     scheduled_ms: int | None = None
 
 
@@ -120,9 +119,7 @@ class SharePartitions:
         self._serial = 0
 
     def settings(self, group_id: str) -> ShareSettings:
-        """What the group may set, as configured now. Made anew when the group's configs have
-        changed.
-        """
+        """Return the current settings of a group. They are cached until its configs change."""
         config, overrides = self._config, self._catalog.configs("group", group_id)
         known = self._settings.get(group_id)
         if known is not None and known[0] is overrides:
@@ -143,8 +140,9 @@ class SharePartitions:
     # Loading --------------------------------------------------------------------------------------
 
     def load(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | ErrorCode:
-        """The share-partition, read from the share coordinator when it is not in memory; or the
-        error to answer.
+        """Return a share-partition, loaded from the share coordinator if needed, or an error.
+
+        :raises StorageError: when the share coordinator cannot write
         """
         group = self._groups.get(group_id)
         loaded = group.get((topic_id, partition)) if group is not None else None
@@ -174,8 +172,9 @@ class SharePartitions:
         return loaded
 
     def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
-        """Where ``share.auto.offset.reset`` begins. Without a record as young as ``by_duration``
-        asks: at the end.
+        """Return the start offset by ``share.auto.offset.reset``.
+
+        ``by_duration`` without a record that young resolves to the end of the log.
         """
         reset = self._config.group_value(group_id, "share.auto.offset.reset")
         if reset == "earliest":
@@ -189,7 +188,7 @@ class SharePartitions:
         return log.end_offset
 
     def loaded(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | None:
-        """The share-partition if it is in memory."""
+        """Return a share-partition that is in memory, None otherwise."""
         return self._groups.get(group_id, {}).get((topic_id, partition))
 
     # Acknowledging --------------------------------------------------------------------------------
@@ -204,7 +203,11 @@ class SharePartitions:
         *,
         renew: bool,
     ) -> Refusal | None:
-        """Apply a member's acknowledgements of one partition, all or none."""
+        """Apply a member's acknowledgements of one partition, all or none.
+
+        :returns: the error, None for success
+        :raises StorageError: when the disk refuses; nothing has changed
+        """
         loaded = self.loaded(session.group_id, topic_id, partition)
         if loaded is None:
             if (topic_id, partition) in self._fenced.get(session.group_id, ()):
@@ -225,12 +228,12 @@ class SharePartitions:
         return outcome.reply or self.apply(loaded, outcome)
 
     def close_session(self, session: ShareSession) -> None:
-        """End a session and give back all that its member holds."""
+        """End a session and release what its member has acquired."""
         self.sessions.close(session.group_id, session.member_id)
         self._release(session)
 
     def disconnected(self, connection_id: int) -> None:
-        """End the sessions that a connection opened."""
+        """End the sessions that a connection has opened."""
         for session in self.sessions.disconnected(connection_id):
             self._meters.share.session_evictions += 1
             self._release(session)
@@ -242,17 +245,18 @@ class SharePartitions:
         for loaded in list(self._groups.get(group_id, {}).values()):
             try:
                 self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
-            except StorageError as error:  # the locks will run out
+            except StorageError as error:  # the acquisition locks will expire
                 log.error(
                     "cannot release what %s holds of %s: %s", session.member_id, loaded.key, error
                 )
         if not self.sessions.in_group(group_id):
             self._fenced.pop(group_id, None)
-            self._rest(group_id)
+            self._unload_idle(group_id)
 
-    def _rest(self, group_id: str) -> None:
-        """Forget what can be loaded again: all but a start offset that was resolved and never
-        written.
+    def _unload_idle(self, group_id: str) -> None:
+        """Unload the idle share-partitions of a group without sessions.
+
+        Share-partitions whose start offset is not persisted stay: it would be resolved anew.
         """
         group = self._groups.get(group_id, {})
         for key, loaded in list(group.items()):
@@ -262,14 +266,14 @@ class SharePartitions:
             self._groups.pop(group_id, None)
             self._settings.pop(group_id, None)
 
-    # Making outcomes true -------------------------------------------------------------------------
+    # Persisting outcomes --------------------------------------------------------------------------
 
     def apply(self, loaded: LoadedPartition, outcome: Outcome[StateUpdate, Any]) -> Refusal | None:
-        """Persist an outcome's update, replay it, and wake who may now acquire.
+        """Persist an outcome's updates, replay them, and wake the fetches that may acquire now.
 
-        :returns: why the coordinator refuses; the share-partition is then dropped, for it is no
-            longer ours to change
-        :raises StorageError: when the append failed; then nothing has changed
+        :returns: the share coordinator's error, after which the share-partition is dropped: its
+            state was changed elsewhere. None for success
+        :raises StorageError: when the append failed; nothing has changed
         """
         for update in outcome.records:
             partition, key = loaded.partition, loaded.key
@@ -287,7 +291,7 @@ class SharePartitions:
                 self.dead_letters.write(key, loaded.log, update.archived)
             refusal = self._runtime.write_now(loaded.coordinator_key, write)
             if update.archived:
-                self.dead_letters.settled(key)
+                self.dead_letters.archiving_ended(key)
             if refusal is not None:
                 self.drop(key.group_id, key.topic_id, key.partition)
                 code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -310,7 +314,7 @@ class SharePartitions:
     # Time -----------------------------------------------------------------------------------------
 
     def schedule(self, loaded: LoadedPartition, deadline_ms: int) -> None:
-        """Call the share-partition's ``expire`` when ``deadline_ms`` has come."""
+        """Expire locks and backoffs of the share-partition at ``deadline_ms``."""
         if loaded.scheduled_ms is None or deadline_ms < loaded.scheduled_ms:
             loaded.scheduled_ms = deadline_ms
             self._serial += 1
@@ -318,11 +322,13 @@ class SharePartitions:
             self._schedule_timer()
 
     def next_deadline_ms(self) -> int | None:
-        """When :meth:`expire` is to be called; None when nothing is locked and nothing waits."""
+        """Return when :meth:`expire` is due, in steady milliseconds; None without locks and
+        backoffs.
+        """
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now_ms: int) -> None:
-        """Give back what was not acknowledged in time, and end release backoffs."""
+        """Release records whose acquisition locks have expired, and end release backoffs."""
         failures: list[tuple[SharePartitionKey, StorageError]] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             scheduled_ms, _, loaded = heappop(self._deadlines)
@@ -338,9 +344,7 @@ class SharePartitions:
                 if self.apply(loaded, outcome) is None:
                     timeouts = sum(map(_changed_records, outcome.records))
                     self._meters.share.lock_timeouts[loaded.key] += timeouts
-            except (
-                StorageError
-            ) as error:  # of others the locks can still end: it may be one dead-letter queue only
+            except StorageError as error:  # perhaps of one dead-letter queue: go on with the others
                 failures.append((loaded.key, error))
                 not_before_ms = now_ms + RETRY_MS
             finally:
@@ -348,19 +352,19 @@ class SharePartitions:
                 if deadline_ms is not None:
                     self.schedule(loaded, max(deadline_ms, not_before_ms))
             if not self.sessions.in_group(group_id):
-                self._rest(group_id)
+                self._unload_idle(group_id)
         if failures:
             message = (
-                "cannot end the locks of %d share-partitions; trying again in %d ms; the first "
-                "is %s: %s"
+                "cannot release the expired locks of %d share-partitions; trying again in %d ms; "
+                "the first is %s: %s"
             )
             log.error(message, len(failures), RETRY_MS, *failures[0])
 
-    # The end of things ----------------------------------------------------------------------------
+    # Dropping -------------------------------------------------------------------------------------
 
     def drop(self, group_id: str, topic_id: UUID, partition: int) -> None:
-        """Forget a share-partition whose state was changed or deleted elsewhere; the next fetch
-        loads it anew.
+        """Unload a share-partition whose state was changed or deleted elsewhere. The next fetch
+        loads it again.
         """
         group = self._groups.get(group_id, {})
         group.pop((topic_id, partition), None)
@@ -369,22 +373,25 @@ class SharePartitions:
         self._notify(("share", group_id, topic_id, partition))
 
     def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
-        """As :meth:`drop`, for state that began anew: a member that acknowledges before it fetches
-        is told of that.
+        """Drop a share-partition whose state was initialized again. A member that acknowledges
+        before its next fetch gets NOT_LEADER_OR_FOLLOWER.
         """
         if self.loaded(group_id, topic_id, partition) is not None:
             self._fenced.setdefault(group_id, set()).add((topic_id, partition))
         self.drop(group_id, topic_id, partition)
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Forget all share-partitions of a topic."""
+        """Drop all share-partitions of a topic."""
         for group_id, group in list(self._groups.items()):
             for topic_id, partition in list(group):
                 if topic_id == topic.topic_id:
                     self.drop(group_id, topic_id, partition)
 
     def close(self) -> None:
-        """Give back all that is held, as a broker does that stops in order."""
+        """Release all acquired records, as the broker stops.
+
+        :raises StorageError: when the disk refuses
+        """
         for group_id, group in list(self._groups.items()):
             settings = self.settings(group_id)
             now_ms = self.clock.now_ms()
@@ -394,7 +401,7 @@ class SharePartitions:
 
 
 def _changed_records(update: StateUpdate) -> int:
-    """How many records an update gives back or archives."""
+    """Return the number of records that an update releases or archives."""
     available = sum(
         last - first + 1 for first, last, state, _ in update.state_batches if state == AVAILABLE
     )

@@ -1,22 +1,20 @@
-"""Changes that a share group and the share coordinator make together, each in its own internal
-topic.
+"""Changes of share groups that are written to two internal topics, and their recovery.
 
-The group's record of type 15 (``__consumer_offsets``) says in which partitions the group has share
-state; the share coordinator (``__share_group_state``) has the state itself. A crash may come
-between any two lines::
+The group's record of type 15 in ``__consumer_offsets`` names the partitions with share state. The
+share coordinator keeps the state itself in ``__share_group_state``. Each change is three writes,
+and a crash may come between any two::
 
-    initialize   group: initializing P    state: begin P, anew where it is    group: initialized P
-    delete       group: deleting T        state: forget T                     group: T is gone
-    topic gone   catalog: T is gone       group: T is gone                    state: forget T
+    initialize     group: initializing P     state: initialize P      group: initialized P
+    delete         group: deleting T         state: delete T          group: T deleted
+    delete topic   catalog: T deleted        group: T deleted         state: delete T
 
-So the group says what is about to happen before it happens. :func:`recover` finishes at the next
-start: a deletion that had begun is done; what has state then is initialised, what has none will be
-with the next heartbeat; nothing is left of topics that are gone. That holds as well when a power
-cut takes more from the end of one topic than of the other. What was answered had been done whole;
-what was not answered can simply be asked again.
+The group announces a change before it happens. :func:`recover` completes it at the next start:
+deletions that had begun are completed; partitions with state become initialized; partitions without
+state will be initialized by the next heartbeat; state of deleted topics is deleted. This also holds
+when a power cut takes more from the end of one topic than of the other. A change that was
+acknowledged is complete, and one that was not can be requested again.
 
-A state epoch is never used twice for a share-partition, so that a leader from before the change is
-fenced.
+Each initialization of a share-partition has a new state epoch, which fences the leader before it.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ def initialize(
     starts: Mapping[UUID, Mapping[int, int]],
     least_state_epoch: int,
 ) -> None:
-    """Begin share state, or begin it anew.
+    """Initialize share state, also where there is some.
 
-    :param group: a group, or one that begins with this
-    :param starts: by topic id and partition of existing partitions: the start offset; -1 for one
-        that the first fetch resolves by ``share.auto.offset.reset``
-    :raises StorageError: when the disk refuses; some of it may have happened
+    :param group: a group, existing or new
+    :param starts: the start offset by topic id and partition of existing partitions; -1 leaves it
+        to the first fetch, by ``share.auto.offset.reset``
+    :raises StorageError: when the disk refuses; the change may be incomplete
     """
     group_id, topics = group.group_id, coordinators.environment.catalog.topics_by_id
     partitions = {
@@ -73,16 +71,16 @@ def initialize(
 
 
 def delete(coordinators: Coordinators, group: ShareGroup, topic_ids: Collection[UUID]) -> None:
-    """Forget a group's share state in topics.
+    """Delete a group's share state in topics.
 
-    :raises StorageError: when the disk refuses; some of it may have happened
+    :raises StorageError: when the disk refuses; the change may be incomplete
     """
     coordinators.group_runtime.write_now(group.group_id, group.deleting(topic_ids))
-    _forget_state(coordinators, group.group_id, topic_ids)
+    _delete_state(coordinators, group.group_id, topic_ids)
     coordinators.group_runtime.write_now(group.group_id, group.deleted(topic_ids))
 
 
-def _forget_state(coordinators: Coordinators, group_id: str, topic_ids: Collection[UUID]) -> None:
+def _delete_state(coordinators: Coordinators, group_id: str, topic_ids: Collection[UUID]) -> None:
     tombstones: list[tuple[str, tuple[ShareRecord, ...]]] = []
     for topic_id in topic_ids:
         topic = coordinators.environment.catalog.topics_by_id.get(topic_id)
@@ -95,17 +93,16 @@ def _forget_state(coordinators: Coordinators, group_id: str, topic_ids: Collecti
 
 
 def recover(coordinators: Coordinators) -> None:
-    """At start: finish what a crash interrupted. Writes nothing when nothing was.
+    """Complete the changes that a crash has interrupted. Write nothing if there are none.
 
-    :raises StorageError: when the disk refuses; the next heartbeats and the administrator's
-        requests still do right
+    :raises StorageError: when the disk refuses; later requests are still served correctly
     """
     state, topics = coordinators.share_state, coordinators.environment.catalog.topics_by_id
     for topic_id in [topic_id for topic_id in state.topic_ids() if topic_id not in topics]:
         for key, tombstones in state.topic_deleted(topic_id):
             coordinators.share_state_runtime.write_now(key, tombstones)
     for group in coordinators.groups.share.all():
-        _forget_state(coordinators, group.group_id, group.state_partitions.deleting)
+        _delete_state(coordinators, group.group_id, group.state_partitions.deleting)
         stateful = {
             topic_id: SharedTopic(name, there)
             for topic_id, (name, partitions) in group.stateful().items()
@@ -117,9 +114,9 @@ def recover(coordinators: Coordinators) -> None:
                 )
             )
         }
-        settled = group.settled(stateful)
-        if settled.records:
+        recovered = group.settled(stateful)
+        if recovered.records:
             log.warning(
-                "a change of the offsets of share group %s was interrupted: settled", group.group_id
+                "completed an interrupted change of the offsets of share group %s", group.group_id
             )
-            coordinators.group_runtime.write_now(group.group_id, settled)
+            coordinators.group_runtime.write_now(group.group_id, recovered)

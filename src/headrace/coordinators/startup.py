@@ -1,4 +1,4 @@
-"""What the coordinators do when a broker starts."""
+"""Starting the coordinators: replay, recovery, timers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Transactions on this node: the coordinator's decisions made true, down to the markers in the logs
-(KIP-98).
+"""Transactions (KIP-98): decisions of the transaction coordinator, and the markers in the logs.
 
-A decided transaction is completed at once: its markers are appended to its partitions, and then the
-coordinator notes that it is complete. If the broker dies in between, the next start finds the
-decision in ``__transaction_state`` and does it again; a marker for a transaction that is over
-already changes nothing.
+A transaction is completed as soon as it is decided: its markers are appended to its partitions, and
+then the coordinator records the completion. If the broker dies in between, the next start finds the
+decision in ``__transaction_state`` and writes the markers again. A marker for a transaction that
+has ended changes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.transactions")
 
 COORDINATOR_EPOCH = 0
-"""There is one node, which coordinates all the time."""
+"""The coordinator never moves, for there is one node."""
 
 
 def transaction_coordinator(config: Configuration) -> TransactionCoordinator:
@@ -81,7 +80,11 @@ class Transactions:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer
     ) -> Producer | Refusal:
-        """A producer comes: what another one left open is aborted, and that one is fenced."""
+        """Return the id and epoch of a producer that starts. The open transaction of the producer
+        before is aborted, and that producer is fenced.
+
+        :raises StorageError: when the disk refuses
+        """
         decide, wall_ms = self.coordinator, self._stamp()
         aborted = self._submit(
             transactional_id,
@@ -103,7 +106,7 @@ class Transactions:
         partitions: Iterable[TopicPartition],
         client_version: int = 0,
     ) -> Producer | Refusal:
-        """Let partitions take part."""
+        """Add partitions to a transaction."""
         outcome = self.coordinator.add_partitions(
             transactional_id, producer, partitions, self._stamp(), client_version
         )
@@ -117,11 +120,13 @@ class Transactions:
         *,
         adds_partition: bool,
     ) -> Refusal | None:
-        """Why a producer may not write to a partition in its transaction now; None when it may.
+        """Check that a producer may write to a partition in its transaction; return the error, None
+        if it may.
 
-        Who has an open transaction there goes on with it, and nobody else is asked (as in Kafka).
+        A producer with an open transaction in the partition may write without the coordinator being
+        asked, as in Kafka.
 
-        :param adds_partition: whether writing to the partition lets it take part (KIP-890)
+        :param adds_partition: True if the write adds the partition to the transaction (KIP-890)
         """
         producers = partition_log.producers
         epoch = producers.epoch(producer.producer_id)
@@ -144,18 +149,18 @@ class Transactions:
     def add_group(
         self, transactional_id: str, producer: Producer, group_id: str
     ) -> Producer | Refusal:
-        """Let the offsets of a group take part."""
+        """Add the offsets of a group to a transaction."""
         return self.add_partitions(transactional_id, producer, [self.offsets_partition(group_id)])
 
     def offsets_partition(self, group_id: str) -> TopicPartition:
-        """The partition of ``__consumer_offsets`` that stands for a group."""
+        """Return the partition of ``__consumer_offsets`` with the offsets of a group."""
         topic = self._group_runtime().coordinator.topic
         return topic, internal_partition(group_id, self._internal_logs.partition_count(topic))
 
     def end(
         self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int
     ) -> Producer | Refusal:
-        """Commit or abort: afterwards the markers are in the logs."""
+        """Commit or abort a transaction and write its markers."""
         outcome = self.coordinator.end(
             transactional_id,
             producer,
@@ -167,7 +172,7 @@ class Transactions:
         return self._submit(transactional_id, outcome)
 
     def topic_deleted(self, topic: str) -> None:
-        """Open transactions go on without a topic that is gone."""
+        """Remove a deleted topic from all open transactions."""
         for transactional_id, outcome in self.coordinator.forget_partitions(topic):
             self.runtime.write_now(transactional_id, outcome)
 
@@ -181,9 +186,7 @@ class Transactions:
     # Markers --------------------------------------------------------------------------------------
 
     def complete_prepared(self) -> None:
-        """Write the markers of all transactions that are decided; what the disk refuses is tried
-        again later.
-        """
+        """Write the markers of all decided transactions. When the disk refuses, try again later."""
         self._retry_ms = None
         for transactional_id, decided in list(self.coordinator.prepared.items()):
             try:
@@ -197,7 +200,7 @@ class Transactions:
             self._schedule_timer()
 
     def _write_markers(self, decided: Transaction) -> None:
-        """Write the markers of a transaction; those that are written already change nothing."""
+        """Write the markers of a transaction. Markers that were written before change nothing."""
         commit = decided.state == State.PREPARE_COMMIT
         for topic, partition in sorted(decided.partitions):
             partition_log = self._logs.partition_by_name(topic, partition)
@@ -209,7 +212,7 @@ class Transactions:
             self.write_marker(partition_log, producer, Marker(commit, COORDINATOR_EPOCH))
 
     def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> None:
-        """End a producer's transaction in one partition; readers of committed records are woken.
+        """End a producer's transaction in one partition and wake the readers of committed records.
 
         :raises StorageError: when the disk refuses; the transaction is still open there
         """
@@ -234,10 +237,10 @@ class Transactions:
     # Time -----------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When :meth:`expire` is to be called: for markers that could not be written."""
+        """Return when to write markers again that could not be written, in steady milliseconds."""
         return self._retry_ms
 
     def expire(self, now_ms: int) -> None:
-        """Write the markers of what has timed out, and those that could not be written before."""
+        """Write the markers of transactions that have timed out, and those that failed before."""
         if self.coordinator.prepared and (self._retry_ms is None or self._retry_ms <= now_ms):
             self.complete_prepared()
