@@ -1,7 +1,8 @@
-"""Deadlines, most of which are moved again and again before they pass.
+"""Many deadlines, most of which are postponed again and again before they are reached.
 
-Moving one changes a dictionary entry; the heap changes only when its head is read. So the cost of
-ten thousand members is that of their heartbeats, and ten thousand idle groups cost nothing.
+Postponing one costs a dictionary entry; the heap is only updated when its head is needed. So ten
+thousand members that send heartbeats cost their heartbeats, and ten thousand idle groups cost
+nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ K = TypeVar("K")
 
 
 class Deadlines(Generic[K]):
-    """Keys, each with the time at which it is due, in milliseconds."""
+    """Keys with the time, in milliseconds of one clock, at which each is due."""
 
     __slots__ = ("_due", "_heap", "_queued", "_sequence")
 
@@ -21,7 +22,7 @@ class Deadlines(Generic[K]):
         self._due: dict[K, int] = {}
         self._queued: dict[K, int] = {}  # the earliest entry of each key on the heap
         self._heap: list[tuple[int, int, K]] = []
-        self._sequence = 0  # keys that are due together come in the order in which they were queued
+        self._sequence = 0  # orders keys that are due at the same time
 
     def __len__(self) -> int:
         return len(self._due)
@@ -30,24 +31,26 @@ class Deadlines(Generic[K]):
         return key in self._due
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Set or move the deadline of ``key``."""
+        """Set the deadline of ``key``, earlier or later than before."""
         self._due[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._push(key, deadline_ms)
 
     def cancel(self, key: K) -> None:
-        """Remove ``key``."""
+        """Remove the deadline of ``key``, if it has one."""
         self._due.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """Return when the first key is due; None when there is none."""
-        self._settle()
+        """Return the earliest deadline, None if there is none."""
+        self._update_head()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """Remove and return the first key that is due at ``now_ms``; None when there is none."""
-        self._settle()
+        """Remove and return the key with the earliest deadline up to ``now_ms``; None if there is
+        none.
+        """
+        self._update_head()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         _, _, key = heappop(self._heap)
@@ -59,13 +62,11 @@ class Deadlines(Generic[K]):
         self._queued[key] = deadline_ms
         heappush(self._heap, (deadline_ms, self._sequence, key))
 
-    def _settle(self) -> None:
-        """Bring the heap's head up to date: drop keys that were removed, move keys whose deadline
-        has moved.
-        """
+    def _update_head(self) -> None:
+        """Update the head of the heap: drop cancelled keys, move postponed ones."""
         while self._heap:
             queued_ms, _, key = self._heap[0]
-            if self._queued.get(key) != queued_ms:  # an earlier entry of this key came since
+            if self._queued.get(key) != queued_ms:  # a newer, earlier entry of the key exists
                 heappop(self._heap)
                 continue
             due_ms = self._due.get(key)

@@ -1,17 +1,15 @@
-"""Where a key lives: Java's String.hashCode, which Kafka uses to place groups on internal-topic
-partitions.
-"""
+"""The placement of coordinator keys on internal-topic partitions, by Java's String.hashCode."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 KEYS_KEPT = 4096
-"""Keys whose partition need not be computed anew."""
+"""The number of keys whose partition is remembered."""
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode`` of ``text``: over UTF-16 units, as a signed 32-bit number."""
+    """Return ``String.hashCode`` of ``text``: over UTF-16 units, as a signed 32-bit number."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(units), 2):
@@ -21,8 +19,8 @@ def java_hash(text: str) -> int:
 
 @lru_cache(KEYS_KEPT)
 def internal_partition(key: str, partitions: int) -> int:
-    """The internal-topic partition of a coordinator key. Kafka's ``Utils.abs`` maps the lowest
-    integer to 0.
+    """Return the internal-topic partition of a coordinator key. Kafka's ``Utils.abs`` maps the
+    lowest integer to 0.
     """
     hashed = java_hash(key)
     return (0 if hashed == -0x8000_0000 else abs(hashed)) % partitions

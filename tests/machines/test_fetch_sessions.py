@@ -59,7 +59,7 @@ class Desk:
 
     def settle(self, session: FetchSession) -> None:
         for cached in list(session.pending):
-            session.settle(cached, ("log", TOPIC, cached.partition))
+            session.watch(cached, ("log", TOPIC, cached.partition))
 
     def changed(self, partition: int) -> None:
         self.waits.notify(("log", TOPIC, partition))

@@ -1,10 +1,9 @@
 """Topics and configs: read from memory, kept in SQLite.
 
-Reads never touch the database. A write is one transaction, and what is in memory changes only after
-it is committed, so both always say the same. The database is in WAL mode with ``synchronous=FULL``:
-each write is on disk when it returns. That costs one fsync, and topics are created rarely; without
-it a power cut could take away a topic whose records ``log.flush.interval.messages=1`` has promised
-to keep.
+Reads never touch the database. A write is one transaction, and memory changes only after its
+commit, so both are always equal. The database is in WAL mode with ``synchronous=FULL``: a write is
+on disk when it returns. It costs one fsync, and topics are rarely created. Without it a power cut
+could lose a topic whose records ``log.flush.interval.messages=1`` has promised to keep.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
 class CatalogError(StorageError):
-    """The database cannot be opened, or refuses a write, which then changed nothing. The message is
-    for the user.
+    """The database cannot be opened, or refuses a write, which changed nothing. The message is for
+    users.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is now; a change makes a new value.
+    """A topic at one moment. Each change creates a new value.
 
-    :param partitions: how many there are; they are numbered from 0
-    :param configs: only the configs that the topic itself has, as text
+    :param partitions: the number of partitions, counted from 0
+    :param configs: the configs of the topic itself, as text
     """
 
     name: str
@@ -64,15 +63,15 @@ class Topic:
 
 
 class Catalog:
-    """What exists: topics, configs, the cluster's id. Belongs to one thread.
+    """The topics, configs and cluster id of a broker. Belongs to one thread.
 
-    :param path: the database file, made if there is none; None for one in memory
+    :param path: the database file, created if missing; None for a database in memory
     :raises CatalogError: when the file is damaged, is something else, or was written by a newer
         headrace
     """
 
     cluster_id: str
-    """22 characters, as Kafka's; made with the database."""
+    """22 characters, as in Kafka; created with the database."""
 
     topics: Mapping[str, Topic]
     """All topics by name. A live view."""
@@ -110,7 +109,7 @@ class Catalog:
             ) from error
 
     def _prepare(self) -> None:
-        """Set the database up, or see that it is one of ours."""
+        """Create the schema in a new database, or check an existing one."""
         version = self._one("PRAGMA user_version")
         if version == 0 and not self._one("SELECT count(*) FROM sqlite_master"):
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -175,7 +174,7 @@ class Catalog:
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] = _NO_CONFIGS
     ) -> Topic:
-        """Create a topic that does not exist yet. Its name and configs have been checked before.
+        """Create a topic. The caller has checked name and configs.
 
         :raises CatalogError: when the database refuses
         """
@@ -190,13 +189,13 @@ class Catalog:
         return self._put(topic)
 
     def twin(self, name: str) -> str | None:
-        """The topic that has this name when '.' is not told from '_'. At most one has: such names
-        collide.
+        """Return the topic whose name equals ``name`` when '.' and '_' count as the same character,
+        None if there is none. Such names collide, so there is at most one.
         """
         return self._folded.get(_fold(name))
 
     def delete_topic(self, name: str) -> Topic:
-        """Forget a topic that exists, with its configs.
+        """Delete a topic and its configs.
 
         :raises CatalogError: when the database refuses
         """
@@ -212,7 +211,7 @@ class Catalog:
         return topic
 
     def create_partitions(self, name: str, total: int) -> Topic:
-        """Let a topic that exists have ``total`` partitions, more than before.
+        """Grow a topic to ``total`` partitions.
 
         :raises CatalogError: when the database refuses
         """
@@ -225,19 +224,19 @@ class Catalog:
     # Configs --------------------------------------------------------------------------------------
 
     def configs(self, kind: str, name: str) -> Mapping[str, str]:
-        """The configs that were set for a resource; empty when there are none, or no such resource.
+        """Return the configs of a resource; empty if it has none or does not exist.
 
-        :param kind: ``topic``, ``broker`` (whose name is its id, or empty for all brokers) or
+        :param kind: ``topic``, ``broker`` (its name is the id, or empty for all brokers) or
             ``group``
         """
         return self._configs.get((kind, name), _NO_CONFIGS)
 
     def configured(self, kind: str) -> list[str]:
-        """The names of the resources of a kind that have configs."""
+        """Return the names of the resources of a kind that have configs."""
         return sorted(name for this_kind, name in self._configs if this_kind == kind)
 
     def alter_configs(self, kind: str, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set configs of a resource, or with None remove them. They have been checked before.
+        """Set configs of a resource; a None value removes one. The caller has checked them.
 
         :raises CatalogError: when the database refuses
         """
@@ -264,7 +263,7 @@ class Catalog:
     # Producer ids ---------------------------------------------------------------------------------
 
     def allocate_producer_id(self) -> int:
-        """A producer id that was never given out before, over restarts too.
+        """Return a producer id that was never returned before, also across restarts.
 
         :raises CatalogError: when the database refuses
         """
@@ -288,8 +287,8 @@ def _fold(name: str) -> str:
 
 
 def _new_uuid() -> UUID:
-    """A random id whose text does not start with a dash, which command lines would take for an
-    option (as Kafka's).
+    """Return a random id whose text does not start with a dash, which command lines take for an
+    option (as in Kafka).
     """
     while True:
         made = uuid4()
@@ -302,5 +301,5 @@ def _new_cluster_id() -> str:
 
 
 def _text(value: UUID) -> str:
-    """Kafka's text for an id: URL-safe base64 without padding."""
+    """Return Kafka's text of an id: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

@@ -1,8 +1,9 @@
-"""Compaction in the background: which log next, in how many threads, how fast.
+"""Compaction in the background: the order of logs, the threads, the pace.
 
-What a round over a log does is in :mod:`headrace.log.cleaner`. Every ``log.cleaner.backoff.ms`` the
-logs of compacted topics are looked at; those that are worth it are cleaned, the dirtiest first,
-``log.cleaner.threads`` at a time. The event loop only looks, and puts finished segments in place.
+:mod:`headrace.log.cleaner` compacts one log. Every ``log.cleaner.backoff.ms`` this module looks at
+    the logs of compacted topics and cleans those that are due, the dirtiest first,
+    ``log.cleaner.threads`` at a time. Only the choice of logs and the swap of finished segments run
+    on the event loop.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MAX_THREADS = 16
 
 
 class Cleaner:
-    """Compacts the logs of one broker. Lives on its event loop."""
+    """Compacts the logs of one broker. Belongs to the broker's event loop."""
 
     def __init__(
         self,
@@ -52,12 +53,12 @@ class Cleaner:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Clean from now on, if ``log.cleaner.enable`` says so."""
+        """Start cleaning, if ``log.cleaner.enable`` is true."""
         if self._config.get_bool("log.cleaner.enable"):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
-        """Stop; what is half done is discarded."""
+        """Stop. Unfinished rounds are discarded."""
         self._pace.stop()
         if self._task is not None:
             self._task.cancel()
@@ -79,7 +80,7 @@ class Cleaner:
                 log.exception("compaction failed; it goes on after log.cleaner.backoff.ms")
 
     async def _clean_all(self, threads: int) -> int:
-        """Clean what is worth it now, and answer how many logs that were."""
+        """Clean the logs that are due now; return how many were cleaned."""
         if not threads:
             return 0
         ranked: list[tuple[bool, float, int, PartitionLog]] = []
@@ -93,7 +94,7 @@ class Cleaner:
         return sum(await asyncio.gather(*(self._work(left, dedupe_bytes) for _ in range(threads))))
 
     async def _work(self, left: Iterator[PartitionLog], dedupe_bytes: int) -> int:
-        """Clean one log after the other, and answer how many went well."""
+        """Clean logs one after the other; return how many were cleaned."""
         count = 0
         for partition_log in left:
             plan = self._plan(partition_log)
@@ -102,8 +103,7 @@ class Cleaner:
         return count
 
     async def _compacted(self) -> AsyncIterator[PartitionLog]:
-        """The logs of compacted topics that ever had a record, with room for others between
-        them."""
+        """Yield the logs of compacted topics that ever had a record, with a pause after each."""
         for topic in list(self._catalog.topics.values()):
             if "compact" not in (self._config.topic_value(topic, "cleanup.policy") or ""):
                 continue
@@ -114,11 +114,11 @@ class Cleaner:
                 await asyncio.sleep(0)
 
     def _roll_if_dirty(self, logs: Sequence[PartitionLog]) -> None:
-        """Close the last segments of an internal topic's logs, for a start reads all of them, when
-        they have grown.
+        """Begin new segments in the logs of an internal topic when the last ones have grown
+        together: they cannot be cleaned while they are active, and a start reads them.
 
-        One stays open that would hardly be worth a round by itself, or where an open transaction in
-        the segment before keeps it from being cleaned: that would only make more files.
+        A segment stays active if it is too small to be worth a round, or if an open transaction in
+        the segment before keeps it from being cleaned.
         """
         active = [
             (one, one.segments[-1]) for one in logs if len(one.segments) and not one.is_uncleanable

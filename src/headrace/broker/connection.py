@@ -1,9 +1,8 @@
-"""One connection: frames in, answers out, in the order of the requests.
+"""One client connection: frames in, responses out, in the order of the requests.
 
-One connection's requests are served one after the other, as Kafka does it, so their answers never
-overtake each other. A connection that is idle costs a small object and no buffer: bytes are
-received into one buffer that all share, and only a frame that does not fit into what has arrived
-gets memory of its own.
+The requests of one connection are served one after the other, as in Kafka, so responses never
+overtake each other. An idle connection costs a small object and no buffer: all connections receive
+into one shared buffer, and only a frame that has not arrived whole gets memory of its own.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ _NO_TEMPLATES: Mapping[int, RequestTemplates] = {}
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where to listen, and what to tell clients to connect to.
+    """An address to listen on, and the address that clients are told.
 
     :param port: 0 picks a free port
     :param advertised_host: None for ``host``
-    :param advertised_port: None for the port that is listened on
+    :param advertised_port: None for the port of the listening socket
     """
 
     host: str
@@ -63,13 +62,13 @@ class Listener:
 
 
 class Connections:
-    """The open connections of a broker, and what they share.
+    """The open connections of a broker, and the state that they share.
 
-    :ivar connections: those that are open
-    :ivar request_bytes: sizes that a request may have
-    :ivar whole_frame_bytes: the same, with the size field
-    :ivar receive_buffer: all connections receive into it, one after the other
-    :ivar received: the same, read only
+    :ivar connections: the open connections
+    :ivar request_bytes: valid sizes of a request
+    :ivar whole_frame_bytes: the same, including the size field
+    :ivar receive_buffer: the buffer that all connections receive into, one after the other
+    :ivar received: the same memory, read only
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -116,9 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = "/"
         self.last_active = 0.0
         self.task: asyncio.Task[None] | Deferred[Any] | None = None
-        self._frame: bytearray | None = (
-            None  # the frame that is being received, when it is larger than one read
-        )
+        self._frame: bytearray | None = None  # a frame that has not arrived whole
         self._frame_used = 0
         self._context: RequestContext | None = None
         self._templates = _NO_TEMPLATES
@@ -157,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
                 served_at_once
                 and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in shared.whole_frame_bytes
             ):
-                # one request and no more, as from most clients
+                # exactly one request, as from most clients
                 self._request(data[SIZE.size : nbytes])
                 if self._answers:
                     self._send()
@@ -171,14 +168,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame_used < len(self._frame):
             return
         frame, self._frame = self._frame, None
-        if len(frame) == SIZE.size:  # it was only the size that had not arrived whole
+        if len(frame) == SIZE.size:  # only the size was incomplete
             self._begin_frame(frame)
             return
         self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
         self._serve()
 
     def _keep_waiting(self) -> None:
-        """Give the requests that have to wait memory of their own: the buffer is everyone's."""
+        """Copy the requests that have to wait out of the shared buffer."""
         buffer = self.shared.receive_buffer.obj
         for i, frame in enumerate(self._requests):
             if frame.obj is buffer:
@@ -217,8 +214,8 @@ class Connection(asyncio.BufferedProtocol):
     # Serving --------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Serve what has been received until a request has to wait, or the client does not take its
-        answers.
+        """Serve the received requests until one has to wait, or the client does not read its
+        responses.
         """
         requests = self._requests
         while requests and self.task is None and self._writable and self.transport is not None:
@@ -229,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
             self._regulate()
 
     def _regulate(self) -> None:
-        """Receive no more while too much waits."""
+        """Stop receiving while too many requests wait; continue afterwards."""
         requests = self._requests
         paused = len(requests) > MAX_QUEUED_REQUESTS or sum(map(len, requests)) > MAX_QUEUED_BYTES
         if paused != self._paused and self.transport is not None:
@@ -331,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
-        """Mostly that of the request before: the same client in the same version."""
+        """Return the context of a request. Most requests share it with the request before."""
         known = self._context
         asked = (header.api_version, header.client_id)
         if (
@@ -355,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(
         self, adapted: Adapted, header: RequestHeader, wire: Codec, started: float, answer: Any
     ) -> None:
-        """A request that had to wait is answered, or has failed."""
+        """Answer a request that had to wait."""
         self.task = None
         if isinstance(answer, Exception):
             answer = self._failed(answer, adapted.request, header)
@@ -377,9 +374,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers += pieces
 
     def _send(self) -> None:
-        """Send what has been answered in one go: a system call for each small answer costs more
-        than making it.
-        """
+        """Send all responses in one system call."""
         answers = self._answers
         if not answers or self.transport is None:
             return
@@ -393,8 +388,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.writelines(answers)
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
-        """The answer to a request whose handler raised: the right error everywhere in the
-        response."""
+        """Return the response to a request whose handler raised, with the error everywhere in it."""
         api = APIS[header.api_key]
         self.shared.metrics.requests[header.api_key].failures += 1
         if isinstance(error, StorageError):
@@ -407,8 +401,8 @@ class Connection(asyncio.BufferedProtocol):
         return refuse_all(request, codec(api.key, api.highest).refusal_type, code)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
-        """A client newer than this broker learns in version 0, which all can read, what is served
-        (KIP-511).
+        """Answer an ApiVersions request of an unknown version in version 0, which all clients can
+        read (KIP-511).
         """
         response = supported(ErrorCode.UNSUPPORTED_VERSION)
         self._answers += codec(_API_VERSIONS, 0).write_response(header.correlation_id, response)
@@ -420,10 +414,10 @@ class Connection(asyncio.BufferedProtocol):
         self._requests.clear()
         self._send()
         if self.transport is not None:
-            self.transport.close()  # what was answered before is still sent
+            self.transport.close()  # responses before this are still sent
 
     def abandon(self) -> None:
-        """Close the connection without waiting for anything."""
+        """Close the connection at once; nothing more is sent."""
         self._requests.clear()
         if self.transport is not None:
             self.transport.abort()

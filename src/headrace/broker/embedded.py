@@ -1,4 +1,4 @@
-"""A broker inside another program: its own thread, its own event loop."""
+"""A broker inside another program, with a thread and an event loop of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .server import Listener, Server
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where there is one for this platform, else asyncio's own."""
+    """Return uvloop's event loop, or asyncio's where uvloop is not available."""
     try:
         import uvloop
     except ImportError:
@@ -28,16 +28,16 @@ class EmbeddedBroker:
     """A Kafka-protocol broker in this process: ``with headrace.Broker() as broker:
     broker.bootstrap_servers``.
 
-    :param data_dir: where state lives and is found again; by default a temporary directory that
-        goes with the broker
+    :param data_dir: the directory for all state; by default a temporary directory that is deleted
+        with the broker
     :param config: broker configuration under Kafka's names, for example ``{"num.partitions":
-        "4"}``; values may be any type that prints as Kafka writes it
+        "4"}``; values may be of any type whose text is what Kafka expects
     :param host: the address to listen on
     :param port: 0 picks a free port
-    :param metrics_port: serve metrics for Prometheus there, see :attr:`metrics_url`; 0 picks a free
-        port
-    :raises headrace.ConfigError: for an unknown name or a value out of range; then starting also
-        raises :class:`headrace.DirectoryInUse` when another broker holds the data directory,
+    :param metrics_port: the port to serve Prometheus metrics on, see :attr:`metrics_url`; 0 picks a
+        free port, None serves none
+    :raises headrace.ConfigError: for an unknown name or a value out of range. Starting also raises
+        :class:`headrace.DirectoryInUse` when another broker holds the data directory,
         :class:`headrace.CorruptLog` when the state of groups in it cannot be read, and OSError when
         the address cannot be bound
     """
@@ -75,9 +75,10 @@ class EmbeddedBroker:
 
     @property
     def metrics_url(self) -> str:
-        """Where the metrics are.
+        """The URL of the metrics.
 
-        :raises RuntimeError: when the broker is not running, or was made without ``metrics_port``
+        :raises RuntimeError: when the broker is not running, or was created without
+            ``metrics_port``
         """
         if self._address is None or self._metrics_at is None:
             raise RuntimeError("the broker serves no metrics: give metrics_port, and start it")
@@ -101,8 +102,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop and wait until all is written. Stopping a broker that is not running does
-        nothing."""
+        """Stop, and return when everything is written. Do nothing if the broker is not running."""
         if self._thread is None:
             return
         assert self._loop is not None
@@ -116,7 +116,7 @@ class EmbeddedBroker:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 self._loop = runner.get_loop()
                 runner.run(self._serve(ready))
-        except BaseException as error:  # handed to the thread that waits in start()
+        except BaseException as error:  # start() raises it
             errors.append(error)
         finally:
             ready.set()

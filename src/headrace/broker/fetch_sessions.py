@@ -1,14 +1,13 @@
-"""Fetch sessions: what a client is fetching, told once and then only by its changes (KIP-227).
+"""Fetch sessions (KIP-227): the client sends its partitions once, and then only changes.
 
-A Fetch with epoch 0 opens a session, if there is room for one; each further Fetch names the next
-epoch, and only the partitions that it wants added, changed or forgotten. The answers have only
-partitions with news. A session belongs to no connection: it lasts until the client ends it or
-others need its place.
+A Fetch with epoch 0 opens a session if there is room. Each further Fetch has the next epoch and
+only the partitions to add, change or forget. Responses have only partitions with news. A session is
+independent of connections: it lasts until the client closes it or it is evicted.
 
-A partition of a session is either *pending*, to be looked at by the next Fetch, or nobody has to
-look at it: there is nothing to read, the client has been told so, and
-:class:`~headrace.broker.long_polls.LongPolls` will say when something happens to its log. So a
-Fetch costs what the pending partitions cost, however many the session has.
+A partition of a session is *pending* when the next Fetch has to look at it. Otherwise it has
+nothing to report until :class:`~headrace.broker.long_polls.LongPolls` notifies it of a change of
+its log. So the cost of a Fetch grows with the pending partitions, not with all partitions of the
+session.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ no ids.
 
 
 class AskedPartition(Protocol):
-    """What a Fetch says of a partition, as kio's ``FetchPartition`` has it."""
+    """A partition of a Fetch request, in the shape of kio's ``FetchPartition``."""
 
     @property
     def partition(self) -> int: ...
@@ -55,17 +54,16 @@ class AskedPartition(Protocol):
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch that follows in a session: after the largest one comes 1, for 0 would open
-    another."""
+    """Return the epoch after ``epoch``. 1 follows the largest one: 0 opens a session."""
     return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
 class CachedPartition:
-    """A partition of a session: what the client asked of it, and what it was told last.
+    """A partition of a session: what the client has requested, and what it was told last.
 
-    :ivar high_watermark: as told; -1 when it has not been told, or was told of an error
+    :ivar high_watermark: as last sent; -1 if it was not sent, or with an error
     :ivar log_start_offset: likewise
-    :ivar watched_key: what it watches; None while it is pending
+    :ivar watched_key: the key of the partition's log while it is watched; None while pending
     """
 
     __slots__ = (
@@ -90,17 +88,19 @@ class CachedPartition:
         self.asked(asked)
 
     def asked(self, asked: AskedPartition) -> None:
-        """Take over what a request says."""
+        """Store what a request says of the partition."""
         self.fetch_offset = asked.fetch_offset
         self.partition_max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Note what an answer would say (-1 with an error), and whether that is news."""
+        """Store what a response would say (-1 with an error); return True if it is news to the
+        client.
+        """
         news = self.high_watermark != high_watermark or self.log_start_offset != log_start_offset
         if news:
-            # One number object for what is mostly the same number: there may be very many of these.
+            # Share one int object, as both numbers are mostly equal and there may be very many.
             self.high_watermark = (
                 self.fetch_offset if high_watermark == self.fetch_offset else high_watermark
             )
@@ -108,22 +108,22 @@ class CachedPartition:
         return news
 
     def notified(self) -> None:
-        """Something has happened to the log."""
+        """Make the partition pending: its log has changed."""
         self.watched_key = None
         self.session.look_at(self)
 
 
 class FetchSession:
-    """One client's fetching.
+    """The partitions that one client fetches.
 
-    :ivar epoch: the epoch that the next request must name
-    :ivar uses_names: whether the client names topics, as before version 13, rather than giving
-        their ids
-    :ivar pending: the partitions to look at, first come first served; a set kept in a dict
-    :ivar isolation_level: that of the last request
-    :ivar counted: how many partitions it had when it was last used
-    :ivar is_evictable: whether a larger one may take its place
-    :ivar is_open: whether it was neither ended nor evicted
+    :ivar epoch: the epoch that the next request must have
+    :ivar uses_names: True if the client names topics, as before version 13, instead of giving their
+        ids
+    :ivar pending: the pending partitions, first come first served; an ordered set
+    :ivar isolation_level: the isolation level of the last request
+    :ivar counted: the number of partitions at the last use
+    :ivar is_evictable: True if a larger session may replace this one
+    :ivar is_open: True until the session is closed or evicted
     """
 
     __slots__ = (
@@ -167,11 +167,11 @@ class FetchSession:
 
     @property
     def wait_key(self) -> Hashable:
-        """What a request waits for that waits for any of the partitions to get pending."""
+        """The key that is notified when a partition becomes pending."""
         return ("fetch session", self.session_id)
 
     def update(self, topic: TopicKey, asked: AskedPartition) -> CachedPartition:
-        """Add a partition, or take over what is now asked of it. It is pending then."""
+        """Add or change a partition. It is pending then."""
         key = (topic, asked.partition)
         cached = self._partitions.get(key)
         if cached is None:
@@ -182,28 +182,28 @@ class FetchSession:
         return cached
 
     def forget(self, topic: TopicKey, partition: int) -> None:
-        """Remove a partition, if it is there."""
+        """Remove a partition, if present."""
         cached = self._partitions.pop((topic, partition), None)
         if cached is not None:
             self.pending.pop(cached, None)
             self._unwatch(cached)
 
     def isolate(self, isolation_level: int) -> None:
-        """What can be read depends on the isolation level: with another one all partitions are
-        pending.
+        """Set the isolation level. A change makes all partitions pending, as it changes what they
+        may return.
         """
         if isolation_level != self.isolation_level:
             self.isolation_level = isolation_level
             self.pending.update(dict.fromkeys(self._partitions.values()))
 
     def look_at(self, cached: CachedPartition) -> None:
-        """A partition is pending from now on; wake a request that waits."""
+        """Make a partition pending, and wake the request that waits."""
         self.pending[cached] = None
         self._long_polls.notify(self.wait_key)
 
-    def settle(self, cached: CachedPartition, log_key: Hashable) -> None:
-        """A partition has nothing to be told now. What happens to its log next makes it pending
-        again.
+    def watch(self, cached: CachedPartition, log_key: Hashable) -> None:
+        """Take a partition without news off the pending ones. The next change of its log makes it
+        pending.
         """
         self.pending.pop(cached, None)
         if cached.watched_key is None:
@@ -211,12 +211,12 @@ class FetchSession:
             self._long_polls.watch(log_key, cached)
 
     def requeue(self, cached: CachedPartition) -> None:
-        """A partition has had its turn: it is looked at again when all others have been."""
+        """Move a partition behind all other pending ones."""
         self.pending.pop(cached, None)
         self.pending[cached] = None
 
     def close(self) -> None:
-        """Stop watching; a request that still waits is answered."""
+        """Stop watching. A request that waits is answered."""
         self.is_open = False
         for cached in self._partitions.values():
             self._unwatch(cached)
@@ -229,17 +229,17 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of this broker. Volatile: a restart forgets them.
+    """All sessions of a broker. A restart forgets them.
 
-    When there are as many as there may be, a new one takes the place of the one that was not used
-    for longest, if that is more than ``FETCH_SESSION_EVICTION_MS``; else of the smallest, if that
-    is smaller than the new one and older than so long. Else none is opened.
+    When all slots are taken, a new session replaces the one that was unused for longest, if that is
+    longer than ``FETCH_SESSION_EVICTION_MS``; otherwise the smallest one, if that is older than so
+    long and smaller than the new one. Otherwise no session is opened.
 
     :param most: ``max.incremental.fetch.session.cache.slots``
-    :param new_id: a number from 1 to 2^31 - 1 that is hard to meet twice: clients name sessions of
-        before a restart
-    :ivar partitions: how many partitions all sessions have together
-    :ivar evictions: how many sessions had to make place for others
+    :param new_id: returns a random number from 1 to 2^31 - 1; clients send ids of sessions before a
+        restart, so ids should not repeat
+    :ivar partitions: the partitions of all sessions together
+    :ivar evictions: sessions that were replaced
     """
 
     def __init__(self, long_polls: LongPolls, most: int, new_id: Callable[[], int]) -> None:
@@ -257,9 +257,9 @@ class FetchSessions:
     def open(
         self, size: int, now_ms: float, *, uses_names: bool, isolation_level: int
     ) -> FetchSession | None:
-        """A new session, to be filled; None when there is no place for it.
+        """Open a session without partitions; return None if there is no slot for it.
 
-        :param size: how many partitions it will have
+        :param size: the number of partitions it will have
         """
         if self.partitions + size > MAX_FETCH_SESSION_PARTITIONS:
             return None
@@ -281,7 +281,7 @@ class FetchSessions:
         return session
 
     def find(self, session_id: int, epoch: int, *, uses_names: bool) -> FetchSession | Refusal:
-        """The session that an incremental Fetch belongs to."""
+        """Return the session of an incremental Fetch, or the error."""
         session = self._sessions.get(session_id)
         if session is None:
             return NOT_FOUND
@@ -292,11 +292,10 @@ class FetchSessions:
         return session
 
     def advance(self, session: FetchSession, now_ms: float) -> FetchSession | Refusal:
-        """A session is used, with the partitions that it has now: the next request names the next
-        epoch.
+        """Move a session to the next epoch, as it is used with its present partitions.
 
-        It ends when it has none left; and with a refusal, after which the client names all its
-        partitions again, when all sessions together have too many.
+        A session without partitions is closed. So is one with which all sessions would have too
+        many partitions: then the error has the client send all its partitions again.
         """
         size = len(session)
         too_many = (
@@ -320,7 +319,7 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int) -> None:
-        """End a session, if there is such a one."""
+        """Close a session, if there is one with this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._not_evictable(session)

@@ -1,6 +1,4 @@
-"""The only sockets: where to listen, and which connections there are. What is done on one:
-``connection.py``.
-"""
+"""The sockets of a broker. ``connection.py`` serves the requests on one connection."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ __all__ = ["Listener", "Server"]
 
 
 class Server:
-    """Serves a broker on one or more listeners. ``await start()``, ``addresses``, ``await
-    close()``.
-    """
+    """A broker on one or more listeners: ``await start()``, ``addresses``, ``await close()``."""
 
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
@@ -36,7 +32,7 @@ class Server:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """(host, port) of each listener as clients should use it, in the order of the listeners."""
+        """Host and port of each listener as advertised to clients, in their order."""
         return [
             (one.advertised_host or one.host, one.advertised_port or one.port)
             for one in self.listeners
@@ -66,13 +62,14 @@ class Server:
             self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
 
     async def serve_metrics(self, host: str, port: int) -> int:
-        """Serve metrics over HTTP, too, until :meth:`close`.
+        """Serve metrics over HTTP until :meth:`close`.
 
-        :param port: 0 picks a free one
+        :param port: 0 picks a free port
         :returns: the port
         :raises OSError: when the address is in use or cannot be bound
         """
-        from .metrics.page import metrics_page  # most brokers do without, and start sooner
+        # Imported here, so that a start without metrics is quick.
+        from .metrics.page import metrics_page
         from .metrics.server import MetricsServer
 
         self._metrics_server = MetricsServer(lambda: metrics_page(self.broker))
@@ -80,7 +77,7 @@ class Server:
         return self._metrics_server.port
 
     def _reap(self) -> None:
-        """Close connections on which nothing has happened for ``connections.max.idle.ms``."""
+        """Close the connections that were idle for ``connections.max.idle.ms``."""
         oldest = perf_counter() - self.max_idle_ms / 1000
         for connection in list(self.connections):
             if connection.last_active < oldest and connection.task is None:
@@ -88,7 +85,7 @@ class Server:
         self._reaper = asyncio.get_running_loop().call_later(self.max_idle_ms / 2000, self._reap)
 
     async def close(self) -> None:
-        """Stop listening and close every connection; requests that are waiting are given up."""
+        """Stop listening and close every connection. Waiting requests are not answered."""
         if self._reaper is not None:
             self._reaper.cancel()
         if self._metrics_server is not None:
@@ -98,7 +95,7 @@ class Server:
         self._servers.clear()
         for connection in list(self.connections):
             connection.abandon()
-        # Cancelled requests and lost connections are told so in the loop's next rounds.
+        # Connections learn that they are lost in the next turns of the event loop.
         for _ in range(100):
             if not self.connections:
                 break

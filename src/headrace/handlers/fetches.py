@@ -327,7 +327,7 @@ def _note_sent(
         session.requeue(cached)
         return True
     if reading.is_caught_up(cached, data):
-        session.settle(cached, ("log", topic_id, cached.partition))
+        session.watch(cached, ("log", topic_id, cached.partition))
     return news
 
 
