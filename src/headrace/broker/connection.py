@@ -388,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.writelines(answers)
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
-        """Return the response to a request whose handler raised, with the error everywhere in it."""
+        """Return the response to a request whose handler raised: the error everywhere in it."""
         api = APIS[header.api_key]
         self.shared.metrics.requests[header.api_key].failures += 1
         if isinstance(error, StorageError):
