@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -18,51 +15,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, share_consumer, take
+from tests.clients.conftest import Run, objects
 from tests.peer import SCRIPT
 from tests.support import unique, wait_until
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
-Run = Callable[..., list[str]]
-
-
-@pytest.fixture
-def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command and check its status; return its lines. A failure must print a line on
-    stderr.
-    """
-
-    def call(*arguments: str, status: int = 0) -> list[str]:
-        capsys.readouterr()
-        ended = main(["consumer-groups", *arguments, "--bootstrap-server", bootstrap_servers])
-        said = capsys.readouterr()
-        assert ended == status, said
-        if status:
-            assert said.err.splitlines()[-1].startswith("headrace consumer-groups: ")
-        return [*said.out.splitlines(), *said.err.splitlines()]
-
-    return call
-
-
-def objects(lines: list[str]) -> list[dict[str, Any]]:
-    """Return the printed JSON, which precedes the lines of stderr."""
-    found, _ = json.JSONDecoder().raw_decode("\n".join(lines))
-    assert isinstance(found, list)
-    return found
-
-
-@pytest.fixture
-def topic(bootstrap_servers: str) -> str:
-    """A topic with ten records in partition 0, one for each hour of a day, and an empty partition
-    1.
-    """
-    name = create_topic(bootstrap_servers, unique("topic"), partitions=2)
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for hour in range(10):
-        at_ms = int(datetime(2026, 6, 1, hour, tzinfo=UTC).timestamp() * 1000)
-        producer.produce(name, b"x", partition=0, timestamp=at_ms)
-    assert producer.flush(PATIENCE_S) == 0
-    return name
+COMMAND = "consumer-groups"
 
 
 def commit(bootstrap_servers: str, group_id: str, **offsets: int) -> str:

@@ -5,32 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from headrace.cli.lag.show import duration
-from headrace.cli.main import main
 from tests.cli.command import start
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
+from tests.clients.conftest import Run
 from tests.support import unique
 
-Run = Callable[..., list[str]]
-
-
-@pytest.fixture
-def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; return its lines, those of stderr last."""
-
-    def call(*arguments: str, status: int = 0) -> list[str]:
-        capsys.readouterr()
-        ended = main(["lag", "show", *arguments, "--bootstrap-server", bootstrap_servers])
-        said = capsys.readouterr()
-        assert ended == status, said
-        return [*said.out.splitlines(), *said.err.splitlines()]
-
-    return call
+COMMAND = "lag show"
 
 
 @pytest.fixture

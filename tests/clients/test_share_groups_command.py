@@ -2,70 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 
-from headrace.cli.main import main
 from tests.clients.confluent import (
     PATIENCE_S,
-    create_topic,
     poll_share,
     produce,
     share_consumer,
     share_from_earliest,
 )
+from tests.clients.conftest import Run, objects
 from tests.peer import SCRIPT
 from tests.support import unique, wait_until
 
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
-Run = Callable[..., list[str]]
-
-
-@pytest.fixture
-def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command and check its status; return its lines. A failure must print a line on
-    stderr.
-    """
-
-    def call(*arguments: str, status: int = 0) -> list[str]:
-        capsys.readouterr()
-        ended = main(["share-groups", *arguments, "--bootstrap-server", bootstrap_servers])
-        said = capsys.readouterr()
-        assert ended == status, said
-        if status:
-            (complaint,) = said.err.splitlines()
-            assert complaint.startswith("headrace share-groups: ")
-        return [*said.out.splitlines(), *said.err.splitlines()]
-
-    return call
-
-
-def objects(lines: list[str]) -> list[dict[str, Any]]:
-    found = json.loads("\n".join(lines))
-    assert isinstance(found, list)
-    return found
-
-
-@pytest.fixture
-def topic(bootstrap_servers: str) -> str:
-    """A topic with ten records in partition 0, one for each hour of a day, and an empty partition
-    1.
-    """
-    name = create_topic(bootstrap_servers, unique("topic"), partitions=2)
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for hour in range(10):
-        at_ms = int(datetime(2026, 6, 1, hour, tzinfo=UTC).timestamp() * 1000)
-        producer.produce(name, b"x", partition=0, timestamp=at_ms)
-    assert producer.flush(PATIENCE_S) == 0
-    return name
+COMMAND = "share-groups"
 
 
 @pytest.fixture

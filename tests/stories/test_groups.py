@@ -10,47 +10,10 @@ import pytest
 
 import headrace
 from tests.group_client import FIND_COORDINATOR, GroupClient
+from tests.stories.conftest import GROUP_CONFIGS
 from tests.support import wait_until
 
 pytestmark = pytest.mark.broker
-
-CONFIG = {
-    "group.initial.rebalance.delay.ms": 0,
-    "offsets.topic.num.partitions": 3,
-    "share.coordinator.state.topic.num.partitions": 3,
-    "group.share.assignment.interval.ms": 0,
-}
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with headrace.Broker(config=CONFIG) as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(broker):
-    with GroupClient(broker.bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture
-def another(broker):
-    with GroupClient(broker.bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture
-def group_id():
-    return f"g-{uuid.uuid4()}"
-
-
-@pytest.fixture
-def topic(client):
-    """A topic of three partitions: (name, id)."""
-    name = f"t-{uuid.uuid4()}"
-    return name, client.create_topic(name)
-
 
 # --- offsets ---
 
@@ -346,7 +309,7 @@ def test_a_member_of_a_new_share_group_has_its_partitions_with_the_first_answer(
 def test_groups_are_found_again(tmp_path, group_id):
     share = f"{group_id}-share"
     with (
-        headrace.Broker(tmp_path, CONFIG) as broker,
+        headrace.Broker(tmp_path, GROUP_CONFIGS) as broker,
         GroupClient(broker.bootstrap_servers) as client,
     ):
         topic_id = client.create_topic("t")
@@ -356,7 +319,7 @@ def test_groups_are_found_again(tmp_path, group_id):
         epoch, partitions = client.join_share(share, "m", "t")
         before = client.listed(), client.described(6, group_id), client.share_described(share)
     with (
-        headrace.Broker(tmp_path, CONFIG) as broker,
+        headrace.Broker(tmp_path, GROUP_CONFIGS) as broker,
         GroupClient(broker.bootstrap_servers) as client,
     ):
         assert (
@@ -377,7 +340,7 @@ def test_groups_are_found_again(tmp_path, group_id):
 
 @pytest.mark.slow
 def test_ten_thousand_groups_with_one_offset_each(tmp_path):
-    config = CONFIG | {"offsets.retention.check.interval.ms": 1_000}
+    config = GROUP_CONFIGS | {"offsets.retention.check.interval.ms": 1_000}
     with (
         headrace.Broker(tmp_path, config) as broker,
         GroupClient(broker.bootstrap_servers) as client,

@@ -4,43 +4,17 @@ leaves.
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
 import headrace
 from tests.group_client import GroupClient
+from tests.stories.conftest import GROUP_CONFIGS
 
 pytestmark = pytest.mark.broker
 
 NOT_HOSTED = (3, "This server does not host this topic-partition.")
 NOT_EMPTY = (68, "The group is not empty.")
 NOTHING = (None, 3, "There is no offset information to delete.")
-CONFIG = {"offsets.topic.num.partitions": 3, "share.coordinator.state.topic.num.partitions": 3}
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with headrace.Broker(config=CONFIG) as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(broker):
-    with GroupClient(broker.bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture
-def group_id():
-    return f"g-{uuid.uuid4()}"
-
-
-@pytest.fixture
-def topic(client):
-    """A topic of three partitions: (name, id)."""
-    name = f"t-{uuid.uuid4()}"
-    return name, client.create_topic(name)
 
 
 def test_setting_offsets_makes_a_group(client, group_id, topic):
@@ -141,7 +115,7 @@ def test_deleting_a_group_deletes_its_offsets(client, group_id, topic):
 
 def test_set_offsets_survive_a_restart(tmp_path):
     with (
-        headrace.Broker(tmp_path, CONFIG) as broker,
+        headrace.Broker(tmp_path, GROUP_CONFIGS) as broker,
         GroupClient(broker.bootstrap_servers) as client,
     ):
         client.create_topic("t")
@@ -151,7 +125,7 @@ def test_set_offsets_survive_a_restart(tmp_path):
         client.alter_share_offsets("gone", ("t", {0: 3}))
         client.delete("gone")
     with (
-        headrace.Broker(tmp_path, CONFIG) as broker,
+        headrace.Broker(tmp_path, GROUP_CONFIGS) as broker,
         GroupClient(broker.bootstrap_servers) as client,
     ):
         assert client.share_offsets("kept") == {"t": {0: (3, -3), 2: (4, -4)}}
