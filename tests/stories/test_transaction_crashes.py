@@ -5,6 +5,7 @@ or nothing.
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import time
 import uuid
@@ -304,6 +305,31 @@ def test_a_disk_that_is_full_at_any_append(
     async def story() -> None:
         for appends in range(1, 7):
             await tried(appends)
+
+    asyncio.run(story())
+
+
+def test_each_partition_gets_one_marker_while_another_one_is_offline(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = Clock()
+        broker = begun(tmp_path, clock)
+        producer = come(broker)
+        open_transaction(broker, producer)
+        log_of(broker, "t", 1).take_offline(OSError(errno.EIO, "Input/output error"))
+        assert commit(broker, producer, 0) == producer
+        for number in range(3):  # neither other producers nor the time write more of them
+            other = broker.transactions.init_producer_id(f"id{number}", TIMEOUT_MS, NO_PRODUCER)
+            assert isinstance(other, Producer)
+            clock.now_ms += 1001
+            broker.transactions.expire(clock.now_ms)
+        for one in (("t", 0), ("u", 0)):
+            log = log_of(broker, *one)
+            assert (log.last_stable_offset, log.end_offset) == (3, 3), one
+        broker.close()
+        again = begun(tmp_path, clock)  # which verifies the log
+        assert seen(again) == "everything"
+        assert not again.transactions.coordinator.prepared
+        again.close()
 
     asyncio.run(story())
 

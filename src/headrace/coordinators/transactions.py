@@ -18,7 +18,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
-from headrace.transactions.records import State, Transaction
+from headrace.transactions.records import State
 from headrace.transactions.transaction import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
@@ -76,6 +76,8 @@ class Transactions:
         self._group_runtime = group_runtime
         self._schedule_timer = schedule_timer
         self._retry_ms: int | None = None
+        # Of each decided transaction that is not complete, the partitions that have its marker.
+        self._marked: dict[str, set[TopicPartition]] = {}
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer
@@ -180,7 +182,8 @@ class Transactions:
         if transactional_id in self.coordinator.prepared:  # its markers could not be written yet
             return CONCURRENT_TRANSACTIONS
         reply = self.runtime.write_now(transactional_id, outcome)
-        self.complete_prepared()
+        if transactional_id in self.coordinator.prepared:
+            self._complete(transactional_id)
         return reply
 
     # Markers --------------------------------------------------------------------------------------
@@ -188,28 +191,48 @@ class Transactions:
     def complete_prepared(self) -> None:
         """Write the markers of all decided transactions. When the disk refuses, try again later."""
         self._retry_ms = None
-        for transactional_id, decided in list(self.coordinator.prepared.items()):
-            try:
-                self._write_markers(decided)
-                completed = self.coordinator.complete(transactional_id, self._stamp())
-                self.runtime.write_now(transactional_id, completed)
-            except StorageError as error:
-                self._retry_ms = self._clock.now_ms() + RETRY_MS
-                log.error("cannot complete the transaction of %s yet: %s", transactional_id, error)
-        if self._retry_ms is not None:
-            self._schedule_timer()
+        for transactional_id in list(self.coordinator.prepared):
+            self._complete(transactional_id)
 
-    def _write_markers(self, decided: Transaction) -> None:
-        """Write the markers of a transaction. Markers that were written before change nothing."""
-        commit = decided.state == State.PREPARE_COMMIT
-        for topic, partition in sorted(decided.partitions):
+    def _complete(self, transactional_id: str) -> None:
+        """Write the markers of a decided transaction, then record that it is complete. When the
+        disk refuses, try again later.
+        """
+        try:
+            self._write_markers(transactional_id)
+            completed = self.coordinator.complete(transactional_id, self._stamp())
+            self.runtime.write_now(transactional_id, completed)
+        except StorageError as error:
+            self._retry_ms = self._clock.now_ms() + RETRY_MS
+            log.error("cannot complete the transaction of %s yet: %s", transactional_id, error)
+            self._schedule_timer()
+        else:
+            del self._marked[transactional_id]
+
+    def _write_markers(self, transactional_id: str) -> None:
+        """Write the markers of a decided transaction to the partitions that do not have them yet.
+
+        After a crash all partitions get them. Markers that were written before change nothing.
+
+        :raises StorageError: the first error, once every partition was tried
+        """
+        decided = self.coordinator.prepared[transactional_id]
+        marked = self._marked.setdefault(transactional_id, set())
+        producer = Producer(decided.producer_id, decided.producer_epoch)
+        marker = Marker(decided.state == State.PREPARE_COMMIT, COORDINATOR_EPOCH)
+        first_error: StorageError | None = None
+        for topic, partition in sorted(decided.partitions - marked):
             partition_log = self._logs.partition_by_name(topic, partition)
-            if partition_log is ErrorCode.KAFKA_STORAGE_ERROR:
-                raise StorageError(f"{topic}-{partition} is offline")
-            if isinstance(partition_log, ErrorCode):
-                continue  # deleted meanwhile
-            producer = Producer(decided.producer_id, decided.producer_epoch)
-            self.write_marker(partition_log, producer, Marker(commit, COORDINATOR_EPOCH))
+            try:
+                if partition_log is ErrorCode.KAFKA_STORAGE_ERROR:
+                    raise StorageError(f"{topic}-{partition} is offline")
+                if not isinstance(partition_log, ErrorCode):  # else it was deleted meanwhile
+                    self.write_marker(partition_log, producer, marker)
+                marked.add((topic, partition))
+            except StorageError as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
     def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> None:
         """End a producer's transaction in one partition and wake the readers of committed records.
@@ -242,5 +265,5 @@ class Transactions:
 
     def expire(self, now_ms: int) -> None:
         """Write the markers of transactions that have timed out, and those that failed before."""
-        if self.coordinator.prepared and (self._retry_ms is None or self._retry_ms <= now_ms):
+        if self._retry_ms is None or self._retry_ms <= now_ms:
             self.complete_prepared()
