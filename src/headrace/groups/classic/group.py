@@ -119,7 +119,9 @@ class ClassicGroup:
         return self._outcome(transition, transition.sync(request, ticket))
 
     def _check_sync(self, request: SyncRequest) -> ErrorCode:
-        code = self._check(request.member_id, request.group_instance_id, request.generation_id)
+        code = self._membership.check(
+            request.member_id, request.group_instance_id, request.generation_id
+        )
         if code:
             return code
         if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (
@@ -135,18 +137,13 @@ class ClassicGroup:
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
     ) -> Outcome[GroupRecord, ErrorCode]:
         """Keep a member's session alive; REBALANCE_IN_PROGRESS tells it to join again."""
-        code = self._check(member_id, instance_id, generation_id)
+        membership = self._membership
+        code = membership.check(member_id, instance_id, generation_id)
         if code:
             return Outcome(code)
-        if self.state is State.PREPARING_REBALANCE:
+        if membership.state is State.PREPARING_REBALANCE:
             code = ErrorCode.REBALANCE_IN_PROGRESS
         return Outcome(code, apply=self._session_restart(member_id, now_ms))
-
-    def _check(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        code = self.members.check(member_id, instance_id)
-        if not code and generation_id != self.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
-        return code
 
     def leave(
         self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
@@ -192,7 +189,8 @@ class ClassicGroup:
     # Sessions -------------------------------------------------------------------------------------
 
     def _session_restart(self, member_id: str, now_ms: int) -> Apply:
-        deadline_ms = now_ms + self.members.by_id[member_id].session_timeout_ms
+        member = self._membership.members.by_id[member_id]
+        deadline_ms = now_ms + member.session_timeout_ms
         return partial(self._timers.set, SESSION, member_id, deadline_ms)
 
     def start_sessions(self, now_ms: int) -> None:
@@ -214,15 +212,16 @@ class ClassicGroup:
 
         A member's commit counts as a heartbeat, unless it is part of a transaction.
         """
-        if generation_id < 0 and self.is_empty:
+        membership = self._membership
+        if generation_id < 0 and membership.is_empty:
             return ErrorCode.NONE, None
         if generation_id < 0 and not member_id and instance_id is None:
             # an administrator, while the group has members
             return (ErrorCode.UNKNOWN_MEMBER_ID, None)
-        code = self._check(member_id, instance_id, generation_id)
+        code = membership.check(member_id, instance_id, generation_id)
         if code or transactional:  # a transactional commit may come from another client
             return code, None
-        if self.state is State.COMPLETING_REBALANCE:
+        if membership.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS, None
         return ErrorCode.NONE, self._session_restart(member_id, now_ms)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 
+from headrace.errors import ErrorCode
 from headrace.groups.records import NO_TIMESTAMP, Generation
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 
@@ -50,6 +51,17 @@ class Membership:
     @property
     def protocol_type(self) -> str:
         return self.members.protocol_type
+
+    def check(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Return NONE if the member exists, owns the instance id and names this generation."""
+        members = self.members
+        if instance_id is not None or member_id not in members.by_id:
+            code = members.check(member_id, instance_id)
+            if code:
+                return code
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE
 
     def handle(self, event: Event, wall_ms: int) -> None:
         """Enter the state to which an event leads."""
