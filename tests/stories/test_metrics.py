@@ -408,3 +408,17 @@ async def test_what_happens_to_committed_offsets_is_counted():
         assert now(f"{meters}offset_deletion_total") == 1
         assert now(f"{meters}group_completed_rebalance_total") == 0
         assert now("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 1
+
+
+@story
+async def test_a_scrape_creates_no_coordinator():
+    broker = Broker(Config({}))
+    broker.start()
+    await metrics_page(broker)
+    coordinators = broker.coordinators
+    assert coordinators.loaded_groups is None
+    assert coordinators.loaded_share is None
+    assert coordinators.loaded_share_state is None
+    assert coordinators.loaded_transactions is None
+    assert not broker.catalog.topics
+    broker.close()
