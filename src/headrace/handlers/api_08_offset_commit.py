@@ -12,6 +12,8 @@ every partition. Topics without partitions are left out of the response.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.coordinators.runtime import Command, Deferred
@@ -54,11 +56,11 @@ class _Commit(Command[OffsetCommitResponse]):
 
     def decide(self, now_ms: int, wall_ms: int) -> Outcome[GroupRecord, OffsetCommitResponse]:
         broker, request = self._broker, self._request
-        found = [
-            (asked, topic_of(broker.catalog, asked.name, asked.topic_id))
-            for asked in request.topics
-        ]
-        topics = [(asked, topic) for asked, topic in found if topic is None or asked.partitions]
+        topics = []
+        for asked in request.topics:
+            topic = topic_of(broker.catalog, asked.name, asked.topic_id)
+            if topic is None or asked.partitions:
+                topics.append((asked, topic))
         retention = self._context.legacy.get("retention_time")
         committer = committer_of(broker.groups.offsets, request, self._context.api_version)
         outcome = decide_commit(
@@ -68,18 +70,22 @@ class _Commit(Command[OffsetCommitResponse]):
             wall_ms=wall_ms,
             retention_ms=NO_RETENTION if retention is None else to_ms(retention),
         )
-        response_topics = [
-            _response_topic(asked, topic, codes)
-            for (asked, topic), codes in zip(topics, outcome.reply, strict=True)
-        ]
+        codes = iter(outcome.reply)
+        response_topics = [_response_topic(asked, topic, codes) for asked, topic in topics]
         return outcome.with_reply(OffsetCommitResponse(tuple(response_topics)))
 
 
 def _response_topic(
-    asked: OffsetCommitRequestTopic, topic: Topic | None, codes: list[ErrorCode]
+    asked: OffsetCommitRequestTopic, topic: Topic | None, codes: Iterator[ErrorCode]
 ) -> OffsetCommitResponseTopic:
-    if asked.name is None and topic is None:
-        codes = [ErrorCode.UNKNOWN_TOPIC_ID] * len(codes)
-    indexes = [one.partition_index for one in asked.partitions]
-    partitions = tuple(map(OffsetCommitResponsePartition, indexes, codes))
+    """Return a topic's part of the response, with the next of ``codes``."""
+    has_unknown_id = asked.name is None and topic is None
+    partitions = tuple(
+        [
+            OffsetCommitResponsePartition(
+                one.partition_index, ErrorCode.UNKNOWN_TOPIC_ID if has_unknown_id else code
+            )
+            for one, code in zip(asked.partitions, codes, strict=False)
+        ]
+    )
     return OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kio.schema.txn_offset_commit.v5.request import (
@@ -57,24 +58,23 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
     outcome = decide_commit(request.group_id, topics, commit, wall_ms=broker.clock.wall_ms())
     if outcome.records:
         broker.group_runtime.write_now(request.group_id, outcome, producer)
+    codes = iter(outcome.reply)
     response = TxnOffsetCommitResponse(
         throttle_time=NO_THROTTLE,
-        topics=tuple(
-            _response_topic(asked, codes_of_topic)
-            for (asked, _), codes_of_topic in zip(topics, outcome.reply, strict=True)
-        ),
+        topics=tuple(_response_topic(asked, codes) for asked, _ in topics),
     )
     return broker.when_durable(response)
 
 
 def _response_topic(
-    asked: TxnOffsetCommitRequestTopic, codes: list[ErrorCode]
+    asked: TxnOffsetCommitRequestTopic, codes: Iterator[ErrorCode]
 ) -> TxnOffsetCommitResponseTopic:
+    """Return a topic's part of the response, with the next of ``codes``."""
     return TxnOffsetCommitResponseTopic(
         name=asked.name,
         partitions=tuple(
             TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-            for one, code in zip(asked.partitions, codes, strict=True)
+            for one, code in zip(asked.partitions, codes, strict=False)
         ),
     )
 

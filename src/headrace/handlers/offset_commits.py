@@ -91,8 +91,8 @@ def decide_commit(
     *,
     wall_ms: int,
     retention_ms: int = NO_RETENTION,
-) -> Outcome[GroupRecord, list[list[ErrorCode]]]:
-    """Decide a commit: an error code for each partition of each topic.
+) -> Outcome[GroupRecord, Sequence[ErrorCode]]:
+    """Decide a commit: an error code for each partition, in the order of the request.
 
     UNKNOWN_TOPIC_OR_PARTITION is the code of partitions that do not exist. The others go to
     ``commit``.
@@ -101,30 +101,31 @@ def decide_commit(
     :param wall_ms: the time of the commit, in epoch milliseconds
     :param retention_ms: how long to keep the offsets
     """
-    commits = []
-    exist: list[list[bool]] = []
+    commits: list[OffsetCommit] = []
+    exist: list[bool] = []
     for asked, topic in topics:
-        count = 0 if topic is None else topic.partitions
-        exist.append([0 <= one.partition_index < count for one in asked.partitions])
-        if topic is None:
-            continue
-        commits += [
-            commit_record(
-                group_id,
-                topic.name,
-                topic.topic_id,
-                one.partition_index,
-                one.committed_offset,
-                one.committed_leader_epoch,
-                one.committed_metadata,
-                wall_ms=wall_ms,
-                retention_ms=retention_ms,
+        for one in asked.partitions:
+            if topic is None or not 0 <= one.partition_index < topic.partitions:
+                exist.append(False)
+                continue
+            exist.append(True)
+            commits.append(
+                commit_record(
+                    group_id,
+                    topic.name,
+                    topic.topic_id,
+                    one.partition_index,
+                    one.committed_offset,
+                    one.committed_leader_epoch,
+                    one.committed_metadata,
+                    wall_ms=wall_ms,
+                    retention_ms=retention_ms,
+                )
             )
-            for one in asked.partitions
-            if 0 <= one.partition_index < count
-        ]
-    outcome = commit(commits) if commits else Outcome(())
+    if not commits:
+        return Outcome((_UNKNOWN,) * len(exist))
+    outcome = commit(commits)
+    if len(commits) == len(exist):
+        return outcome
     decided = iter(outcome.reply)
-    return outcome.with_reply(
-        [[next(decided) if exists else _UNKNOWN for exists in of_topic] for of_topic in exist]
-    )
+    return outcome.with_reply([next(decided) if exists else _UNKNOWN for exists in exist])
