@@ -264,13 +264,14 @@ class ConsumerGroup:
         """Start the sessions of all members, and their time to give partitions up, after a
         restart.
         """
+        self.state.complete_members()
         for member_id, member in self.state.members.items():
             classic = member.classic
             timeout_ms = (
                 settings.session_timeout_ms if classic is None else classic.session_timeout_ms
             )
             self.timers.set(SESSION, member_id, now_ms + timeout_ms)
-            current = self.state.current.get(member_id, ConsumerAssignment())
+            current = self.state.current[member_id]
             if classic is None and current.state is MemberState.UNREVOKED_PARTITIONS:
                 self.timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
 

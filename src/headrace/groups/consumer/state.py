@@ -177,6 +177,16 @@ class ConsumerState:
                 _put(self.regexes, regex, resolved)
                 self._hash = None
 
+    def complete_members(self) -> None:
+        """Give members without a current assignment an empty one, and drop those of no member.
+
+        Where a record could not be read at the start, the member has to join again.
+        """
+        for member_id in self.members.keys() - self.current.keys():
+            self._replay_current(member_id, ConsumerAssignment())
+        for member_id in self.current.keys() - self.members.keys():
+            self._replay_current(member_id, None)
+
     def _replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
         old = self.members.get(member_id)
         _put(self.members, member_id, member)

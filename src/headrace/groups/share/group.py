@@ -154,6 +154,11 @@ class ShareGroup:
 
     def start_sessions(self, settings: ShareGroupSettings, now_ms: int) -> None:
         """Start the sessions of all members, after a restart."""
+        # Where a record could not be read at the start, the member has to join again.
+        for member_id in self.members.keys() - self.current.keys():
+            self.current[member_id] = CurrentAssignment(0, 0, {})
+        for member_id in self.current.keys() - self.members.keys():
+            del self.current[member_id]
         for member_id in self.members:
             self.restart_session(member_id, settings, now_ms)
 
