@@ -160,13 +160,7 @@ def test_members_share_the_records(
     status, output, errors = perf(
         "share-consume",
         *where,
-        "--group",
-        group_id,
-        "--num-records",
-        "1",
-        "--timeout",
-        "3000",
-        "--json",
+        *f"--group {group_id} --num-records 1 --timeout 3000 --json".split(),
     )
     assert status == 1
     assert "no record came for 3000 ms: 0 of 1 were read" in errors[-1]

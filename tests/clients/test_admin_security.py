@@ -189,12 +189,7 @@ def test_commands_understand_a_file_for_kafkas_own_tools(
     secure = ["--bootstrap-server", secure_kafka.sasl_tls, "--command-config", str(command_config)]
     console = [
         "console-share-consumer",
-        "--topic",
-        topic_name,
-        "--group",
-        group_id,
-        "--max-messages",
-        "1",
+        *f"--topic {topic_name} --group {group_id} --max-messages 1".split(),
         *secure,
     ]
     assert main(console) == 0, capsys.readouterr()

@@ -171,14 +171,7 @@ def test_console_producer_and_consumer(tool: Tool, topic_name: str, group_id: st
     tool(CONSOLE_PRODUCER, "--topic", topic_name, stdin="five\n")
     rest = tool(
         CONSOLE_CONSUMER,
-        "--topic",
-        topic_name,
-        "--group",
-        group_id,
-        "--max-messages",
-        "1",
-        "--timeout-ms",
-        "60000",
+        *f"--topic {topic_name} --group {group_id} --max-messages 1 --timeout-ms 60000".split(),
     )
     assert rest.splitlines() == ["five"]
 
@@ -195,16 +188,7 @@ def test_console_share_consumer(
         "--formatter-property",
         "print.delivery=true",
     ]
-    wanted = [
-        "--topic",
-        topic_name,
-        "--group",
-        group_id,
-        "--max-messages",
-        "3",
-        "--timeout-ms",
-        "60000",
-    ]
+    wanted = f"--topic {topic_name} --group {group_id} --max-messages 3 --timeout-ms 60000".split()
     released = tool(CONSOLE_SHARE_CONSUMER, *wanted, *shown, "--release")
     values = ["one", "two", "three"]
     assert released.splitlines() == [
@@ -222,16 +206,9 @@ def test_share_group_command(
     create_topic(bootstrap_servers, topic_name)
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [f"{i}".encode() for i in range(10)])
-    consume = [
-        "--topic",
-        topic_name,
-        "--group",
-        group_id,
-        "--max-messages",
-        "10",
-        "--timeout-ms",
-        "60000",
-    ]
+    consume = (
+        f"--topic {topic_name} --group {group_id} --max-messages 10 --timeout-ms 60000".split()
+    )
     assert len(tool(CONSOLE_SHARE_CONSUMER, *consume).splitlines()) == 10
     produce(bootstrap_servers, topic_name, [b"10", b"11"])
 
@@ -269,13 +246,7 @@ def test_consumer_group_command(
     ]
     reset = tool(
         CONSUMER_GROUPS,
-        "--reset-offsets",
-        "--group",
-        group_id,
-        "--topic",
-        topic_name,
-        "--to-earliest",
-        "--execute",
+        *f"--reset-offsets --group {group_id} --topic {topic_name} --to-earliest --execute".split(),
     )
     assert rows(reset)[-1] == [group_id, topic_name, "0", "0"]
     deleted = tool(CONSUMER_GROUPS, "--delete", "--group", group_id)
@@ -462,18 +433,8 @@ def test_groups_and_offsets_are_read_by_kafkas_formatters(
             )
         text = tool(
             CONSOLE_CONSUMER,
-            "--topic",
-            "__consumer_offsets",
-            "--partition",
-            str(partition),
-            "--offset",
-            str(end - 3),
-            "--max-messages",
-            "3",
-            "--formatter",
-            formatter,
-            "--timeout-ms",
-            "60000",
+            *f"--topic __consumer_offsets --partition {partition} --offset {end - 3}".split(),
+            *f"--max-messages 3 --formatter {formatter} --timeout-ms 60000".split(),
         )
         return [one for one in json_values(text) if one["key"]["data"]["group"] == group.id]
 

@@ -179,13 +179,7 @@ def test_deleting_offsets(tool: Tool, topic: Topic, group: Group) -> None:
     group.alter(topic.name, {0: 4})
     done = tool(
         SHARE_GROUPS,
-        "--delete-offsets",
-        "--group",
-        group.id,
-        "--topic",
-        topic.name,
-        "--topic",
-        "nope",
+        *f"--delete-offsets --group {group.id} --topic {topic.name} --topic nope".split(),
     )
     assert {tuple(line.split(maxsplit=1)) for line in done.lines} >= {
         ("TOPIC", "STATUS"),
@@ -328,14 +322,7 @@ def test_measuring_a_share_consumer(tool: Tool, world: World, group: Group) -> N
     topic.produce(*[500] * 10)
     done = tool(
         SHARE_PERF,
-        "--topic",
-        topic.name,
-        "--group",
-        group.id,
-        "--num-records",
-        "5000",
-        "--timeout",
-        "60000",
+        *f"--topic {topic.name} --group {group.id} --num-records 5000 --timeout 60000".split(),
     )
     assert done.status == 0
     header, measured = done.lines[-2:]
