@@ -38,13 +38,13 @@ COMMON_CONFIGS = {
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.min.session.timeout.ms": "5000",
 }
-"""What both targets of the client and conformance suites are started with."""
+"""Configs of both targets of the client and conformance suites."""
 
 _counter = itertools.count()
 
 
 def unique(prefix: str) -> str:
-    """A topic or group name that no other test, in this run or another, has used."""
+    """Return a topic or group name that no other test, in this run or another, has used."""
     return f"{prefix}-{os.getpid()}-{time.time_ns() % 10**10}-{next(_counter)}"
 
 
@@ -64,7 +64,7 @@ def wait_until(
 
 
 def free_port_pair(*besides: int) -> int:
-    """A port that is free, and whose successor is free too; none of the pairs that begin with
+    """Return a free port whose successor is free too, and no pair that begins with one of
     `besides`.
     """
     while True:
@@ -84,7 +84,7 @@ class HeadraceProcess:
     """`headrace serve` in a process of its own.
 
     `data_dir` None means --ephemeral. `port` 0 picks a free port at each start; after `start`,
-    `port` is the real one. What the process writes is in `output`, line by line.
+    `port` is the real one. `output` has the lines that the process has written.
     """
 
     name = "headrace"
@@ -117,7 +117,7 @@ class HeadraceProcess:
 
     @staticmethod
     def environment() -> dict[str, str]:
-        """The environment in which `command` finds this checkout's source."""
+        """Return the environment in which `command` finds this checkout's source."""
         path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
         return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
@@ -157,7 +157,7 @@ class HeadraceProcess:
         return self
 
     def kill(self) -> None:
-        """End it at once, as a power cut of this process would."""
+        """Kill it."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()

@@ -55,7 +55,7 @@ class ClassicGroup:
         retention_ms: int | None = None,
         instance_id: str | None = None,
     ) -> dict[int, str]:
-        """OffsetCommit in one topic: the error of each partition."""
+        """Send OffsetCommit for one topic; return the error of each partition."""
         partitions = [
             {
                 "partition_index": index,
@@ -92,8 +92,8 @@ class ClassicGroup:
         member_epoch: int = -1,
         stable: bool = False,
     ) -> dict[Any, dict[int, Partition]] | str:
-        """OffsetFetch of this group, or its error: topic name or id → partition → offset, epoch,
-        metadata, error.
+        """Send OffsetFetch for this group; return its error, or topic name or id → partition →
+        offset, epoch, metadata, error.
         """
         return fetch(self.world, version, {self.id: asked}, member_id, member_epoch, stable=stable)[
             self.id
@@ -101,7 +101,7 @@ class ClassicGroup:
 
     @property
     def committed(self) -> dict[str, dict[int, int]]:
-        """All offsets that the group has (KIP-88)."""
+        """All offsets of the group (KIP-88)."""
         found = self.fetch(None)
         assert not isinstance(found, str), found
         return {
@@ -112,8 +112,8 @@ class ClassicGroup:
     def delete_offsets(
         self, asked: Mapping[str, Sequence[int]]
     ) -> list[tuple[str, int, str]] | str:
-        """OffsetDelete: (topic, partition, error) in the order of the answer, or the error of the
-        whole.
+        """Send OffsetDelete; return (topic, partition, error) in the order of the answer, or the
+        error of the whole.
         """
         topics = [
             {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
@@ -142,25 +142,25 @@ class ClassicGroup:
         return self.listed[0] if self.listed else None
 
     def described(self, version: int = 6) -> Any:
-        """DescribeGroups."""
+        """Send DescribeGroups."""
         (group,) = self.world.ask(
             15, version, groups=[self.id], include_authorized_operations=False
         ).groups
         return group
 
     def delete(self) -> str:
-        """DeleteGroups: the error."""
+        """Send DeleteGroups; return the error."""
         (result,) = self.world.ask(42, 2, groups_names=[self.id]).results
         return outcome(result.error_code)
 
     def member(self, *protocols: tuple[str, bytes], **fields: Any) -> ClassicMember:
-        """A member that has not joined, on a connection of its own."""
+        """Return a member that has not joined, on a connection of its own."""
         return ClassicMember(
             self, self.world.connect(), protocols or (("range", subscription()),), **fields
         )
 
     def join(self, *metadata: bytes, **fields: Any) -> ClassicMember:
-        """The only member of a stable group."""
+        """Return the only member of a stable group."""
         protocols = [(f"protocol-{number}", one) for number, one in enumerate(metadata)]
         member = self.member(*protocols, **fields)
         assert member.join() == OK
@@ -172,7 +172,7 @@ class ClassicGroup:
 class ClassicMember:
     """A member of the classic protocol.
 
-    :ivar answer: its last JoinGroup's, which has the generation, the leader and, for the leader,
+    :ivar answer: the last JoinGroup answer, with the generation, the leader and, for the leader,
         the members
     """
 
@@ -197,7 +197,7 @@ class ClassicMember:
         return bool(self.answer.leader == self.id)
 
     def send_join(self, version: int = 9) -> None:
-        """JoinGroup without waiting for the others; :meth:`joined` has the answer."""
+        """Send JoinGroup without waiting for the others; :meth:`joined` returns the error."""
         self._sent = self.connection.send_message(
             11,
             version,
@@ -212,7 +212,7 @@ class ClassicMember:
         )
 
     def joined(self) -> str:
-        """Wait for the answer to :meth:`send_join`: its error."""
+        """Wait for the answer to :meth:`send_join`; return its error."""
         assert self._sent is not None
         self.answer, self._sent = self.connection.receive_message(self._sent), None
         if self.answer.member_id:
@@ -220,8 +220,8 @@ class ClassicMember:
         return outcome(self.answer.error_code)
 
     def introduce(self, version: int = 9) -> None:
-        """Join as far as it takes to wait for the others: with the member id that the coordinator
-        wants (KIP-394).
+        """Send JoinGroup until only the other members are missing: again with the member id that
+        the coordinator requires (KIP-394).
         """
         self.send_join(version)
         if version >= 4 and not self.id and self.instance_id is None:
@@ -233,23 +233,23 @@ class ClassicMember:
             self.send_join(version)
 
     def join_at_once(self) -> str:
-        """JoinGroup that nobody has to be waited for: the error."""
+        """Send JoinGroup once; return the error."""
         self.send_join()
         return self.joined()
 
     def join(self, version: int = 9) -> str:
-        """JoinGroup up to its answer: the error."""
+        """Join, with a required member id too; return the error."""
         self.introduce(version)
         return self.joined()
 
     def waits(self, within_s: float = 0.3) -> bool:
-        """Whether its JoinGroup or SyncGroup is still not answered."""
+        """Return whether its JoinGroup or SyncGroup is still not answered."""
         return not self.connection.has_response(within_s)
 
     def send_sync(
         self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None
     ) -> None:
-        """SyncGroup without waiting for the leader."""
+        """Send SyncGroup without waiting for the leader."""
         self._sent = self.connection.send_message(
             14,
             5,
@@ -265,7 +265,7 @@ class ClassicMember:
         )
 
     def synced(self) -> str:
-        """Wait for the answer to :meth:`send_sync`: its error."""
+        """Wait for the answer to :meth:`send_sync`; return its error."""
         assert self._sent is not None
         answer, self._sent = self.connection.receive_message(self._sent), None
         self.assignment = answer.assignment
@@ -274,7 +274,7 @@ class ClassicMember:
     def sync(
         self, assignments: Mapping[str, bytes] | None = None, generation: int | None = None
     ) -> str:
-        """SyncGroup up to its answer: the error."""
+        """Send SyncGroup and wait for its answer; return the error."""
         self.send_sync(assignments, generation)
         return self.synced()
 
@@ -298,7 +298,7 @@ class ClassicMember:
     def commit(
         self, topic: Topic | str, offsets: Mapping[int, int], version: int = 9, **fields: Any
     ) -> dict[int, str]:
-        """OffsetCommit as this member."""
+        """Send OffsetCommit as this member."""
         fields.setdefault("generation", self.generation)
         return self.group.commit(
             topic, offsets, version, member_id=self.id, instance_id=self.instance_id, **fields
@@ -314,7 +314,9 @@ def fetch(
     *,
     stable: bool = False,
 ) -> dict[str, dict[Any, dict[int, Partition]] | str]:
-    """OffsetFetch of groups: topics of each or None for all; before version 8 there must be one."""
+    """Send OffsetFetch for groups, each with its topics or None for all. Before version 8 there
+    must be one group.
+    """
     groups = [
         {
             "group_id": group_id,

@@ -1,6 +1,4 @@
-"""Clients that come and go in classic groups, as both brokers of a random conversation see them:
-joining to leaving.
-"""
+"""Members of classic groups in a random conversation with two brokers, from joining to leaving."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ MINUTE_MS = 60_000
 
 @dataclass(slots=True, eq=False)
 class Who:
-    """A client that is, was or will be a member."""
+    """A client that is, was or will be a member of a group."""
 
     group: str
     instance: str | None
@@ -32,9 +30,9 @@ class Who:
 
 
 class Members:
-    """Two groups with members, others to be confused with, and topics.
+    """Two groups with members, other groups to confuse them with, and topics.
 
-    :param hasty: how long rebalances and sessions may last in ms, where that is to be short
+    :param hasty: rebalance and session timeouts in ms to choose from, where they are to be short
     """
 
     def __init__(
@@ -100,7 +98,7 @@ class Members:
         self.both.settle(lambda _: False)
 
     def _begin_group(self) -> None:
-        """A group that nobody has joined, in the place of one that is not followed any more."""
+        """Begin a group that nobody has joined, in place of one that is no longer followed."""
         group = f"{self.prefix}-g{next(self.numbers)}"
         self.groups = [*self.groups, group][-2:]
         self.kinds[group] = self.rng.choice(["consumer"] * 4 + ["connect"])
@@ -113,7 +111,7 @@ class Members:
             self._found(group)
 
     def _found(self, group: str) -> None:
-        """Somebody was in the group: of one in which nobody ever was, Kafka keeps more than
+        """Have a member join and leave: Kafka keeps more of a group that never had one than
         headrace.
         """
         asked = {
@@ -132,7 +130,7 @@ class Members:
         self.founded.add(group)
 
     def _other_leader(self, asked: Asked, kafka: Any, headrace: Any) -> bool:
-        """Whether two answers differ because the leader has gone."""
+        """Return whether two answers differ because the leader has gone."""
         group = asked.fields.get("group_id", "")
         before = self.leaders.get(group)
         gone = (
@@ -318,7 +316,7 @@ class Members:
         }
 
     def _not_quite(self) -> list[dict[str, Any]]:
-        """What may be wrong with the request of a member."""
+        """Return fields that make the request of a member wrong."""
         return [
             *({"group_id": one} for one in (*self.others, "")),
             {"member_id": "nobody"},
@@ -338,7 +336,9 @@ class Members:
         return self.rng.choice(self.people).id
 
     def _has_request_waiting(self, member_id: str) -> bool:
-        """Kafka never answers a request that waits when the same member sends another."""
+        """Return whether a request of this member waits: Kafka never answers it when the member
+        sends another.
+        """
         return any(
             one.key in (11, 14) and one.fields["member_id"] == member_id != ""
             for one in self.both.waiting

@@ -1,4 +1,4 @@
-"""The broker under test as cases see it, and how a case says where the targets differ."""
+"""The broker under test, and the expectations of cases in which the targets differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL_CONFIGS = {
     "producer.id.expiration.check.interval.ms": "500",  # by which Apache Kafka forgets producers
     "log.retention.check.interval.ms": "500",  # by which headrace does
 }
-"""A broker whose limits and times a case can reach: what groups cannot have of their own."""
+"""Small limits and times that only a whole broker can have, for cases that reach them."""
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def world_of_this_run(bootstrap_servers: str, target: str) -> Iterator[World]:
 
 @pytest.fixture
 def world(world_of_this_run: World) -> Iterator[World]:
-    """The broker under test, for one case: its connections close with it."""
+    """The broker under test, for one case; its connections close with the case."""
     world = World(world_of_this_run.bootstrap_servers, world_of_this_run.target)
     yield world
     world.close()
@@ -49,7 +49,7 @@ def world(world_of_this_run: World) -> Iterator[World]:
 
 @pytest.fixture(scope="session")
 def headrace_beside() -> Iterator[HeadraceProcess]:
-    """A headrace beside the broker under test, for conversations that are held with both."""
+    """A headrace beside the broker under test, for conversations with both."""
     with HeadraceProcess(configs=COMMON_CONFIGS) as server:
         yield server
 
@@ -66,7 +66,7 @@ def beside(headrace_beside: HeadraceProcess) -> Iterator[World]:
 def small_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HeadraceProcess | KafkaPeer]:
-    """A second broker, started when a case first asks for it."""
+    """A second broker, which starts when a case first asks for it."""
     directory = tmp_path_factory.mktemp("small")
     make = KafkaPeer if target_of(request.config) == "kafka" else HeadraceProcess
     with make(directory, SMALL_CONFIGS) as server:
@@ -88,11 +88,11 @@ def small_world(small_server: HeadraceProcess | KafkaPeer, target: str) -> Itera
 
 @pytest.fixture(scope="session")
 def differs(target: str) -> Callable[..., Any]:
-    """What is expected where the targets differ on purpose: `differs("a waiting ShareFetch",
-    kafka=…, headrace=…)`.
+    """Return the expectation for the target where the two differ on purpose: `differs("a waiting
+    ShareFetch", kafka=…, headrace=…)`.
 
-    The first argument begins a row of docs/differences.md: a difference that is not listed there is
-    a mistake.
+    The first argument begins a row of docs/differences.md; a difference that is not listed there
+    fails the case.
     """
     lines = (ROOT / "docs/differences.md").read_text().splitlines()
     listed = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
@@ -108,13 +108,13 @@ def differs(target: str) -> Callable[..., Any]:
 
 @pytest.fixture
 def group(world: World) -> ClassicGroup:
-    """A group that nothing was committed for yet; modules about groups of another kind have their
-    own.
+    """A group without committed offsets; modules about other kinds of groups have their own
+    fixture.
     """
     return ClassicGroup(world)
 
 
 @pytest.fixture
 def topic(world: World) -> Topic:
-    """A topic with three partitions, where a module has no other."""
+    """A topic with three partitions; modules may have their own fixture."""
     return world.topic(partitions=3)

@@ -26,7 +26,7 @@ class Beat:
 
 
 class ConsumerMember:
-    """One member. It counts its epoch, and reports what it holds, as a client does."""
+    """One member, which counts its epoch and reports its partitions as a client does."""
 
     def __init__(
         self, world: World, group_id: str, member_id: str = "", instance_id: str | None = None
@@ -45,7 +45,7 @@ class ConsumerMember:
         regex: str | None = None,
         **fields: Any,
     ) -> Beat:
-        """ConsumerGroupHeartbeat; `topics` are subscribed to when they are given, or `regex`."""
+        """Send ConsumerGroupHeartbeat, with a subscription if `topics` or `regex` are given."""
         epoch = self.epoch if epoch is None else epoch
         joins = epoch == 0
         self.topics |= {topic.name: topic for topic in topics}
@@ -97,7 +97,7 @@ class ConsumerMember:
         return self
 
     def follow(self) -> ConsumerMember:
-        """A heartbeat, and at once what it asks for: what has to be given up is."""
+        """Send a heartbeat, and give up at once what it asks to be given up."""
         assert self.heartbeat(owned=self.assignment).error == OK
         return self
 
@@ -107,7 +107,7 @@ class ConsumerMember:
     def commit(
         self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None, **fields: int
     ) -> str:
-        """OffsetCommit of offset 1 in partition 0 or another: the error."""
+        """Commit offset 1 of partition 0 or another as this member; return the error."""
         return commit(
             self.world,
             self.group_id,
@@ -118,7 +118,7 @@ class ConsumerMember:
         )
 
     def fetch(self, topic: Topic, *, epoch: int | None = None, member_id: str | None = None) -> str:
-        """OffsetFetch 9 of partition 0 as this member: the error of the group."""
+        """Send OffsetFetch v9 for partition 0 as this member; return the error of the group."""
         asked = {
             "group_id": self.group_id,
             "member_id": self.id if member_id is None else member_id,
@@ -138,7 +138,7 @@ def commit(
     version: int = 9,
     partition: int = 0,
 ) -> str:
-    """OffsetCommit of offset 1 in one partition: the error."""
+    """Commit offset 1 of one partition; return the error."""
     offset = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}
     asked = {"name": topic.name, "partitions": [{"partition_index": partition, **offset}]}
 
@@ -159,20 +159,20 @@ def commit(
 
 
 def describe(world: World, group_id: str) -> Any:
-    """ConsumerGroupDescribe of one group."""
+    """Return the answer to ConsumerGroupDescribe for one group."""
     (group,) = world.ask(69, 1, group_ids=[group_id], include_authorized_operations=False).groups
     return group
 
 
 def assigned(member: Any) -> list[int]:
-    """The partitions of a described member, of its only topic."""
+    """Return the partitions of a described member in its only topic."""
     return sorted(
         number for topic in member.assignment.topic_partitions for number in topic.partitions
     )
 
 
 class ClassicConsumer:
-    """A cooperative member of the classic protocol, in a group of whichever."""
+    """A cooperative member of the classic protocol, in a group of either protocol."""
 
     def __init__(self, world: World, group_id: str, *topics: Topic) -> None:
         self.world, self.group_id, self.topics = world, group_id, topics
@@ -184,7 +184,7 @@ class ClassicConsumer:
         return write_subscription(Subscription(1, topics, self.owned))
 
     def ask_to_join(self, protocol: str = "range", **fields: Any) -> Any:
-        """JoinGroup."""
+        """Send JoinGroup; return its response."""
         asked = {
             "group_id": self.group_id,
             "session_timeout": 10_000,
@@ -199,7 +199,7 @@ class ClassicConsumer:
         return self.world.ask(11, 9, **asked)
 
     def join(self, protocol: str = "range", **fields: Any) -> str:
-        """JoinGroup, again if it is given an id first: the error."""
+        """Join, again with a required member id; return the error."""
         while True:
             response = self.ask_to_join(protocol, **fields)
             if outcome(response.error_code) != "MEMBER_ID_REQUIRED":
@@ -210,7 +210,7 @@ class ClassicConsumer:
         return outcome(response.error_code)
 
     def sync(self, *given: tuple[str, bytes]) -> str:
-        """SyncGroup: the error; `owned` is what it brings."""
+        """Send SyncGroup, remember the assignment in `owned`, and return the error."""
         response = self.world.ask(
             14,
             5,

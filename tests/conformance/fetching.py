@@ -1,4 +1,4 @@
-"""A client that fetches, in a fetch session or without, and says what it was told."""
+"""A client that fetches, within a fetch session or without one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MIB = 1 << 20
 class Answer:
     """The answer to a Fetch.
 
-    :param told: of each partition "0-4 of 5" (first and last offset of what was read, high
-        watermark), "of 5" without records, with ", from 2" when the log does not start at 0; or its
-        error
+    :param told: each partition in the answer as "0-4 of 5" (first and last offset of its records,
+        high watermark), as "of 5" without records, with ", from 2" if the log does not start at 0;
+        or its error
     """
 
     error: str
@@ -30,8 +30,8 @@ class Answer:
 
 
 class Fetcher:
-    """A client. It names its session and counts its epoch, but asks only for what it is told to ask
-    for.
+    """A client that names its session and counts its epoch, but asks only for the partitions that
+    it is given.
     """
 
     def __init__(self, world: World, version: int = LATEST_VERSION) -> None:
@@ -40,7 +40,7 @@ class Fetcher:
         self.topics: dict[Any, Topic] = {}
 
     def open(self, offsets: Mapping[Partition, int], **how: Any) -> Told:
-        """Open a session: what it was told."""
+        """Open a session; return the partitions in the answer."""
         self.session_id = self.epoch = 0
         answer = self.fetch(offsets, **how)
         assert answer.error == OK
@@ -48,7 +48,7 @@ class Fetcher:
         return answer.told
 
     def go_on(self, offsets: Mapping[Partition, int] | None = None, **how: Any) -> Told:
-        """Fetch in the session: what it was told."""
+        """Fetch in the session; return the partitions in the answer."""
         answer = self.fetch(offsets or {}, **how)
         assert (answer.error, answer.session_id) == (OK, self.session_id)
         return answer.told
@@ -58,7 +58,7 @@ class Fetcher:
         return self.receive(self.send(offsets, **how))
 
     def partition(self, topic: Topic, offset: int, **how: Any) -> Any:
-        """Fetch from partition 0 outside of a session: all that is said of it."""
+        """Fetch from partition 0 outside of a session; return the whole answer about it."""
         response = self.world.connection.receive_message(
             self.send({(topic, 0): offset}, epoch=-1, **how)
         )
@@ -119,7 +119,7 @@ class Fetcher:
         )
 
     def receive(self, sent: Any, connection: Any = None) -> Answer:
-        """The answer to what was sent."""
+        """Return the answer to a request that was sent."""
         response = (connection or self.world.connection).receive_message(sent)
         told = {}
         for topic in response.responses:

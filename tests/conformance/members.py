@@ -1,5 +1,6 @@
-"""A member of a share group: its heartbeats, its share session, what it acquires and
-acknowledges."""
+"""A member of a share group, with its heartbeats, its share session, its acquired records and
+acknowledgements.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.support import wait_until
 TYPES = {"gap": 0, "accept": 1, "release": 2, "reject": 3, "renew": 4}
 NOTHING = ""
 BRIEFLY_MS = 300
-"""How long a fetch waits that is to find nothing."""
+"""Wait of a fetch that is to find nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Fetched:
     partitions: dict[tuple[UUID, int], FetchedPartition]
 
     def __getitem__(self, partition: int) -> FetchedPartition:
-        """The partition with this index, of the only topic that has one."""
+        """Return the partition with this index, of the only topic that has one."""
         (found,) = (one for (_, index), one in self.partitions.items() if index == partition)
         return found
 
@@ -66,8 +67,8 @@ class Acknowledged:
 
 
 def batches(text: str) -> list[dict[str, Any]]:
-    """Acknowledgement batches: "0-2 accept; 3 release", "1-3 accept,release,reject", "7-9 5" (types
-    may be numbers).
+    """Return acknowledgement batches from text: "0-2 accept; 3 release", "1-3
+    accept,release,reject", "7-9 5" (types may be numbers).
     """
     made = []
     for one in filter(None, (part.strip() for part in text.split(";"))):
@@ -93,11 +94,11 @@ class Member:
         self.connection = self.world.connect()
         self.epoch = 0
         self.assignment: dict[str, list[int]] = {}
-        """The last one that a heartbeat told."""
+        """The assignment of the last heartbeat that had one."""
         self.session_epoch = 0
         self.topics: list[Topic] = []
-        """What it has joined; where nothing else is said, requests are about partition 0 of the
-        first.
+        """The subscribed topics. Requests are about partition 0 of the first, unless they say
+        otherwise.
         """
 
     # --- the group ---
@@ -109,7 +110,9 @@ class Member:
         rack_id: str | None = None,
         no_topics: bool = False,
     ) -> Beat:
-        """ShareGroupHeartbeat. Topics are named when they are given, or as [] with `no_topics`."""
+        """Send ShareGroupHeartbeat. It subscribes to the topics that are given, or to [] with
+        `no_topics`.
+        """
         named = [one if isinstance(one, str) else one.name for one in topics]
 
         def answered() -> Any:
@@ -187,10 +190,10 @@ class Member:
         renew: bool = False,
         version: int = 2,
     ) -> Any:
-        """Send a ShareFetch without waiting for the answer, which `finish_fetch` gives.
+        """Send a ShareFetch without waiting; `finish_fetch` returns the answer.
 
-        At epoch 0 it names the assigned partitions, later those with acknowledgements only;
-        `partitions` and `topic` say otherwise.
+        At epoch 0 it names the assigned partitions, later those with acknowledgements only, unless
+        `partitions` and `topic` are given.
         """
         epoch = self.session_epoch if epoch is None else epoch
         acks = {0: ack} if isinstance(ack, str) and ack else dict(ack) if ack else {}
@@ -231,11 +234,11 @@ class Member:
         return epoch, self.connection.send_message(78, version, **fields)
 
     def has_answer(self, within_s: float) -> bool:
-        """Whether the answer to what was sent comes within this time; it stays to be read."""
+        """Return whether the answer comes within this time; it stays to be read."""
         return self.connection.has_response(within_s)
 
     def finish_fetch(self, started: Any) -> Fetched:
-        """The answer to a ShareFetch that was sent."""
+        """Return the answer to a ShareFetch that was sent."""
         epoch, sent = started
         response = self.connection.receive_message(sent)
         self._count(epoch, response.error_code)
@@ -259,11 +262,13 @@ class Member:
         )
 
     def share_fetch(self, ack: str | Mapping[int, str] = "", **options: Any) -> Fetched:
-        """ShareFetch: the whole answer. For the options see `start_fetch`."""
+        """Send a ShareFetch and return the whole answer. For the options see `start_fetch`."""
         return self.finish_fetch(self.start_fetch(ack, **options))
 
     def fetch(self, ack: str = "", *, partition: int = 0, **options: Any) -> str:
-        """ShareFetch that must succeed: what it acquired of one partition, "0-4 c1, 7-9 c2"."""
+        """Send a ShareFetch that must succeed; return what it acquired of one partition, as "0-4
+        c1, 7-9 c2".
+        """
         fetched = self.share_fetch(ack, **options)
         assert fetched.error == OK, fetched
         found = [one for (_, index), one in fetched.partitions.items() if index == partition]
@@ -275,7 +280,7 @@ class Member:
         return ", ".join(one.acquired for one in found if one.acquired)
 
     def fetch_nothing(self, **options: Any) -> bool:
-        """Whether a ShareFetch that waits for a moment acquires nothing at all."""
+        """Return whether a ShareFetch that waits for a moment acquires nothing."""
         fetched = self.share_fetch(**{"wait_ms": BRIEFLY_MS, **options})
         return fetched.error == OK and all(
             (one.error, one.acquired) == (OK, NOTHING) for one in fetched.partitions.values()
@@ -290,8 +295,8 @@ class Member:
         renew: bool = False,
         version: int = 2,
     ) -> Acknowledged:
-        """ShareAcknowledge: the whole answer. Acknowledgements are those of partition 0, or given
-        by partition.
+        """Send a ShareAcknowledge and return the whole answer. Acknowledgements are those of
+        partition 0, or given by partition.
         """
         epoch = self.session_epoch if epoch is None else epoch
         by_partition = {0: acks} if isinstance(acks, str) and acks else dict(acks) if acks else {}
@@ -322,8 +327,8 @@ class Member:
         )
 
     def ack(self, text: str, *, partition: int = 0, **options: Any) -> str:
-        """ShareAcknowledge that is understood: what became of the acknowledgements of one
-        partition.
+        """Send a ShareAcknowledge that must succeed; return the error of the acknowledgements of
+        one partition.
         """
         answer = self.share_acknowledge({partition: text}, **options)
         assert answer.error == OK, answer
@@ -334,11 +339,11 @@ class Member:
         assert self.share_acknowledge(epoch=-1).error == OK
 
     def vanish(self) -> None:
-        """Lose the connection."""
+        """Close the connection."""
         self.connection.close()
 
     def reconnect(self) -> None:
-        """Go on over another connection."""
+        """Open another connection."""
         self.connection = self.world.connect()
 
     def _id(self, topic: Topic | UUID | None) -> UUID:
@@ -352,7 +357,7 @@ class Member:
 
 
 def _offsets(data: bytes) -> frozenset[int]:
-    """The offsets that the batches of `data` span."""
+    """Return the offsets that the batches of `data` span."""
     return frozenset(
         offset
         for _, header in record_batch.headers(data)
@@ -361,6 +366,6 @@ def _offsets(data: bytes) -> frozenset[int]:
 
 
 def acquired_offsets(text: str) -> frozenset[int]:
-    """The offsets of "0-4 c1, 7-9 c2"."""
+    """Return the offsets in "0-4 c1, 7-9 c2"."""
     runs = [one.split(" ")[0].split("-") for one in text.split(", ") if one]
     return frozenset(offset for first, last in runs for offset in range(int(first), int(last) + 1))

@@ -1,9 +1,8 @@
-"""A group with members of both protocols, held by two brokers at once: who is in it, and what each
-says and is told.
+"""A group with members of both protocols, on one of two brokers.
 
-Members go by names of ours ("m1", "c2"): what a broker calls them is told apart by `Seat`. Answers
-come as plain values in which both brokers can be compared: names of ours for ids, and how many
-partitions of each topic for which ones, as assignors may choose.
+Members have names ("m1", "c2"); `Seat` maps them to the ids of one broker. Answers come as plain
+values that can be compared: names for ids, and the number of partitions of each topic instead of
+the partitions, as assignors may choose.
 """
 
 from __future__ import annotations
@@ -23,21 +22,23 @@ from tests.wire_client import Connection
 
 Partitions = dict[str, tuple[int, ...]]
 COORDINATORS_HEAR_S = 0.3
-"""Kafka's group coordinators hear of a deleted topic this much later than its other parts, at most.
+"""Longest time by which Kafka's group coordinators hear of a deleted topic later than its other
+parts.
 """
 MADE_ID = re.compile(r"(?<= )[\w-]{22}(?= )")
 """A member id that a coordinator has made."""
 NOWHERE = UUID(int=0xDEAD_BEEF)
-"""The id of no topic."""
+"""A topic id that no topic has."""
 
 
 @dataclass(slots=True)
 class Seat:
     """One member as one broker knows it.
 
-    :ivar epoch: its member epoch, or generation
-    :ivar held: what it was told last, and what it held before that
-    :ivar sent: a request that is not answered yet, and what to do with its answer
+    :ivar epoch: its member epoch or generation
+    :ivar held: its last assignment
+    :ivar before: the assignment before that
+    :ivar sent: a request without an answer yet, and the handling of its answer
     """
 
     connection: Connection
@@ -58,7 +59,7 @@ class Seat:
 
 
 def counts(held: Mapping[str, Collection[int]]) -> dict[str, int]:
-    """Of each topic how many partitions."""
+    """Return the number of partitions of each topic."""
     return {name: len(numbers) for name, numbers in sorted(held.items()) if numbers}
 
 
@@ -83,7 +84,7 @@ class Side:
         return known if member_id else ""
 
     def plain(self, text: str | None) -> str | None:
-        """A message without what the broker made up."""
+        """Return a message without the ids that the broker made up."""
         for who, seat in self.seats.items():
             if text and seat.id and seat.id != who:
                 text = text.replace(seat.id, who)
@@ -116,7 +117,7 @@ class Side:
         time.sleep(COORDINATORS_HEAR_S)
 
     def by_name(self, assignment: Any) -> Partitions:
-        """Topic ids and partitions by topic name."""
+        """Return an assignment as topic name → partitions."""
         return {
             self.labels[one.topic_id]: tuple(sorted(one.partitions))
             for one in assignment.topic_partitions
@@ -134,7 +135,7 @@ class Side:
     def beat(
         self, who: str, epoch: int, owned: Partitions | None, version: int = 1, **fields: Any
     ) -> Any:
-        """ConsumerGroupHeartbeat."""
+        """Send ConsumerGroupHeartbeat; return error, epoch, partitions of each topic and member."""
         seat = self.seat(who)
         asked = {
             "group_id": self.group_id,
@@ -180,7 +181,7 @@ class Side:
         metadata_version: int,
         **fields: Any,
     ) -> None:
-        """JoinGroup; :meth:`received` has the answer once it is there."""
+        """Send JoinGroup without waiting; :meth:`received` returns the answer."""
         seat = self.seat(who)
         said = subscription(*topics, version=metadata_version, owned=seat.held)
         asked: dict[str, Any] = {
@@ -198,7 +199,9 @@ class Side:
     def send_sync(
         self, who: str, generation: int, instance_id: str | None, version: int, **fields: Any
     ) -> None:
-        """SyncGroup: a leader divides all partitions among the members that it was told."""
+        """Send SyncGroup without waiting. A leader divides all partitions among the members of its
+        JoinGroup answer.
+        """
         seat = self.seat(who)
         asked: dict[str, Any] = {
             "group_id": self.group_id,
@@ -231,7 +234,7 @@ class Side:
         ]
 
     def received(self, who: str) -> Any:
-        """The answer to what a classic member has sent last."""
+        """Return the answer to the last request of a classic member."""
         seat = self.seats[who]
         assert seat.sent is not None
         (kind, sent), seat.sent = seat.sent, None
@@ -260,7 +263,7 @@ class Side:
         return kind, error, told, names, members
 
     def classic_beat(self, who: str, generation: int, instance_id: str | None, version: int) -> str:
-        """Heartbeat: the error."""
+        """Send Heartbeat; return the error."""
         seat = self.seat(who)
         answer = self.world.ask(
             12,
@@ -273,8 +276,9 @@ class Side:
         return outcome(answer.error_code)
 
     def classic_leave(self, leavers: Sequence[tuple[str, str | None]], version: int) -> Any:
-        """LeaveGroup of members by name and instance id; a name that is not known is a member
-        id."""
+        """Send LeaveGroup for members by name and instance id; an unknown name is taken as a member
+        id.
+        """
         ids = [
             (self.seats[who].id if who in self.seats else who, instance_id)
             for who, instance_id in leavers
@@ -304,7 +308,7 @@ class Side:
         instance_id: str | None,
         version: int,
     ) -> Any:
-        """OffsetCommit: topic, error of each partition."""
+        """Send OffsetCommit; return the errors of each topic's partitions."""
         topics = [
             {
                 **self._reference(name),
@@ -339,7 +343,7 @@ class Side:
         asked: Mapping[str, Sequence[int]] | None,
         version: int,
     ) -> Any:
-        """OffsetFetch 8-10: the group's error, and the offsets by topic."""
+        """Send OffsetFetch v8 to v10; return the group's error and the offsets by topic."""
         topics = None
         if asked is not None:
             topics = [
@@ -385,7 +389,7 @@ class Side:
     # --- what an administrator sees ---
 
     def described(self, version: int = 1) -> dict[str, Any]:
-        """ConsumerGroupDescribe, member by member."""
+        """Send ConsumerGroupDescribe; return the group, member by member."""
         (group,) = self.world.ask(
             69, version, group_ids=[self.group_id], include_authorized_operations=False
         ).groups
@@ -415,7 +419,7 @@ class Side:
         }
 
     def classic_described(self, version: int) -> Any:
-        """DescribeGroups."""
+        """Send DescribeGroups; return the group."""
         (group,) = self.world.ask(
             15, version, groups=[self.group_id], include_authorized_operations=False
         ).groups

@@ -1,4 +1,4 @@
-"""A transactional id under test, and what a case does with it in raw requests.
+"""A transactional id under test, and the requests of cases about it.
 
 Producer ids differ from run to run, so cases name them by the order in which they were given: `p0
 e1` is the first producer id with epoch 1.
@@ -30,7 +30,7 @@ Who = tuple[int, int]
 
 
 class Transactional:
-    """A transactional id, and who writes under it as far as it knows."""
+    """A transactional id, and the producer id and epoch that it last received."""
 
     def __init__(self, world: World, transactional_id: str | None = None) -> None:
         self.world = world
@@ -42,7 +42,7 @@ class Transactional:
             assert world.find_coordinator(self.id, 1)[0] == OK
 
     def named(self, producer_id: int, epoch: int) -> str:
-        """`p0 e1`; `-1 -1` for nobody."""
+        """Return a producer as `p0 e1`, or `-1 -1` for none."""
         if producer_id < 0:
             return f"{producer_id} {epoch}"
         if producer_id not in self._producer_ids:
@@ -50,11 +50,11 @@ class Transactional:
         return f"p{self._producer_ids.index(producer_id)} e{epoch}"
 
     def other(self, epoch: int, producer: int = 0) -> Who:
-        """A producer id that was given, with an epoch of one's choice."""
+        """Return a known producer id with any epoch."""
         return self._producer_ids[producer], epoch
 
     def _settled(self, ask: Any) -> str:
-        """The answer to a request, which is sent again as long as a transaction is being ended."""
+        """Return the answer to a request, sent again as long as a transaction is being ended."""
 
         def answered() -> str | None:
             answer: str = ask()
@@ -68,7 +68,7 @@ class Transactional:
     def init(
         self, expected: Who = NO_ONE, *, version: int = 4, timeout_ms: int = 60_000, **more: Any
     ) -> str:
-        """InitProducerId: who writes from now on, or the error."""
+        """Send InitProducerId; return the new producer, or the error."""
         fields = {
             "transactional_id": self.id,
             "transaction_timeout": timeout_ms,
@@ -97,7 +97,7 @@ class Transactional:
         version: int = 3,
         verify: bool = False,
     ) -> str:
-        """AddPartitionsToTxn: the error, or one for each partition where they differ."""
+        """Send AddPartitionsToTxn; return the error, or one per partition where they differ."""
         who = who or self.who
         asked: list[dict[str, Any]] = []
         for one in topics:
@@ -138,7 +138,7 @@ class Transactional:
         return self._settled(ask)
 
     def add_group(self, group_id: str, who: Who | None = None, version: int = 3) -> str:
-        """AddOffsetsToTxn: the error."""
+        """Send AddOffsetsToTxn; return the error."""
         producer_id, epoch = who or self.who
 
         def ask() -> str:
@@ -165,7 +165,7 @@ class Transactional:
         transactional: bool = True,
         transactional_id: str | None = "",
     ) -> str:
-        """Produce one batch: the error. Its sequence goes on from what was written so far."""
+        """Produce one batch; return the error. Its sequence follows the last one written."""
         who = who or self.who
         base = self.sequences.get((who, topic.name), 0) if sequence is None else sequence
         data = batch(
@@ -207,7 +207,7 @@ class Transactional:
         metadata: str | None = "",
         instance_id: str | None = None,
     ) -> str:
-        """TxnOffsetCommit: the error, or one for each partition where they differ."""
+        """Send TxnOffsetCommit; return the error, or one for each partition where they differ."""
         producer_id, epoch = who or self.who
         topics: dict[str, list[dict[str, Any]]] = {}
         for (name, index), offset in offsets.items():
@@ -246,7 +246,7 @@ class Transactional:
     # --- how it ends ---
 
     def end(self, *, commit: bool, who: Who | None = None, version: int = 3) -> str:
-        """EndTxn: OK, or with version 5 who goes on; or the error."""
+        """Send EndTxn; return OK, from version 5 on the next producer, or the error."""
         producer_id, epoch = who or self.who
 
         def ask() -> str:
@@ -268,12 +268,12 @@ class Transactional:
     # --- what an administrator sees ---
 
     def described(self) -> Described:
-        """DescribeTransactions, once a transaction that is being ended has ended."""
+        """Return the answer to DescribeTransactions once no transaction is being ended."""
         return describe_transactions(self.world, self.id)[0]
 
     @property
     def state(self) -> str:
-        """As `Ongoing p0 e0`, or the error."""
+        """The state as `Ongoing p0 e0`, or the error."""
         one = self.described()
         if one.error_code:
             return outcome(one.error_code)
@@ -286,7 +286,7 @@ class Transactional:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What DescribeTransactions says of one transactional id."""
+    """The answer of DescribeTransactions about one transactional id."""
 
     error_code: int
     transactional_id: str
@@ -319,9 +319,9 @@ class Described:
 
 
 def describe_transactions(world: World, *transactional_ids: str) -> list[Described]:
-    """DescribeTransactions, once those that are being ended have ended.
+    """Return the answers to DescribeTransactions once no transaction is being ended.
 
-    Read by hand: kio takes the start of a transaction for a time, and knows no -1.
+    The answer is read by hand: kio reads the start of a transaction as a time, and fails at -1.
     """
     asked = bytes([len(transactional_ids) + 1]) + b"".join(map(_compact, transactional_ids))
 
@@ -354,7 +354,7 @@ def list_transactions(
     duration_ms: int = -1,
     pattern: str | None = None,
 ) -> Any:
-    """ListTransactions: the response."""
+    """Send ListTransactions; return the response."""
     return world.ask(
         66,
         version,
@@ -366,7 +366,7 @@ def list_transactions(
 
 
 def describe_producers(topic: Topic, partition: int = 0) -> Any:
-    """DescribeProducers of one partition."""
+    """Return the answer to DescribeProducers for one partition."""
     asked = [{"name": topic.name, "partition_indexes": [partition]}]
     ((one,),) = (found.partitions for found in topic.world.ask(61, 0, topics=asked).topics)
     return one
@@ -380,7 +380,7 @@ def fetch(
     version: int = 12,
     partition_max_bytes: int = 1 << 20,
 ) -> Any:
-    """Fetch without waiting: what is said of the partition."""
+    """Fetch without waiting; return the answer about the partition."""
     partition = {
         "partition": 0,
         "fetch_offset": offset,

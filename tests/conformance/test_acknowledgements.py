@@ -1,5 +1,4 @@
-"""Acknowledgements: what each kind does, and what is refused, whole partition by whole
-partition."""
+"""Acknowledgements: the effect of each type, and refusals, which concern whole partitions."""
 
 from __future__ import annotations
 

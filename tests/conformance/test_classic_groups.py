@@ -1,6 +1,4 @@
-"""The classic group protocol: who is let in, who leads, who is waited for, what becomes of those
-who do not come.
-"""
+"""The classic group protocol: joining, leading, waiting, and members that do not come."""
 
 from __future__ import annotations
 

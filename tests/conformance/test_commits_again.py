@@ -1,5 +1,4 @@
-"""A consumer that commits again and again on one connection: the same request but for the
-offsets."""
+"""A consumer that repeats OffsetCommit on one connection with other offsets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: what is committed, found again, and forgotten (KIP-88,
-KIP-211, KIP-496).
-"""
+"""OffsetCommit, OffsetFetch, OffsetDelete, and offsets that expire (KIP-88, KIP-211, KIP-496)."""
 
 from __future__ import annotations
 

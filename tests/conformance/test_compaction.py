@@ -1,4 +1,4 @@
-"""What is left of a compacted topic: the same records on both targets."""
+"""The records that remain in a compacted topic are the same on both targets."""
 
 from __future__ import annotations
 

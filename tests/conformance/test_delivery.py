@@ -90,8 +90,8 @@ def test_a_record_is_delivered_five_times_at_most(world: World) -> None:  # case
 
 
 def released_each_time(world: World, records: int, limit: int) -> list[str]:
-    """What is acquired by fetch after fetch, when everything is released each time, until nothing
-    is left.
+    """Return the records that each fetch acquires when everything is released after it, until
+    nothing is left.
     """
     topic = world.topic(records=records)
     member = world.earliest_group(share_delivery_count_limit=str(limit)).join(topic)

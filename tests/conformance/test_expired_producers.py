@@ -1,6 +1,4 @@
-"""Producers that nobody has heard of for long: their transactional ids, and what partitions know of
-them.
-"""
+"""Producers that have been idle for long: their transactional ids and their state in partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ NO_MAPPING = "INVALID_PRODUCER_ID_MAPPING"
 
 
 def ended(world: World, topic: Topic, *, commit: bool) -> Transactional:
-    """A transactional id with a transaction of one record that has ended."""
+    """Return a transactional id whose transaction of one record has ended."""
     producer = Transactional(world)
     producer.init()
     assert (producer.add(topic), producer.write(topic), producer.end(commit=commit)) == (OK, OK, OK)
@@ -28,8 +26,8 @@ def listed(world: World) -> set[str]:
 
 
 def last_states(world: World) -> dict[str, bytes | None]:
-    """The value of the last record of each transactional id in the internal topic; None for a
-    tombstone.
+    """Return the value of the last record of each transactional id in the internal topic; None for
+    a tombstone.
     """
     state, found, offset = Topic(world, TRANSACTION_STATE, UUID(int=0)), {}, 0
     offset = state.list_offset(-2)

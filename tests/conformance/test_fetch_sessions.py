@@ -1,5 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what opens, moves and ends them, and what is told in
-them."""
+"""Incremental fetch sessions (KIP-227): opening, moving and ending them, and their answers."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from tests.wire_client import Connection
 
 VERSIONS = [FIRST_WITH_SESSIONS, LAST_WITH_NAMES, FIRST_WITH_IDS, LATEST_VERSION]
 LONG_MS = 20_000
-"""A wait that nobody waits for: what is waited for comes sooner."""
+"""A maximum wait that never passes: the event comes sooner."""
 
 NOT_FOUND, INVALID_EPOCH = "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH"
 

@@ -1,4 +1,4 @@
-"""Groups of several kinds side by side, group configs, and where coordinators are found."""
+"""Groups of several types side by side, group configs, and FindCoordinator."""
 
 from __future__ import annotations
 

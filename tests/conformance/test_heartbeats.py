@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat: what is refused, how epochs go, when an assignment is told."""
+"""ShareGroupHeartbeat: refusals, epochs, and assignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InitProducerId (KIP-98, KIP-360): who writes under a transactional id, and who does no longer."""
+"""InitProducerId (KIP-98, KIP-360): new producers, fenced ones, and those that return."""
 
 from __future__ import annotations
 

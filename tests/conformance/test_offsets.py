@@ -1,6 +1,4 @@
-"""Offsets of share groups: what an administrator is told, may alter and delete; and the lag after
-each step.
-"""
+"""Offsets of share groups: describing, altering and deleting them, and the lag after each step."""
 
 from __future__ import annotations
 

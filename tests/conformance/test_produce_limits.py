@@ -1,4 +1,4 @@
-"""How large a batch and a request may be, and how far its timestamps may be from the broker's
+"""Limits of the size of batches and requests, and of the distance of timestamps from the broker's
 clock.
 """
 
@@ -22,13 +22,15 @@ def now_ms() -> int:
 
 
 def produce(topic: Topic, *, ahead_ms: int = 0, value: bytes = b"v") -> str:
-    """One record of a client whose clock is ahead: the error."""
+    """Produce one record of a client whose clock is ahead; return the error."""
     records = batch([value], timestamp_ms=now_ms() + ahead_ms)
     return outcome(topic.world.connection.produce(topic.name, records)[0])
 
 
 def stored(topic: Topic) -> list[tuple[str, int]]:
-    """Timestamp type and largest timestamp of each batch, and nothing else of it has changed."""
+    """Return timestamp type and largest timestamp of each batch, after checking that nothing else
+    has changed.
+    """
     asked = {
         "partition": 0,
         "current_leader_epoch": -1,
@@ -105,7 +107,7 @@ def test_limits_of_a_topic_to_timestamps(world: World) -> None:
 
 
 def wrong_records(topic: Topic, records: bytes) -> list[int]:
-    """Produce what is refused for some of its records (KIP-467): which they are."""
+    """Produce a batch with wrong records (KIP-467); return which ones the broker names."""
     (told,) = topic.world.ask(
         0,
         9,

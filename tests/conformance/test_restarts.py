@@ -1,4 +1,4 @@
-"""What a group remembers when its broker goes away and comes back."""
+"""The state of a group after its broker has restarted."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def broker(small_server: HeadraceProcess | KafkaPeer, target: str) -> Iterator[R
 
 
 def half_done(world: World) -> tuple[Topic, Group]:
-    """A group without members that has acknowledged some of twenty records, released some, and
-    holds the others.
+    """Return a group without members that has acknowledged some of twenty records, released some,
+    and holds the others.
     """
     topic = world.topic(records=20)
     group = world.earliest_group()
@@ -58,7 +58,7 @@ def half_done(world: World) -> tuple[Topic, Group]:
 
 
 def deliveries(member: Member) -> dict[int, int]:
-    """Everything that can be acquired: offset → delivery count."""
+    """Return everything that can be acquired, as offset → delivery count."""
     counts: dict[int, int] = {}
     while runs := member.fetch(wait_ms=BRIEFLY_MS):
         for run in runs.split(", "):
@@ -70,8 +70,8 @@ def deliveries(member: Member) -> dict[int, int]:
 
 @pytest.mark.parametrize("cleanly", [True, False])
 def test_what_is_not_acknowledged_comes_again(broker: Restarted, cleanly: bool) -> None:
-    """A broker that stops releases what is held; one that is killed has forgotten who held what,
-    and that attempt.
+    """A broker that stops releases acquired records. One that is killed forgets who held them, and
+    does not count that delivery.
     """
     topic, group = half_done(broker.world)
     world = broker.again(cleanly=cleanly)
@@ -92,7 +92,7 @@ def test_what_is_not_acknowledged_comes_again(broker: Restarted, cleanly: bool) 
 
 
 def again(member: ClassicMember, world: World) -> ClassicMember:
-    """The same member on a connection to the broker that came back."""
+    """Return the same member on a connection to the restarted broker."""
     member.group.world, member.connection = world, world.connect()
     return member
 
@@ -122,13 +122,13 @@ def test_a_rebalance_that_a_restart_interrupts(broker: Restarted, cleanly: bool)
 
 @pytest.mark.slow
 def test_ten_thousand_groups_with_one_offset_each(broker: Restarted) -> None:
-    """All are there, before and after; all at once, or one by one."""
+    """All groups are there before and after the restart, listed at once or asked one by one."""
     world, prefix = broker.world, unique("many")
     topic, count = world.topic(), 10_000
     offsets = {f"{prefix}-{number}": number for number in range(count)}
 
     def commit(wanted: Mapping[str, int]) -> set[str]:
-        """The groups whose coordinator was not there yet."""
+        """Commit for groups; return those whose coordinator was not available yet."""
         sent = []
         for group_id, offset in wanted.items():
             partition = {

@@ -1,4 +1,4 @@
-"""Share sessions: their epochs, what opens and closes them, what they leave behind."""
+"""Share sessions: their epochs, opening and closing them, and what remains after them."""
 
 from __future__ import annotations
 

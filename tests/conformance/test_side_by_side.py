@@ -1,7 +1,6 @@
-"""Random deliveries and acknowledgements, asked of Kafka and of headrace at once: both must answer
-the same.
+"""Random deliveries and acknowledgements of share groups, with Kafka and headrace at once.
 
-Two things are not compared: in how many elements adjoining records come, and the text of an error
+Not compared: the number of elements in which adjoining records come, and the text of an error
 beside its code.
 """
 
@@ -20,13 +19,13 @@ pytestmark = pytest.mark.kafka
 STEPS = 60
 ROUNDS = 5
 KAFKA_FAILED = "UNKNOWN_SERVER_ERROR"
-"""Kafka stumbles over an acknowledgement of records before the first that is in flight: that ends
-the conversation.
+"""Kafka's answer to an acknowledgement of records before the first one in flight: it ends the
+conversation.
 """
 
 
 def joined(acquired: str) -> str:
-    """ "0-4 c1, 5-9 c1" as "0-9 c1"."""
+    """Return "0-4 c1, 5-9 c1" as "0-9 c1"."""
     runs: list[tuple[int, int, str]] = []
     for one in filter(None, acquired.split(", ")):
         offsets, count = one.split(" ")
@@ -38,7 +37,7 @@ def joined(acquired: str) -> str:
 
 
 class Conversation:
-    """The same group with two members on both brokers, and what was said."""
+    """The same group with two members on both brokers, and the conversation so far."""
 
     def __init__(self, worlds: list[World], rng: random.Random) -> None:
         limit = rng.choice([2, 3, 5, 10])
@@ -96,7 +95,7 @@ class Conversation:
         return got[0] == got[1] and lags[0] == lags[1]
 
     def go_on(self) -> bool | None:
-        """One step: whether both agree; None when there is nothing more to compare."""
+        """Take one step; return whether both agree, or None when the conversation ends."""
         dice, who = self.rng.random(), self.rng.randrange(2)
         if dice < 0.12 or self.end == 0:
             self.produce()

@@ -1,8 +1,8 @@
-"""Random conversations of classic groups and their committed offsets, held with Kafka and with
-headrace at once.
+"""Random conversations of classic groups and their committed offsets, with Kafka and headrace at
+once.
 
-Who leads after the leader has gone is not the same in both, where several could: then the group is
-left alone, and a new one takes its place.
+After the leader of a group has gone, the brokers may choose different leaders; then a new group
+takes the place of that group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 
 STEPS, ROUNDS = 120, 4
 HASTY_SECONDS = 4
-"""How long a conversation about members that come too late lasts."""
+"""Duration of a conversation about members that come too late."""
 
 TOO_LONG = "x" * 5_000
 STATES = (
@@ -42,7 +42,7 @@ TYPES = ("classic", "Consumer", "share", "streams", "what")
 
 
 class Talk(Members):
-    """What members and administrators ask."""
+    """The requests of members and administrators."""
 
     def __init__(
         self, worlds: list[World], seed: int, hasty: tuple[list[int], list[int]] | None = None
@@ -134,7 +134,7 @@ class Talk(Members):
         )
 
     def transact(self, who: Who) -> None:
-        """Offsets in a transaction, which count when it is committed."""
+        """Commit offsets in a transaction, or end the transaction."""
         if not self.producers:
             self.producers = [
                 Transactional(world, f"{self.prefix}-producer") for world in self.worlds
@@ -203,7 +203,7 @@ class Talk(Members):
         )
 
     def _some(self) -> list[tuple[str, Any]]:
-        """Topics by name and id, and perhaps one that there is not."""
+        """Return topics by name and id, and perhaps an unknown one."""
         found: list[tuple[str, Any]] = [
             (name, TopicId(name)) for name in self.rng.sample(self.topics, 2)
         ]
@@ -269,7 +269,7 @@ class Talk(Members):
         self.both.ask(10, version, key=self.rng.choice(keys), key_type=kind, coordinator_keys=some)
 
     def change_topic(self, who: Who) -> None:
-        """A topic grows, or goes; perhaps another comes in its place."""
+        """Grow a topic, or delete it and create another, perhaps with the same name."""
         number = self.rng.randrange(1, 3)
         name = self.topics[number]
         topics = [side.topics[name] for side in self.conversation.sides]
@@ -336,7 +336,7 @@ class Talk(Members):
             self._begin_group()
 
     def look(self) -> None:
-        """What all groups are like now."""
+        """Describe all groups and fetch their offsets."""
         self.both.ask(
             15, 6, groups=[*self.groups, *self.others], include_authorized_operations=False
         )
@@ -348,14 +348,14 @@ class Talk(Members):
         self.settle()
 
     def hold(self, steps: int) -> None:
-        """A conversation in which nobody is late."""
+        """Hold a conversation in which nobody is late."""
         for _ in range(steps):
             self.step()
         self.look()
 
     def hold_by_the_clock(self, seconds: int) -> None:
-        """Speak at the beginning of each second: what is due after so many tenths more comes while
-        all is quiet.
+        """Send requests at the beginning of each second only: timeouts of some tenths more end
+        while nobody sends.
         """
         for _ in range(seconds):
             time.sleep(-time.time() % 1)

@@ -1,9 +1,8 @@
-"""Random lives of consumer groups (KIP-848), with Kafka and with headrace at once: both must answer
-the same.
+"""Random lives of consumer groups (KIP-848), with Kafka and headrace at once.
 
-Members of both protocols come, report, go, commit and are described, and topics are made, grown and
-deleted. Which partitions a member gets is the assignor's choice: compared is how many of each
-topic, and where that differs as well although both are even, the conversation ends.
+Members of both protocols join, report, leave, commit and are described, and topics are created,
+grown and deleted. Assignors may choose different partitions: compared is the number of each topic's
+partitions, and the conversation ends where even that differs although both assignments are even.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ pytestmark = pytest.mark.kafka
 STEPS = 60
 ROUNDS = 6
 ANSWERED_S = 0.1
-"""Whoever is not answered within this time waits for others."""
+"""A request without an answer after this time waits for other members."""
 LATE_S = 5.0
 LISTED_S = 1.0
-"""Kafka answers some requests before what they have changed shows."""
+"""Kafka answers some requests before their effect can be seen; it is seen after this time."""
 
 
 MOMENT_S = 0.6
-"""For so long nobody runs out of time."""
+"""A time in which nobody's timeouts end."""
 SETTLED_S = 25.0
 """Kafka matches regular expressions at most every 10 s."""
 
@@ -64,7 +63,7 @@ class MixedGroup(Conversation[Side]):
         return [side.seat(who) for side in self.sides]
 
     def settle(self, who: str) -> None:
-        """Note the answer to a request that may have to wait for others, if it is there."""
+        """Compare the answers to a request that may have to wait for others, if they have come."""
         seats = self.seats(who)
         have = [seat.connection.has_response(ANSWERED_S) for seat in seats]
         if not any(have):
@@ -90,7 +89,7 @@ class MixedGroup(Conversation[Side]):
         self.both("is", found.__getitem__)
 
     def compare_targets(self) -> None:
-        """Note whether the members shall have as much, but not the same partitions, on both
+        """Note whether the members are to have as many, but not the same partitions on both
         brokers.
         """
         targets = [side.targets for side in self.sides]
@@ -102,7 +101,7 @@ class MixedGroup(Conversation[Side]):
         self.chosen_otherwise |= targets[0] != targets[1] and loads[0] == loads[1]
 
     def has_parted(self) -> bool:
-        """Whether assignors have chosen otherwise: then the rest follows from that."""
+        """Return whether assignors have chosen differently, which excuses all later differences."""
         for side in self.sides:
             side.described()
         self.compare_targets()
@@ -139,8 +138,8 @@ class MixedGroup(Conversation[Side]):
             self.said.append(f"{name} is deleted")
 
     def subscription(self, *more: list[str]) -> list[str]:
-        """To some of the topics. Nobody joins with none: Kafka may take such a member for one that
-        has them all.
+        """Return some of the topics. Nobody joins without any: Kafka may treat such a member as
+        subscribed to all.
         """
         return self.rng.choice(
             [self.names, self.names, self.names[:2], self.names[:1], ["unknown"], *more]
@@ -174,7 +173,7 @@ class MixedGroup(Conversation[Side]):
         )
 
     def follow(self, who: str) -> None:
-        """A heartbeat as clients send it."""
+        """Send a heartbeat as clients do."""
         full = self.rng.random() < 0.1
         fields: dict[str, Any] = {"instance_id": self.instances[who]}
         if full:
@@ -185,7 +184,7 @@ class MixedGroup(Conversation[Side]):
         )
 
     def beat(self, who: str) -> None:
-        """Any heartbeat."""
+        """Send any heartbeat, right or wrong."""
         rng = self.rng
         choose_epoch = rng.choice(EPOCHS)
         choose_owned = rng.choice(OWNED)
@@ -251,9 +250,10 @@ class MixedGroup(Conversation[Side]):
         self.settle(who)
 
     def forget_old_id(self, who: str) -> None:
-        """Kafka forgets an empty consumer group, without a record of it, when a classic member
-        would join that has an id; then it answers now by the group that is there, and now as if
-        there were none.
+        """Forget the member id before a join in an empty consumer group.
+
+        When a classic member with an id joins, Kafka forgets that group without a record of it, and
+        then answers sometimes from that group and sometimes as if there were none.
         """
         for side in self.sides:
             if side.listed() == ("Empty", "consumer", "consumer"):
@@ -309,8 +309,8 @@ class MixedGroup(Conversation[Side]):
             self.gone.append(who)
 
     def is_vacant(self) -> bool:
-        """Whether nobody has joined yet that has an id for it. If nobody does, Kafka keeps the
-        group for a while.
+        """Return whether the group waits for the join of a member that was only given an id. If
+        nobody joins, Kafka keeps the group for a while.
         """
         return self.sides[0].listed() == ("Empty", "", "classic")
 
@@ -373,7 +373,7 @@ class MixedGroup(Conversation[Side]):
             self.both(f"described v{version}", lambda side: side.described(version))
 
     def pause(self) -> None:
-        """Wait until all have run out of time that are silent, or have not given up in time, while
+        """Wait until every member that is silent, or gives up too late, has run out of time, while
         some go on.
         """
         everyone = [
@@ -394,7 +394,7 @@ class MixedGroup(Conversation[Side]):
         self.paused_at = time.monotonic()
 
     def go_on(self) -> None:
-        """One step, and what can be seen of the group after it."""
+        """Take one step, and compare the group after it."""
         rng, dice = self.rng, self.rng.random()
         idle = [who for who in self.classics if not any(seat.sent for seat in self.seats(who))]
         everyone = [*self.members, *idle, *self.gone]
@@ -430,9 +430,7 @@ class MixedGroup(Conversation[Side]):
 
 
 class Impatient(MixedGroup):
-    """With time running out: steps for a moment, then a pause that is long enough for everything to
-    be over.
-    """
+    """A conversation with timeouts: steps for a moment, then a pause in which all timeouts end."""
 
     def __init__(self, worlds: list[World], seed: int, silence_ms: int = 6_000) -> None:
         super().__init__(worlds, seed)
@@ -450,8 +448,8 @@ class Impatient(MixedGroup):
 
 
 class Settling(MixedGroup):
-    """With regular expressions, any assignors and subscriptions, and any number of partitions:
-    compared is what the members come to.
+    """A conversation with regular expressions, any assignors and subscriptions, and any number of
+    partitions. It compares the state that the members reach.
     """
 
     def __init__(self, worlds: list[World], seed: int) -> None:
@@ -464,10 +462,10 @@ class Settling(MixedGroup):
         return self.rng.randint(1, 9)
 
     def subscribe(self, who: str) -> None:
-        """Join, or want something else.
+        """Join, or change the subscription.
 
-        Nobody goes over to a regular expression: in Kafka such a member may keep a target that it
-        is not subscribed to.
+        Nobody changes to a regular expression: in Kafka such a member may keep a target that it is
+        not subscribed to.
         """
         rng = self.rng
         joins = who not in self.sides[0].seats
@@ -499,7 +497,7 @@ class Settling(MixedGroup):
         return False
 
     def picture(self, side: Side) -> Any:
-        """What the group has come to."""
+        """Return the state that the group has reached."""
         found = side.described()
         members = found["members"]
         topics = {name for one in members.values() for name in one["has"]}
@@ -617,7 +615,7 @@ OWNED = [held, held, held_before, unsaid, unsaid, nothing, stranger, one_less, t
 
 
 def hold(talk: MixedGroup, steps: int) -> None:
-    """Go through it, up to where the assignors have chosen otherwise."""
+    """Hold the conversation, until the assignors choose differently."""
     for _ in range(steps):
         try:
             talk.go_on()

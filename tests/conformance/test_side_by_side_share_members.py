@@ -1,8 +1,7 @@
-"""Random lives of share groups' members (KIP-932), with Kafka and with headrace at once: heartbeats
-of any kind.
+"""Random heartbeats of share groups' members (KIP-932), with Kafka and headrace at once.
 
-Epochs are counted from where the group stands once its topics are initialised, for which Kafka
-takes one more.
+Epochs count from the epoch of the group once its topics are initialised; Kafka takes one more until
+then.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class Side:
         )
 
     def ask(self, who: str, when: str, **fields: Any) -> tuple[str, int]:
-        """ShareGroupHeartbeat: the error and the epoch. What it is told to read is the assignor's
-        choice.
+        """Send ShareGroupHeartbeat; return the error and the epoch. The assignment is the
+        assignor's choice.
         """
         now = self.epochs.get(who, self.base + 1)
         epoch = {
@@ -77,7 +76,7 @@ class Side:
         return epoch - self.base if epoch > 0 else epoch
 
     def described(self) -> Any:
-        """ShareGroupDescribe."""
+        """Send ShareGroupDescribe; return the group."""
         (group,) = self.world.describe_groups(self.group_id)
         members = sorted(
             (

@@ -1,8 +1,6 @@
-"""Random producers and readers of transactions, asked of Kafka and of headrace at once: both must
-answer the same.
+"""Random producers and readers of transactions, with Kafka and headrace at once.
 
-The text of an error is not compared, nor are times. Transactions do not time out here but where a
-broker looks for them more often than every ten seconds.
+Transactions time out only on brokers that look for them more often than every ten seconds.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "without records": lambda data: _with_field(_with_field(data, 57, ">i", 0), 23, ">i", -1),
     "with the log's time": lambda data: _with_field(data, 21, ">h", data[22] | 0x08),
 }
-"""What may be wrong with a batch."""
+"""Damage to a batch, by name."""
 MAX_SEQUENCE = 2**31 - 1
 
 
@@ -74,7 +72,7 @@ Place = tuple[str, int]
 
 
 class Producers(Conversation[Side]):
-    """Producers with three transactional ids and some without any, who write to two topics; and
+    """Producers with three transactional ids and some without one, who write to two topics, and
     their readers.
     """
 
@@ -89,18 +87,18 @@ class Producers(Conversation[Side]):
         self.latest: dict[str | None, Who] = dict.fromkeys(self.ids, NOBODY)
         self.known: list[Who] = [NOBODY]
         self.written: dict[tuple[int, Place], list[tuple[int, int]]] = {}
-        """Epoch and first sequence of what a producer wrote."""
+        """Epoch and first sequence of each batch of a producer."""
         self.tainted: set[tuple[int, Place]] = set()
-        """Where Kafka has lost its way over a refused batch, see docs/differences.md."""
+        """Producers whose state Kafka has wrong after a refused batch (docs/differences.md)."""
         self.refused: set[tuple[int, Place]] = set()
         self.trimmed: set[Place] = set()
-        """Where Kafka may name a deleted record as the latest, and a last stable offset before the
-        log's start.
+        """Partitions of which Kafka may name a deleted record as the latest, and a last stable
+        offset before the log's start.
         """
         self.there: set[str] = set()
         """Groups that have committed or joined."""
         self.members: dict[str, int] = {}
-        """Groups with a member: its generation."""
+        """Generation of the member of each group that has one."""
         self.short: set[str] = set()
         self.topics: list[str] = []
         self.gone: set[str] = set()
@@ -128,7 +126,7 @@ class Producers(Conversation[Side]):
         )
 
     def who(self, transactional_id: str | None) -> Who:
-        """Mostly the one who may write under a transactional id."""
+        """Return a producer: mostly the one that may write under a transactional id."""
         latest = self.latest.get(transactional_id, NOBODY)
         if latest == NOBODY and self.chance(0.8):
             latest = self.rng.choice(self.known)
@@ -140,7 +138,7 @@ class Producers(Conversation[Side]):
         return Who(1000 if self.chance(0.05) else number, epoch)
 
     def places(self, most: int = 3) -> dict[str, list[int]]:
-        """Some partitions, now and then such as do not exist."""
+        """Return some partitions, now and then some that do not exist."""
         found: dict[str, list[int]] = {}
         for _ in range(self.rng.randint(1, most)):
             name = (
@@ -315,7 +313,7 @@ class Producers(Conversation[Side]):
             self.there.add(group_id)
 
     def a_member(self, group_id: str) -> tuple[int, Any]:
-        """Generation and member id: mostly those of the member of a group, if it has one."""
+        """Return a generation and a member id, mostly those of the group's member."""
         if self.chance(0.15):
             return self.rng.choice([(-1, "m"), (3, ""), (0, "m"), (-1, "")])
         if group_id not in self.members:
@@ -324,7 +322,7 @@ class Producers(Conversation[Side]):
         return self.members[group_id] + wrong, lambda side: side.members.get(group_id, "")
 
     def join(self) -> None:
-        """A member joins a group that has none, or leaves it."""
+        """Have a member join a group that has none, or leave it."""
         group_id = self.rng.choice(self.groups)
         if group_id in self.members:
             del self.members[group_id]
@@ -367,7 +365,7 @@ class Producers(Conversation[Side]):
             )
 
     def forget_offsets(self) -> None:
-        """Delete a group or some of its offsets; not where a refused commit may have left a group
+        """Delete a group or some of its offsets, unless a refused commit may have left a group
         behind in Kafka.
         """
         group_id, name = self.rng.choice(self.groups), self.a_topic()
@@ -391,7 +389,7 @@ class Producers(Conversation[Side]):
             )
 
     def plain_commit(self) -> None:
-        """An OffsetCommit that may come between."""
+        """Send an OffsetCommit outside of a transaction."""
         group_id, name = self.rng.choice(self.groups), self.a_topic()
         partition = {
             "partition_index": self.rng.randrange(PARTITIONS),
@@ -411,7 +409,9 @@ class Producers(Conversation[Side]):
         )
 
     def a_sequence(self, who: Who, place: Place) -> int:
-        """Mostly the next one; always where Kafka remembers the sequence of a refused batch."""
+        """Return a sequence: mostly the next one, and always where Kafka remembers the sequence of
+        a refused batch.
+        """
         written = [
             first
             for epoch, first in self.written.get((who.number, place), [])
@@ -424,7 +424,7 @@ class Producers(Conversation[Side]):
         return self.rng.choice([0, 1, *after, -1, MAX_SEQUENCE, *written, *written, *written])
 
     def produce(self) -> None:
-        """One batch for each of some partitions."""
+        """Produce one batch to each of some partitions."""
         transactional_id = None if self.chance(0.25) else self.an_id()
         version = 12 + self.chance(0.5) if self.chance(0.4) else self.rng.randint(3, 13)
         who, acks = self.who(transactional_id), self.rng.choice([-1] * 8 + [0, 1, 1, 2])
@@ -556,7 +556,7 @@ class Producers(Conversation[Side]):
     # --- what is seen ---
 
     def states(self) -> None:
-        """Where all transactional ids stand, once transactions that are being ended have ended."""
+        """Compare the states of all transactional ids once no transaction is being ended."""
 
         def described(side: Side) -> Any:
             told = describe_transactions(side.world, *self.ids)
@@ -855,7 +855,7 @@ class Producers(Conversation[Side]):
 
 
 def _with_field(data: bytes, position: int, layout: str, value: int) -> bytes:
-    """A batch with a field changed, and its checksum put right."""
+    """Return a batch with one field changed and its checksum corrected."""
     changed = bytearray(data)
     struct.pack_into(layout, changed, position, value)
     struct.pack_into(">I", changed, 17, crc32c.crc32c(bytes(changed[21:])))
@@ -863,8 +863,8 @@ def _with_field(data: bytes, position: int, layout: str, value: int) -> bytes:
 
 
 def _without_needless(partition: dict[str, Any]) -> dict[str, Any]:
-    """What is the same for readers: aborted transactions in what was read, and a last stable offset
-    within the log.
+    """Return a partition's answer without differences that readers do not notice: aborted
+    transactions beyond the records, and a last stable offset before the log's start.
     """
     aborted, records = partition["aborted_transactions"], partition["records"]
     if aborted:

@@ -1,4 +1,4 @@
-"""What Kafka's own command-line tools print about groups: the layouts, and the words of their
+"""The output of Kafka's own command-line tools about groups: the layouts, and the words of their
 errors.
 """
 
@@ -32,12 +32,12 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 STATE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
 STATE_PARTITIONS = int(COMMON_CONFIGS["share.coordinator.state.topic.num.partitions"])
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A tool lives for a second: what it would gain later it pays for at its start."""
+"""A tool runs for a second: optimizing its code costs more than it gains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a tool has printed, and its exit status."""
+    """The output of a tool and its exit status."""
 
     status: int
     stdout: str
@@ -45,7 +45,7 @@ class Done:
 
     @property
     def lines(self) -> list[str]:
-        """The lines that are not empty, without the blanks at their ends."""
+        """Return the lines that are not empty, without trailing blanks."""
         return [line.rstrip() for line in self.stdout.splitlines() if line.strip()]
 
 
@@ -81,7 +81,7 @@ def group(world: World) -> Group:
 
 @pytest.fixture
 def member(topic: Topic, group: Group) -> Member:
-    """A member that has accepted the first four records, then rejected the next."""
+    """A member that has accepted the first four records, then rejected the next one."""
     joined = group.join(topic)
     assert joined.fetch() == "0-9 c1"
     assert joined.ack("0-3 accept") == OK
@@ -90,7 +90,7 @@ def member(topic: Topic, group: Group) -> Member:
 
 
 def kafka_id(topic: Topic) -> str:
-    """A topic id as Kafka writes it."""
+    """Return a topic id as Kafka writes it."""
     return base64.urlsafe_b64encode(topic.id.bytes).decode().rstrip("=")
 
 

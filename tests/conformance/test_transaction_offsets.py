@@ -36,8 +36,8 @@ def group_id() -> str:
 def fetched(
     topic: Topic, group_id: str, *partitions: int, stable: bool = True, version: int = 9
 ) -> list[Any]:
-    """OffsetFetch: the offset of each partition, or its error; all that the group has when none is
-    named.
+    """Send OffsetFetch; return the offset of each partition, or its error; all offsets of the group
+    when no partition is named.
     """
     asked = [{"name": topic.name, "partition_indexes": partitions}] if partitions else None
     group = {"group_id": group_id, "topics": asked}
@@ -52,7 +52,7 @@ def fetched(
 
 
 def settled(topic: Topic, group_id: str, *partitions: int) -> list[Any]:
-    """As :func:`fetched`, once no transaction is open."""
+    """Return :func:`fetched` once no transaction is open."""
 
     def stable() -> list[Any] | None:
         found = fetched(topic, group_id, *partitions)
@@ -83,7 +83,7 @@ def test_who_may_commit(topic: Topic, producer: Transactional, group_id: str, ve
 def test_a_group_must_take_part(
     topic: Topic, producer: Transactional, group_id: str, version: int
 ) -> None:
-    """With version 5 committing is what lets it take part."""
+    """From version 5 on, a commit adds the group to the transaction."""
     expected = {4: ABORTABLE, 5: OK}.get(version, BAD_STATE)
     assert producer.commit_offset(group_id, {(topic.name, 0): 5}, version=version) == expected
     assert producer.state == ("Ongoing p0 e1" if version == 5 else "Empty p0 e1")
@@ -156,9 +156,7 @@ def test_a_transaction_goes_on_in_the_midst_of_a_rebalance(
 def test_pending_offsets_are_not_stable(
     topic: Topic, producer: Transactional, group_id: str, version: int
 ) -> None:
-    """Case 69 of the offsets: named partitions are refused, those that were never committed are not
-    listed.
-    """
+    """Named partitions are refused; partitions without a commit are not listed."""
     producer.add_group(group_id)
     producer.commit_offset(group_id, {(topic.name, 0): 10, (topic.name, 1): 11})
     assert fetched(topic, group_id, 0, 1, 2, version=version) == [UNSTABLE, UNSTABLE, -1]

@@ -1,4 +1,4 @@
-"""What readers and administrators see of transactions: Fetch, ListOffsets, DescribeProducers,
+"""Transactions as readers and administrators see them: Fetch, ListOffsets, DescribeProducers,
 ListTransactions.
 """
 
@@ -32,7 +32,7 @@ def producer(topic: Topic) -> Transactional:
 
 
 def transact(producer: Transactional, topic: Topic, records: int, *, commit: bool) -> None:
-    """One transaction from its beginning to its end."""
+    """Write one transaction from its beginning to its end."""
     producer.add(topic)
     producer.write(topic, records)
     producer.end(commit=commit)
@@ -43,9 +43,10 @@ def transact(producer: Transactional, topic: Topic, records: int, *, commit: boo
 
 
 def seen(topic: Topic, offset: int = 0, **how: Any) -> tuple[int, int, list[int] | None, list[str]]:
-    """Fetch: high watermark, last stable offset, where aborted transactions began, batches.
+    """Fetch; return the high watermark, the last stable offset, the first offsets of aborted
+    transactions, and the batches.
 
-    A batch is its base offset, with a `t` when it is part of a transaction, an `m` for a marker.
+    A batch is its base offset, with a `t` if it belongs to a transaction, or an `m` for a marker.
     """
     one = fetch(topic, offset, **how)
     data, batches = bytes(one.records or b""), []

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).parent / "kafka"
 
 @functools.cache
 def jars() -> Path:
-    """The folder of Kafka's jars, fetched on first use."""
+    """Return the folder of Kafka's jars, which are fetched on first use."""
     out = subprocess.run([SCRIPT, "jars"], check=True, stdout=subprocess.PIPE, text=True)
     return Path(out.stdout.strip())
 
@@ -80,7 +80,7 @@ class KafkaPeer:
         self.pid = None
 
     def kill(self) -> None:
-        """End it at once, as a power cut of this process would."""
+        """Kill it."""
         assert self.pid is not None
         process = psutil.Process(self.pid)
         process.kill()
