@@ -71,8 +71,7 @@ class _Reading:
 
     @property
     def is_enough(self) -> bool:
-        """Whether to answer at once: with enough bytes, with an error, or with no partition to wait
-        for.
+        """True when the answer need not wait: enough bytes, an error, or no partition to wait for.
 
         As in Kafka, a partition that does not exist does not end the waiting for others: clients
         ask for it until they have new metadata.
@@ -81,7 +80,7 @@ class _Reading:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more records fit into the response."""
+        """True when no more records fit into the response."""
         return self._left_bytes <= 0 and not self._is_first
 
     def partition(self, topic_id: UUID, asked: FetchPartition | CachedPartition) -> PartitionData:
