@@ -95,11 +95,7 @@ def test_superseded_records_go_and_the_rest_stays_as_it_was(codec: int):
     left = cleaned(compactor({b"a": 10, b"b": 40, b"d": 13}), data)
     assert left is not None
     before = list(records(data))
-    assert list(records(left[1])) == [
-        before[0],
-        before[2],
-        before[3],
-    ]  # c has no later record
+    assert list(records(left[1])) == [before[0], before[2], before[3]]  # c has no later record
     assert left[0].codec == codec and left[0].record_count == 3 and left[0].max_timestamp == NOW - 1
 
 
@@ -228,13 +224,9 @@ def test_data_of_aborted_transactions_goes_at_once_and_the_marker_later():
     assert cleaned(one, data_of(7, 0)) is None
     assert pairs(cleaned(one, data_of(8, 1, b"other"))) == [(1, b"other", b"v")]
     marker = marker_of(7, 2, False)
-    assert cleaned(one, marker) == (
-        header_at(marker),
-        marker,
-    )  # its data is in the log
-    assert pairs(cleaned(one, data_of(7, 3))) == [
-        (3, b"a", b"v")
-    ]  # the next transaction was committed
+    assert cleaned(one, marker) == (header_at(marker), marker)  # its data is in the log
+    # the next transaction was committed
+    assert pairs(cleaned(one, data_of(7, 3))) == [(3, b"a", b"v")]
     assert cleaned(one, data_of(7, 5)) is None
 
     first = cleaned(compactor({}), marker)

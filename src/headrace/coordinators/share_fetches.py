@@ -105,9 +105,8 @@ def wait_keys(
     for topic_id, partition in session.partitions:
         yield ("share", session.group_id, topic_id, partition)
         loaded = share.loaded(session.group_id, topic_id, partition)
-        if (
-            loaded is None or loaded.partition.fetch_offset(settings) is not None
-        ):  # full: new records do not help
+        # full: new records do not help
+        if loaded is None or loaded.partition.fetch_offset(settings) is not None:
             yield ("log", topic_id, partition)
 
 
@@ -191,9 +190,8 @@ def _acquire_from(
         )
         if acquired:
             break
-        following = (
-            partition.fetch_offset(settings) if aborted else None
-        )  # everything was aborted: continue after it
+        # everything was aborted: continue after it
+        following = partition.fetch_offset(settings) if aborted else None
         if following is None or not offset < following < end_offset:
             return None
         offset = following

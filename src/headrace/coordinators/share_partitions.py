@@ -23,12 +23,7 @@ from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateU
 from headrace.share.settings import ShareSettings, duration_ms
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
-from headrace.share.share_state import (
-    FENCED_STATE_EPOCH,
-    NOT_HOSTED,
-    ReadState,
-    ShareCoordinator,
-)
+from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState, ShareCoordinator
 
 from .dead_letters import DeadLetters
 from .environment import Environment
@@ -109,9 +104,8 @@ class SharePartitions:
         self._runtime = runtime
         self._schedule_timer = schedule_timer
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
-        self._settings: dict[
-            str, tuple[Mapping[str, str], ShareSettings]
-        ] = {}  # with the configs they come from
+        # with the configs they come from
+        self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
         self._fenced: dict[str, set[tuple[UUID, int]]] = {}
         # A heap of (deadline, serial, share-partition): for each that has one, a time not after its
         # next deadline.
