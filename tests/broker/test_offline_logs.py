@@ -124,6 +124,23 @@ def test_clients_of_the_log_are_told_and_others_go_on(
         assert fetched(client.ask(1, 4, **fetching(bad, 0, 0))) == 0
 
 
+def test_a_log_whose_disk_fails_again_after_the_restart(
+    tmp_path: Path, broker: headrace.Broker, disk: FailingDisk
+) -> None:
+    bad = create_topic(broker.bootstrap_servers, "bad")
+    with connection(broker.bootstrap_servers) as client:
+        disk.directory = bad
+        assert client.produce(bad, batch([b"a"]))[0] == OFFLINE
+    broker.stop()
+    disk.directory = bad
+    with headrace.Broker(tmp_path) as again, connection(again.bootstrap_servers) as client:
+        for _ in range(2):
+            assert latest(client, bad)[0] == OFFLINE
+            assert client.produce(bad, batch([b"b"]))[0] == OFFLINE
+    with headrace.Broker(tmp_path) as last, connection(last.bootstrap_servers) as client:
+        assert client.produce(bad, batch([b"c"]))[0] == 0
+
+
 def test_coordinators_whose_log_is_offline_refuse_to_write(
     tmp_path: Path, broker: headrace.Broker, disk: FailingDisk
 ) -> None:

@@ -243,6 +243,11 @@ class TopicLogs:
 def _online(partition_log: PartitionLog | None) -> PartitionLog | ErrorCode:
     if partition_log is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        partition_log.load()
+    except OSError as error:
+        log.error("cannot open %s: %s", partition_log.path, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.KAFKA_STORAGE_ERROR if partition_log.is_offline else partition_log
 
 

@@ -168,9 +168,16 @@ class PartitionLog:
         """Return the size of all segments' batches."""
         return sum(segment.size_bytes for segment in self.segments)
 
-    def _used(self) -> PartitionLog:
+    def load(self) -> None:
+        """Look at the disk, if this is the first use since the start. The log may be offline then.
+
+        :raises OSError: when the disk fails
+        """
         if not self._loaded:
             self._load()
+
+    def _used(self) -> PartitionLog:
+        self.load()
         return self
 
     def _load(self) -> None:
@@ -200,20 +207,19 @@ class PartitionLog:
                 )
                 self._directory.remove(os.path.basename(self.path))
         self._loaded = True
-        self._directory.recovered(name)
+        if self._offline is None:
+            self._directory.recovered(name)
 
     def _restore(self) -> None:
-        """Bring a log that was offline back: force the batches that recovery has kept to disk.
-
-        :raises OSError: when the disk fails again; then the log is offline again
+        """Bring a log that was offline back: force the batches that recovery has kept to disk. When
+        the disk fails again, the log is offline again.
         """
         try:
             recovery.rewrite(self.path, list(self._segments), self._flushed_offset)
             recovery.unmark_offline(self.path)
         except OSError as error:
-            self._loaded = True
             self.take_offline(error)
-            raise
+            return
         self._flushed_offset = self._end_offset
         logger.warning(
             "%s was offline: its records up to offset %d are verified and on disk",
@@ -244,12 +250,12 @@ class PartitionLog:
         """
         if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
-        if self._offline is not None:
-            return self._offline
         view = memoryview(data)
         try:
             if not self._loaded:
                 self._load()
+            if self._offline is not None:
+                return self._offline
             if not from_client:
                 return self._append(view, header_at(view), now_ms)
             checked = check_client_batch(view, self.config, now_ms, header)
