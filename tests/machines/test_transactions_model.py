@@ -23,6 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from headrace.clock import Clock
+from headrace.coordinators.loader import load
+from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Outcome
 from headrace.transactions import transaction as machine
@@ -34,6 +37,8 @@ from headrace.transactions.transaction import (
     TransactionCoordinator,
     TransactionSettings,
 )
+from tests.memory_log import MemoryLog
+from tests.turns import Meters
 
 IDS = ("a", "b")
 PARTITIONS = (("t", 0), ("t", 1), ("u", 0))
@@ -69,15 +74,21 @@ class TransactionMachine(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = 1_000_000
         self.next_producer_id = 0
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.coordinator = self.fresh()
+        self.disk = MemoryLog()
+        self.runtime = self.fresh()
         self.clients = [Client(one) for one in IDS for _ in range(2)]
         self.known = {one: Known() for one in IDS}
 
-    def fresh(self) -> TransactionCoordinator:
-        return TransactionCoordinator(
+    def fresh(self) -> CoordinatorRuntime[TransactionCoordinator]:
+        coordinator = TransactionCoordinator(
             TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS)
         )
+        clock = Clock(lambda: self.now_ms, lambda: self.now_ms)
+        return CoordinatorRuntime(coordinator, self.disk, clock, Meters(), lambda: None)
+
+    @property
+    def coordinator(self) -> TransactionCoordinator:
+        return self.runtime.coordinator
 
     def allocate(self) -> int:
         self.next_producer_id += 1
@@ -86,12 +97,10 @@ class TransactionMachine(RuleBasedStateMachine):
     # --- how records become true ---
 
     def submit(self, outcome: Outcome[TransactionRecord, object]) -> object:
-        """As the broker does it: what is decided is appended and replayed."""
+        """What is decided is appended and replayed."""
         for record in outcome.records:
             self.check(record)
-            self.log.append(self.coordinator.encode(record))
-            self.coordinator.replay(record)
-        return outcome.reply
+        return self.runtime.write_now("", outcome)
 
     def check(self, record: TransactionRecord) -> None:
         """What no record may do: go back to an earlier epoch, or change what was decided."""
@@ -310,11 +319,8 @@ class TransactionMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         """What is written is there again; who asks again with an epoch before may be fenced."""
         before = dict(self.coordinator.transactions)
-        self.coordinator = self.fresh()
-        for key, value in self.log:
-            record = self.coordinator.decode(key, value)
-            assert record is not None
-            self.coordinator.replay(record)
+        self.runtime = self.fresh()
+        load(self.disk, self.coordinator)
         assert self.coordinator.transactions == before
 
     @precondition(lambda self: any(self.coordinator.transactions.values()))
