@@ -1,6 +1,4 @@
-"""Compaction in a running broker: what it does by itself, what configs change, and what a start
-finds.
-"""
+"""Compaction in a running broker: on its own, after changes of configs, and after a start."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ TOPIC = {
 
 
 def run(work: Callable[[Broker], Awaitable[T]], data_dir: Path | None, **config: str) -> T:
-    """Do something in a broker's own event loop, and close it."""
+    """Run a coroutine in a broker's own event loop, and close the broker."""
 
     async def running() -> T:
         given = {name.replace("_", "."): value for name, value in config.items()}
@@ -179,7 +177,7 @@ def test_damage_stops_the_compaction_of_that_log_only(
 
 
 async def commit_often(broker: Broker, commits: int) -> PartitionLog:
-    """Commit to three partitions of seven groups, while the cleaner has many looks."""
+    """Commit to three partitions of seven groups, while the cleaner runs many times."""
     for n in range(commits):
         record = OffsetCommit(f"g{n % 7}", "t", n % 3, CommittedOffset(n, commit_timestamp_ms=1))
         broker.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
@@ -224,8 +222,7 @@ def test_a_start_reads_little_of_what_was_committed_often(
 
 
 def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 1000 bytes per second, what is spent beyond that is waited for; after a stop nothing
-    is."""
+    """With 1000 bytes per second, more bytes cost a wait; after a stop they do not."""
     pace, waits = Pace(lambda: 1000.0), []
     monkeypatch.setattr(pace._stopped, "wait", waits.append)
     pace.spend(500)

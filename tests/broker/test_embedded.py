@@ -1,4 +1,4 @@
-"""A broker inside this process: starts, serves, stops, and is found again on its data directory."""
+"""A broker inside this process: it starts, serves, stops, and finds its data directory again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Whatever happens, a client that fetches in a session knows what one knows that names all its
-partitions each time.
-"""
+"""A client with a fetch session learns the same as one that names all its partitions each time."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ keys = st.tuples(st.integers(0, 1), st.integers(0, PARTITIONS))  # the last one 
 
 
 class Known(NamedTuple):
-    """What a client knows of a partition."""
+    """A client's knowledge of a partition."""
 
     error_code: int
     high_watermark: int
@@ -67,8 +65,8 @@ class SessionAndFull(RuleBasedStateMachine):
     def fetch(
         self, asked: set[Key], session_id: int, epoch: int, max_bytes: int = MIB, forget: Any = ()
     ) -> Any:
-        """Fetch without waiting: the response, and what it says of each partition, with what was
-        read.
+        """Fetch without waiting; return the response, and the answer of each partition with its
+        records.
         """
         request = FetchRequest(
             max_wait=timedelta(0),
@@ -112,7 +110,7 @@ class SessionAndFull(RuleBasedStateMachine):
         return response, told
 
     def go_on(self, max_bytes: int = MIB) -> Any:
-        """Fetch in the session, opening one if there is none; what was read."""
+        """Fetch in the session, or open one; return the records."""
         asked = self.changed if self.session_id else set(self.offsets)
         forget = self.forgotten if self.session_id else ()
         response, told = self.fetch(asked, self.session_id, self.epoch, max_bytes, forget)
@@ -159,7 +157,7 @@ class SessionAndFull(RuleBasedStateMachine):
 
     @rule()
     def fetch_and_move(self) -> None:
-        """What was read is not asked for again."""
+        """Fetch, and move the positions behind the records."""
         for key in self.go_on():
             self.offsets[key] = max(self.offsets[key], self.known[key].high_watermark)
             self.changed.add(key)

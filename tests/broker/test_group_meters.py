@@ -33,7 +33,7 @@ CONFIGS = {
 
 
 class Meters:
-    """What was counted since the last look."""
+    """The counts since the last call."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

@@ -12,8 +12,8 @@ from headrace.broker.long_polls import LongPoll, LongPolls
 
 
 class Request:
-    """A request that waits for keys. It is answered with the number of its looks, once ``enough``
-    looks were made or its time is over.
+    """A request that waits for keys. Its answer is the number of its attempts, after ``enough``
+    attempts or at its deadline.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ def run(story: Callable[[LongPolls], Coroutine[Any, Any, None]]) -> None:
 
 
 async def turn() -> None:
-    """Let callbacks run that are due."""
+    """Let due callbacks run."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
@@ -127,7 +127,7 @@ def test_a_notification_before_the_wait_is_not_remembered() -> None:
 
 
 class Told:
-    """Counts how often it was told."""
+    """A callback that counts its calls."""
 
     def __init__(self) -> None:
         self.times = 0

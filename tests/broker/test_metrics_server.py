@@ -1,4 +1,4 @@
-"""The metrics port: what it answers, and that nobody is hurt by what it is asked."""
+"""The metrics port: its answers, and requests that must harm nobody."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broker() -> Iterator[Broker]:
 
 
 def samples(broker: Broker) -> dict[tuple[str, str], float]:
-    """Values by name and request, of the metrics that have at most that one label."""
+    """Return values by name and request, of metrics with at most that one label."""
     with urllib.request.urlopen(broker.metrics_url, timeout=10) as page:
         assert page.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         families = text_string_to_metric_families(page.read().decode())
@@ -46,7 +46,7 @@ def at(broker: Broker) -> tuple[str, int]:
 
 
 def ask(broker: Broker, request: bytes) -> bytes:
-    """All that comes back until the server closes."""
+    """Send bytes; return everything received until the server closes."""
     with socket.create_connection(at(broker), timeout=10) as sock:
         sock.sendall(request)
         received = b""

@@ -1,4 +1,4 @@
-"""What the broker does with the parts of an internal log that no longer matter."""
+"""Pruning: parts of an internal log that are no longer needed are deleted."""
 
 from __future__ import annotations
 

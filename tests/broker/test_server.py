@@ -1,4 +1,4 @@
-"""Connections: what is pipelined, what is never answered, what is held back."""
+"""Connections: pipelined requests, requests without an answer, and back pressure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def topic_id(broker: headrace.Broker, name: str) -> bytes:
 
 
 def produce_v13(topic_id: bytes, records: bytes) -> bytes:
-    """A Produce request for partition 0 with correlation id 100."""
+    """Return a Produce request for partition 0 with correlation id 100."""
     head = struct.pack(">hhih", 0, 13, 100, -1) + b"\0" + b"\0" + struct.pack(">hi", -1, 1000)
     size = compact_length(len(records))
     return head + b"\2" + topic_id + b"\2" + struct.pack(">i", 0) + size + records + b"\0\0\0"
@@ -74,7 +74,7 @@ def test_many_pipelined_requests_are_all_answered_in_order(client: socket.socket
 def test_requests_behind_a_long_poll_wait_for_it(
     broker: headrace.Broker, client: socket.socket
 ) -> None:
-    """And however many there are, they are answered when it is over."""
+    """They are answered when it ends, however many there are."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("polled", b"x")
     assert producer.flush(10) == 0
@@ -90,9 +90,7 @@ def test_requests_behind_a_long_poll_wait_for_it(
 def test_what_waits_is_not_overwritten_by_what_others_send(
     broker: headrace.Broker, client: socket.socket
 ) -> None:
-    """All connections are received into one buffer; a Produce behind a long poll has to outlive
-    that.
-    """
+    """All connections receive into one buffer; a Produce behind a long poll must survive that."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("kept", b"first")
     assert producer.flush(10) == 0
@@ -139,7 +137,7 @@ def test_an_unacknowledged_produce_is_stored_and_not_answered(broker: headrace.B
 
 
 def test_a_frame_larger_than_the_receive_buffer_arrives_whole(broker: headrace.Broker) -> None:
-    """Received straight into memory of its own, with the next request right behind it."""
+    """It is received into memory of its own, with the next request right behind it."""
     large = b"x" * (limits.RECEIVE_BUFFER_BYTES * 3 + 17)
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 5_000_000}

@@ -118,7 +118,7 @@ def test_offsets_of_what_is_committed(topic: Topic, producer: Transactional) -> 
 
 
 def test_a_version_that_does_not_know_a_time(topic: Topic) -> None:
-    """It is told so whatever it asks for."""
+    """Every special time beyond the version's is UNSUPPORTED_VERSION."""
     for version, timestamp in ((6, -3), (7, -4), (8, -5), (10, -6), (11, -7)):
         partitions = [
             {"partition_index": index, "current_leader_epoch": epoch, "timestamp": timestamp}
@@ -133,7 +133,7 @@ def test_a_version_that_does_not_know_a_time(topic: Topic) -> None:
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_readers_of_what_was_cut_off_are_told_where(world: World, version: int) -> None:
-    """KIP-320: by the leader epoch of what they have read last."""
+    """KIP-320: the leader epoch of the last record that they read decides."""
     topic = world.topic(records=3)
     topic.delete_records_before(1)
     fetcher = Fetcher(world, version)
@@ -238,8 +238,9 @@ class Listed:
         transact(self.ended, topic, 1, commit=True)
 
     def told(self, **filters: Any) -> str:
-        """ListTransactions: the letters of those that it lists, and which states it does not
-        know."""
+        """Send ListTransactions; return the letters of the listed ids, and the states that it does
+        not know.
+        """
         response = list_transactions(self.world, **filters)
         if response.error_code:
             return str(int(response.error_code))

@@ -1,5 +1,5 @@
-"""What takes part in a transaction and how it ends: AddPartitionsToTxn, AddOffsetsToTxn, Produce,
-EndTxn.
+"""Partitions and groups of a transaction, and its end: AddPartitionsToTxn, AddOffsetsToTxn,
+Produce, EndTxn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STRANGER = (987_654_321, 0)
 
 
 def fenced(version: int) -> str:
-    """What a version says to a producer with another epoch (KIP-588)."""
+    """Return the error of a version for a producer with another epoch (KIP-588)."""
     return FENCED if version >= 2 else BAD_EPOCH
 
 
@@ -34,7 +34,7 @@ def topic(world: World) -> Topic:
 
 @pytest.fixture
 def producer(world: World) -> Transactional:
-    """It has come twice, so that `other(0)` is fenced."""
+    """A producer that was initialized twice, so that `other(0)` is fenced."""
     made = Transactional(world)
     assert (made.init(), made.init()) == ("p0 e0", "p0 e1")
     return made
@@ -134,7 +134,7 @@ def test_who_may_add_a_group(world: World, producer: Transactional, version: int
 def test_writes_outside_of_a_transaction(
     topic: Topic, producer: Transactional, version: int
 ) -> None:
-    """From version 12 on a write is what lets a partition take part."""
+    """From version 12 on, a write adds the partition to the transaction."""
     expected = {11: ABORTABLE, 12: OK}.get(version, BAD_STATE)
     assert producer.write(topic, version=version) == expected
     assert producer.state == ("Ongoing p0 e1" if version == 12 else "Empty p0 e1")
@@ -175,7 +175,7 @@ def test_a_first_sequence_is_0_when_writing_lets_take_part(
 def produce(
     topic: Topic, *batches: bytes, transactional_id: str | None, acks: int = -1
 ) -> list[tuple[str, int]]:
-    """Produce a batch into each partition: error and log start offset."""
+    """Produce a batch to each partition; return errors and log start offsets."""
     partitions = [{"index": index, "records": records} for index, records in enumerate(batches)]
     (told,) = topic.world.ask(
         0,

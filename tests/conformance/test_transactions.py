@@ -1,4 +1,4 @@
-"""Share groups over a log with transactions: what each isolation level acquires."""
+"""Share groups over a log with transactions: the records that each isolation level acquires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.wire_client import batch
 
 @dataclass(slots=True)
 class TransactionalProducer:
-    """A producer with a transactional id: `begin`, `write`, `end`."""
+    """A producer with a transactional id."""
 
     topic: Topic
     transactional_id: str
@@ -48,12 +48,12 @@ class TransactionalProducer:
         }
 
     def write(self, records: int) -> None:
-        """Records in an open transaction, which begins with the first."""
+        """Write records in a transaction, which begins with the first."""
         names = {f"v3_and_below_{name}": value for name, value in self._who.items()}
         topics = [{"name": self.topic.name, "partitions": [0]}]
 
         def added() -> bool:
-            """False while the previous transaction is still being ended."""
+            """Return False while the previous transaction is still being ended."""
             answer = self.topic.world.ask(24, 3, **names, v3_and_below_topics=topics)
             code = (
                 answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
@@ -96,8 +96,8 @@ def three_transactions(world: World) -> Topic:
 
 
 def acquired(member: Member) -> list[int]:
-    """The offsets that fetch after fetch acquires, until there is nothing more: a fetch may end at
-    a marker.
+    """Return the offsets that repeated fetches acquire until nothing is left: a fetch may end at a
+    marker.
     """
     offsets: set[int] = set()
     while runs := member.fetch(wait_ms=BRIEFLY_MS):

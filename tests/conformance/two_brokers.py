@@ -35,7 +35,9 @@ STRANGER = 987_654_321
 """A producer id that nobody has."""
 ASK_AGAIN = COORDINATOR_IS_COMING | {ErrorCode.CONCURRENT_TRANSACTIONS}
 QUIET_S, LATE_S = 0.02, 3.0
-"""Time without an answer after which all is answered, and by which one broker may be later."""
+"""Time without an answer after which nothing more is expected, and by which one broker may be later
+than the other.
+"""
 CLOSED = "the connection was closed"
 UNSEEN = "an id that was not told yet"
 GENERATED = re.compile(r"(.*-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -102,7 +104,7 @@ class Side:
         return value in self._names
 
     def make(self, name: str, partitions: int, **configs: str) -> None:
-        """Create a topic, which answers name by its name even if the broker names its id."""
+        """Create a topic. Answers that name its id are read with its name."""
         self.topics[name] = self.world.topic(partitions, name=name, **configs)
         self._names[self.topics[name].id] = name
 

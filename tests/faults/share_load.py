@@ -29,7 +29,9 @@ def say(kind: str, done: Acknowledgement) -> None:
 def choose(
     topic: str, partition: int, first: int, last: int, rng: random.Random | None
 ) -> list[Acknowledgement]:
-    """What becomes of a run of records: all of it accepted, or piece by piece as it comes."""
+    """Return the acknowledgements of a run of records: all of it accepted, or piece by piece at
+    random.
+    """
     if rng is None:
         return [Acknowledgement(topic, partition, first, last, ACCEPT)]
     chosen = []

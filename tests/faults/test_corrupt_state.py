@@ -34,14 +34,14 @@ Spoil = Callable[[bytearray, list[int]], None]
 
 
 class Ground:
-    """A broker that is stopped or killed after some writes, so that its files can be spoilt."""
+    """A broker that is stopped or killed after some writes, so that its files can be damaged."""
 
     def __init__(self, path: Path) -> None:
         self.server = HeadraceProcess(path / "data", CONFIGS)
         self.topic_id = None
 
     def begin(self) -> None:
-        """One share-partition with the start offsets 1 to 10 written one after the other, and a
+        """Write the start offsets 1 to 10 of one share-partition one after the other, and a
         committed offset.
         """
         self.server.start()
@@ -62,21 +62,23 @@ class Ground:
         return path
 
     def spoil(self, spoil: Spoil, topic: str = "__share_group_state") -> None:
-        """Change the bytes of a segment; ``spoil`` is given them, and where each batch begins."""
+        """Change the bytes of a segment with ``spoil``, which receives them and the positions of
+        its batches.
+        """
         path = self.segment(topic)
         data = bytearray(path.read_bytes())
         spoil(data, [position for position, _ in record_batch.headers(bytes(data))])
         path.write_bytes(data)
 
     def start_offset(self) -> int:
-        """What the restarted broker knows of the share-partition."""
+        """Return the start offset of the share-partition that the restarted broker knows."""
         self.server.output.clear()
         self.server.start()
         with GroupClient(self.server.bootstrap_servers) as client:
             return int(ShareStateClient(client, self.topic_id, GROUP).summary().start_offset)
 
     def refusal(self) -> str:
-        """What the broker says when it does not start."""
+        """Return the broker's error when it does not start."""
         self.server.output.clear()
         process = self.server.spawn()
         assert process.wait(PATIENCE_S) == 1
@@ -170,7 +172,9 @@ def test_damage_in_the_middle_stops_the_start(ground, damage, stop, topic):
 
 
 def appended(key, value):
-    """A whole batch with the right checksum and the next offset, but whatever in it."""
+    """Return a function that appends a batch with the right checksum and the next offset, and any
+    records.
+    """
 
     def spoil(data, positions):
         data += record_batch.build([(key, value)], timestamp_ms=0, base_offset=len(positions))

@@ -1,4 +1,4 @@
-"""`kill -9` during load at random moments: what was acknowledged is there after the restart."""
+"""`kill -9` during load at random moments: everything acknowledged is there after the restart."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONFIGS = {
 
 
 class Witness:
-    """What the broker has acknowledged so far, over all rounds, and what of it was broken."""
+    """Everything that the broker has acknowledged in all rounds, and the promises that it broke."""
 
     def __init__(self) -> None:
         self.produced: dict[tuple[int, int], str] = {}
@@ -99,7 +99,7 @@ class Witness:
             reader.join(PATIENCE_S)
 
     def check(self, bootstrap_servers: str, topic: str, group: str) -> None:
-        """Compare with what the restarted broker has."""
+        """Compare with the state of the restarted broker."""
         partitions = [TopicPartition(topic, p, 0) for p in PARTITIONS]
         with consumer(bootstrap_servers, group, check_crcs=True) as source:
             ends = {

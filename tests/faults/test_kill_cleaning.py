@@ -1,6 +1,4 @@
-"""`kill -9` while logs are compacted without a pause: of each key the last record that was
-acknowledged is there.
-"""
+"""`kill -9` during continuous compaction: the last acknowledged record of each key is there."""
 
 from __future__ import annotations
 

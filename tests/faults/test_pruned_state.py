@@ -1,6 +1,4 @@
-"""The log of share state does not grow without end, and what is left of it is enough after `kill
--9`.
-"""
+"""The log of share state stays small, and is complete after `kill -9`."""
 
 from __future__ import annotations
 

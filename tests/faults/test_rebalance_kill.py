@@ -1,5 +1,5 @@
-"""`kill -9` while a consumer group (KIP-848) rebalances: no partition is read by two, and in the
-end none by nobody.
+"""`kill -9` while a consumer group (KIP-848) rebalances: no partition has two readers, and in the
+end each has one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,13 @@ CONFIGS = {
     "group.consumer.min.assignment.interval.ms": "0",
 }
 PATIENT_MS, HASTY_MS = 60_000, 1_000
-"""Rebalance timeouts: of members that do what they are told, and of those that never give anything
-up.
-"""
+"""Rebalance timeouts of members that give up partitions, and of members that never do."""
 HEARTBEAT_S = 0.002
 ANEW = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class Readers:
-    """The members of one group, and a lock under which they change what they read."""
+    """The members of one group, and a lock that guards the partitions that they read."""
 
     def __init__(self, group_id: str, topic_id: UUID, topic: str) -> None:
         self.group_id, self.topic_id, self.topic = group_id, topic_id, topic
@@ -48,7 +46,7 @@ class Readers:
         self.counts: Counter[str] = Counter()
 
     def nobody_reads_what_another_does(self) -> None:
-        """To be called with the lock."""
+        """Check that no partition has two readers; the caller holds the lock."""
         read = [number for member in self.members if not member.stubborn for number in member.reads]
         assert len(read) == len(set(read)), {
             member.id: sorted(member.reads) for member in self.members
@@ -56,10 +54,10 @@ class Readers:
 
 
 class Reader:
-    """One member. What it is given it reads at once; what it is to give up it reads until it says
-    so.
+    """One member. It reads its partitions as soon as it has them, until it reports that it has
+    given them up.
 
-    :ivar stubborn: it never gives anything up
+    :ivar stubborn: whether it never gives anything up
     """
 
     def __init__(self, group: Readers, *, stubborn: bool = False) -> None:
@@ -71,9 +69,10 @@ class Reader:
         self.missed = False
 
     def beat(self, connection: Connection, *, gives_up: bool = True) -> None:
-        """A heartbeat, with which it may give up what it is told to.
+        """Send a heartbeat, which may give up revoked partitions.
 
-        :raises OSError: or AssertionError, when the broker dies meanwhile
+        :raises OSError: when the broker dies meanwhile
+        :raises AssertionError: likewise
         """
         group = self.group
         with group.lock:
@@ -121,8 +120,8 @@ class Reader:
 
 
 def at_work(server: HeadraceProcess, readers: Readers, rng: random.Random) -> None:
-    """All members send heartbeats, giving up what they are to or not yet, until the broker is
-    killed.
+    """Have all members send heartbeats, and give up revoked partitions now or later, until the
+    broker is killed.
     """
     ends: list[BaseException] = []
 
@@ -154,7 +153,7 @@ def at_work(server: HeadraceProcess, readers: Readers, rng: random.Random) -> No
 
 
 def settle(world: World, readers: Readers, rng: random.Random) -> None:
-    """Heartbeats until each partition has its reader, and the group says the same."""
+    """Send heartbeats until each partition has its reader, and the group's description agrees."""
 
     def settled() -> bool:
         for reader in rng.sample(readers.members, len(readers.members)):
@@ -179,7 +178,9 @@ def settle(world: World, readers: Readers, rng: random.Random) -> None:
 
 
 def assignments_are_disjoint(world: World, readers: Readers) -> str:
-    """Also what was written before the crash gives no partition to two; the state of the group."""
+    """Check that the assignments in the log, written before the crash too, give no partition to two
+    members; return the state of the group.
+    """
     found = describe(world, readers.group_id)
     assigned = [
         number

@@ -1,5 +1,5 @@
-"""`kill -9` while share consumers accept, release and reject: what was confirmed stays, and nothing
-is lost.
+"""`kill -9` while share consumers accept, release and reject: confirmed acknowledgements stay, and
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONFIGS = {
 
 
 class Workers:
-    """A process with share consumers, and what they have told."""
+    """A process with share consumers, and the lines that they have printed."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class Workers:
                 self._witness.note(*line.split())
 
     def kill(self) -> None:
-        """End it at once, and wait for the last line."""
+        """Kill it, and read its last line."""
         self.process.kill()
         self.process.wait()
         self._reader.join(PATIENCE_S)
 
 
 class Witness:
-    """What consumers were told, over all rounds."""
+    """Everything that consumers were told in all rounds."""
 
     def __init__(self) -> None:
         self.finished: set[tuple[str, str]] = set()
@@ -111,7 +111,7 @@ class Witness:
     def working(
         self, server: HeadraceProcess, topic: str, group: str, number: int, seed: str
     ) -> Iterator[None]:
-        """Consumers work on `server` meanwhile."""
+        """Have consumers work on `server` meanwhile."""
         workers = Workers(self, server.bootstrap_servers, topic, group, number, seed)
         try:
             yield
@@ -125,7 +125,7 @@ class Witness:
         )
 
     def check(self, produced: dict[int, int]) -> None:
-        """Nothing is delivered that must not be, and nothing is lost."""
+        """Check that nothing is lost, and nothing delivered that must not be."""
         assert not self.broken, self.broken[:5]
         for partition, end in produced.items():
             for offset in range(end):
@@ -146,7 +146,7 @@ class Witness:
 def lags(
     server: HeadraceProcess, topic: str, group: str, partitions: int = PARTITIONS
 ) -> list[int | None]:
-    """The lag of each partition."""
+    """Return the lag of each partition."""
     asked = [TopicPartition(topic, partition) for partition in range(partitions)]
     with AdminClient({"bootstrap.servers": server.bootstrap_servers}) as client:
         described = client.list_share_group_offsets([group])[group].result(PATIENCE_S)
@@ -210,8 +210,8 @@ def test_what_was_confirmed_stays_and_nothing_is_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_what_a_dead_client_holds_comes_back(tmp_path: Path, how: signal.Signals) -> None:
-    """At once from one that was killed, whose lock would last for hours; from a frozen one when the
-    lock runs out.
+    """Records of a killed client return at once, though their lock would last for hours; those of a
+    frozen one when the lock ends.
     """
     lock_ms = 3_600_000 if how is signal.SIGKILL else 1000
     configs = {

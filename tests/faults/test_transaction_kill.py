@@ -34,8 +34,8 @@ pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Copier:
-    """A process that copies, started anew whenever it has ended. `copied` counts what it says of
-    its transactions.
+    """A process that copies, restarted whenever it has ended. `copied` counts the records of its
+    transactions.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class Copier:
 
 
 class HardStart:
-    """Starts of a broker that are killed while they recover, before one that is not.
+    """Starts of a broker that are killed during recovery, and then one that is not.
 
     :ivar killed: starts that were killed before the broker listened
     """
@@ -97,7 +97,7 @@ class HardStart:
 
 
 def committed_records(bootstrap_servers: str, topic: str) -> list[bytes]:
-    """All values that a reader of committed records sees."""
+    """Return all values that a reader of committed records sees."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -122,7 +122,7 @@ def committed_records(bootstrap_servers: str, topic: str) -> list[bytes]:
 
 
 def offsets_behind(admin: AdminClient, topic: str) -> int:
-    """How far the last stable offsets are behind the ends."""
+    """Return the distance of the last stable offsets from the ends of the logs."""
     asked = {
         TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)
     }

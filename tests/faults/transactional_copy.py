@@ -1,8 +1,8 @@
-"""Copies a topic exactly once with librdkafka: `python transactional_copy.py BOOTSTRAP SOURCE
+"""Copy a topic exactly once with librdkafka: `python transactional_copy.py BOOTSTRAP SOURCE
 DESTINATION GROUP ID`.
 
-What it writes and how far it has read are one transaction, under the transactional id ID. It ends
-with the first error, and prints "copied n" for each transaction.
+Records and committed offsets are in one transaction, under the transactional id ID. The program
+ends with the first error, and prints "copied n" for each transaction.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from confluent_kafka import Consumer, KafkaException, Producer
 
 HANGS_AFTER_S = 5
-"""librdkafka may wait for ever in send_offsets_to_transaction when the broker was restarted (its
-issue 5511).
+"""Limit of a send_offsets_to_transaction: librdkafka may wait for ever when the broker was
+restarted (its issue 5511).
 """
 
 

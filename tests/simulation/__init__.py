@@ -1,16 +1,14 @@
-"""Share groups under simulated bad luck: one seed, one run, the same every time.
+"""Share groups under simulated faults: one seed is one run, the same every time.
 
-The broker is the real one, from the frames that arrive to the bytes in its log files. What is
-simulated is around it:
+The broker is the real one, from the frames that arrive to the bytes in its log files. Simulated
+are:
 
-* `loop.py`: an event loop whose clock moves when it is told to
-* `power.py`: the power goes off in the middle of a write, and what was in memory is gone
-* `network.py`: requests and answers are lost, doubled and late, connections break
-* `clients.py`: producers, and members of share groups that do whatever members may do
-* `witness.py`, `shelf.py`: know for each record what has become of it, from requests and answers
-  alone
-* `world.py`: throws the dice; `ending.py`: in the end all must be well; `run.py`: one run from seed
-  to result
+    * `loop.py`: an event loop whose clock moves when it is told to
+    * `power.py`: power cuts in the middle of a write, which lose everything in memory
+    * `network.py`: lost, doubled and late requests and answers, and broken connections
+    * `clients.py`: producers and members of share groups, which may do anything that members may do
+    * `witness.py`, `shelf.py`: the expected state of each record, from requests and answers alone
+    * `world.py`: the random choices; `ending.py`: the end of every run; `run.py`: one run
 
 `python -m tests.simulation --seed 7 --steps 2000` repeats a run; without `--seed` it tries new
 ones.

@@ -1,4 +1,4 @@
-"""Those who use the broker: an administrator, producers, and members of share groups."""
+"""The clients of the broker: an administrator, producers, and members of share groups."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from .witness import Witness
 
 NO_TIME, SECOND = timedelta(0), timedelta(seconds=1)
 Fate = Callable[[], str]
-"""Draws what becomes of a request."""
+"""Draws the fate of a request."""
 
 
 class Client:
-    """Has one request under way at a time, on a wire that it renews when it is broken.
+    """A client with one request under way at a time, on a wire that it renews after it broke.
 
-    :ivar is_waiting: for an answer
+    :ivar is_waiting: whether a request is not answered yet
     """
 
     def __init__(self, network: Network, name: str) -> None:
@@ -62,20 +62,20 @@ class Client:
         self.wire.send(request, answered, fate)
 
     def call(self, request: Any) -> Any:
-        """The answer to a request that need not wait; None when the power goes off."""
+        """Send a request that need not wait; return its answer, or None when the power goes off."""
         answers: list[Any] = []
         self.send(request, answers.append)
         self.network.machine.loop.settle()
         return answers[0] if answers else None
 
     def abandon_wire(self) -> Wire | None:
-        """Go on with another connection; the broker does not know."""
+        """Open another connection next time; the broker does not notice the end of this one."""
         wire, self._wire = self._wire, None
         return wire
 
 
 class Administrator(Client):
-    """Asks for one thing at a time, and gets it."""
+    """An administrator, whose requests are answered at once."""
 
     def create_topic(self, name: str, partitions: int) -> Any:
         topic = create_topics.CreatableTopic(
@@ -137,9 +137,9 @@ class Administrator(Client):
 
 
 class Producer(Client):
-    """An idempotent producer: it sends a batch again until it has an answer.
+    """An idempotent producer, which repeats a batch until it is answered.
 
-    :param witness: is told what is sent, and what was acknowledged
+    :param witness: hears what is sent and what was acknowledged
     """
 
     def __init__(self, network: Network, name: str, witness: Witness) -> None:
@@ -201,7 +201,7 @@ class Producer(Client):
 
 
 class Member(Client):
-    """A member of a share group. It knows what it has been told, which may be out of date.
+    """A member of a share group, whose knowledge may be out of date.
 
     :ivar held: the offsets that it believes to hold
     """
@@ -269,7 +269,9 @@ class Member(Client):
         max_wait_ms: int = 0,
         acknowledge: bool = False,
     ) -> str:
-        """ShareFetch of the assigned partitions, with acknowledgements of some of what is held."""
+        """Send ShareFetch for the assigned partitions, with acknowledgements of some records that
+        it holds.
+        """
         if self._unanswered is not None:
             return self._again(rng, fate)
         opens = self._session_epoch == 0
@@ -302,7 +304,7 @@ class Member(Client):
         return f"fetches from {sorted(p for _, p in self._session)}{_said(acknowledged)}"
 
     def acknowledge(self, rng: random.Random, fate: str = GOOD) -> str:
-        """ShareAcknowledge of some of what is held."""
+        """Send ShareAcknowledge for some records that it holds."""
         if self._unanswered is not None:
             return self._again(rng, fate)
         renew = rng.random() < 0.4
@@ -310,7 +312,7 @@ class Member(Client):
         return self._acknowledge(acknowledged, renew, self._session_epoch, fate)
 
     def acknowledge_all(self, acknowledge_type: int = ACCEPT) -> str:
-        """Accept, or renew, everything that is held."""
+        """Accept or renew every record that it holds."""
         batches = {
             where: tuple((first, last, (acknowledge_type,)) for first, last in _runs(offsets))
             for where, offsets in self.held.items()
@@ -339,7 +341,7 @@ class Member(Client):
         return f"{'closes its session' if epoch < 0 else 'acknowledges'}{_said(acknowledged)}"
 
     def _choose(self, rng: random.Random, renew: bool) -> dict[Partition, tuple[Any, ...]]:
-        """Acknowledgements of some of what is held; now and then of what is not."""
+        """Return acknowledgements of some records that it holds, now and then of others."""
         chosen: dict[Partition, tuple[Any, ...]] = {}
         for where in sorted(self.held):
             offsets = self.held[where]
@@ -366,8 +368,8 @@ class Member(Client):
         self.send(request, lambda answer: self._answered(request, answer), fate)
 
     def _again(self, rng: random.Random, fate: str) -> str:
-        """There was no answer: ask the same again, on this connection or another, or give up on the
-        session.
+        """Handle a missing answer: repeat the request, on this connection or another, or give up
+        the session.
         """
         request = self._unanswered
         if rng.random() < 0.5:
@@ -401,8 +403,8 @@ class Member(Client):
                         held.update(range(run.first_offset, run.last_offset + 1))
 
     def _let_go(self, request: Any, answer: Any) -> None:
-        """What was acknowledged is not held any more, but for what was renewed; after a refusal who
-        knows what is.
+        """Forget acknowledged records, except renewed ones; after a refusal they may or may not be
+        held.
         """
         refused = {
             (topic.topic_id, partition.partition_index)
@@ -428,7 +430,7 @@ class Member(Client):
 def _by_topic(
     module: Any, topic_type: str, partition_type: str, batches: dict[Partition, Any]
 ) -> tuple[Any, ...]:
-    """The topics of a share request, from the acknowledgements of each partition."""
+    """Return the topics of a share request, from the acknowledgements of each partition."""
     topics: dict[UUID, list[Any]] = {}
     for topic_id, partition in sorted(batches):
         acknowledged = tuple(

@@ -1,5 +1,5 @@
-"""How every run ends: luck is good, everything is finished, and then nothing is missing and nothing
-is left over.
+"""The end of every run: without faults everything is finished, nothing is missing and nothing is
+left over.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .witness import Violation
 from .world import DEAD_LETTERS, World
 
 DRAIN_ROUNDS = 400
-"""So many fetches of each member must be enough."""
+"""Fetches of each member that must be enough."""
 
 
 def drain(world: World) -> None:
-    """Luck is good from now on: members that accept everything finish every record."""
+    """End all faults, and let members that accept everything finish every record."""
     world.power.restore()
     world.faults = dict.fromkeys(world.faults, 0)
     world.network.cut_all()
@@ -58,7 +58,7 @@ def drain(world: World) -> None:
 
 
 def undone(world: World) -> list[str]:
-    """The partitions that groups have not finished, as described."""
+    """Return the partitions that groups have not finished, according to their descriptions."""
     left = []
     for group_id in world.groups:
         answer = world.admin.describe_offsets(
@@ -87,7 +87,7 @@ def _records(world: World, where: Partition) -> Iterator[record_batch.Record]:
 
 
 def _check_records(world: World) -> None:
-    """What was acknowledged to producers is there, and finished."""
+    """Check that every acknowledged record is in the log, and finished."""
     for where in world.partitions:
         log_start, end = world.witness.log_starts.get(where, 0), world.witness.end_offset(where)
         stored = {record.offset: record.value for record in _records(world, where)}
@@ -108,7 +108,9 @@ def _check_records(world: World) -> None:
 
 
 def _check_dead_letters(world: World) -> None:
-    """What was rejected, or delivered too often, is in the dead-letter queue."""
+    """Check that every record that was rejected or delivered too often is in the
+    dead-letter queue.
+    """
     queue = world.machine.broker.catalog.topics[DEAD_LETTERS]
     letters = set()
     for partition in range(queue.partitions):
@@ -132,7 +134,7 @@ def _check_dead_letters(world: World) -> None:
 
 
 def _check_leftovers(world: World) -> None:
-    """Nothing is kept of topics that are gone."""
+    """Check that nothing is left of deleted topics."""
     broker = world.machine.broker
     kept = set(broker.share_state.topic_ids()) - set(broker.catalog.topics_by_id)
     if kept:

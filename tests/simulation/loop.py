@@ -1,4 +1,4 @@
-"""An event loop with a clock of its own: nothing waits, time is moved by hand."""
+"""An event loop with a clock of its own, which is moved by hand."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from itertools import count
 from typing import Any
 
 EPOCH_MS = 1_750_000_000_000
-"""When every simulation begins."""
+"""The time at which every simulation begins."""
 
 MAX_CALLBACKS = 100_000
-"""With so many in one go, whatever is running runs in circles."""
+"""Callbacks in one go that show an endless loop."""
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """Runs callbacks when :meth:`settle` or :meth:`advance` is called; `now_ms` counts whole
-    milliseconds.
+    """An event loop that runs callbacks in :meth:`settle` and :meth:`advance`; `now_ms` counts
+    whole milliseconds.
 
-    :param is_alive: nothing runs any more when this answers False
-    :ivar failures: what went wrong in callbacks and tasks, as asyncio describes it
+    :param is_alive: nothing runs any more when this returns False
+    :ivar failures: contexts of exceptions in callbacks and tasks, as asyncio describes them
     """
 
     def __init__(self, now_ms: int, is_alive: Callable[[], bool]) -> None:
@@ -36,7 +36,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # What the simulation calls
 
     def settle(self) -> None:
-        """Run everything that is ready, and what that makes ready."""
+        """Run everything that is ready, and everything that becomes ready by it."""
         self.advance(0)
 
     def advance(self, ms: int) -> None:
@@ -58,7 +58,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.now_ms = max(self.now_ms, end_ms)
 
     def kill(self) -> None:
-        """Nothing that is planned will ever happen."""
+        """Drop everything that is scheduled."""
         self._ready.clear()
         self._timers.clear()
         self.call_exception_handler = lambda context: None  # type: ignore[method-assign]
@@ -116,4 +116,4 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.failures.append(context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
+        """Do nothing: cancelled timers are dropped when their time comes."""

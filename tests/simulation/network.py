@@ -1,4 +1,4 @@
-"""Between clients and broker: frames without sockets, and what can go wrong with them."""
+"""The network between clients and broker: frames without sockets, and their faults."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from tests.wire_client import decode, encode
 from .power import Machine, Power, PowerCut
 
 GOOD, LOST_REQUEST, LOST_ANSWER, DOUBLED = "good", "lost request", "lost answer", "doubled"
-"""What becomes of a request. What is lost looks the same to its sender: no answer."""
+"""Fates of a request. A lost request and a lost answer look the same to the sender."""
 
 Answered = Callable[[Any], None]
-"""Is given the answer, or None when there will be none."""
+"""Receives the answer, or None when there will be none."""
 
 
 class Observer(Protocol):
-    """Sees all that passes between clients and broker."""
+    """Observes all frames between clients and broker."""
 
     def arrived(self, connection_id: int, request: Any) -> object:
-        """The broker is about to serve a request. What this returns is handed to
-        :meth:`answered`."""
+        """Take note of a request that the broker is about to serve; the result is passed to
+        :meth:`answered`.
+        """
 
     def answered(
         self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes
     ) -> None:
-        """The broker's answer has left it, which makes it true, whether or not it gets anywhere."""
+        """Take note of an answer that the broker has sent, whether or not it arrives."""
 
     def disconnected(self, connection_id: int) -> None:
-        """The broker has dealt with the end of a connection."""
+        """Take note of the end of a connection, which the broker has handled."""
 
 
 @dataclass(slots=True)
@@ -52,25 +53,25 @@ class Network:
         self.wires: list[Wire] = []
 
     def connect(self, client_id: str) -> Wire:
-        """A new connection."""
+        """Return a new connection."""
         wire = Wire(self, client_id)
         self.wires.append(wire)
         return wire
 
     def down(self) -> None:
-        """The broker is gone without a word."""
+        """Drop all connections without telling the broker, which has died."""
         for wire in self.wires:
             wire.lose()
         self.wires.clear()
 
     def cut_all(self) -> None:
-        """The broker sees every connection end."""
+        """End all connections; the broker notices."""
         for wire in list(self.wires):
             wire.cut()
 
 
 class Wire:
-    """One connection, and its transport to the broker, who gets a request when the one before is
+    """One connection and its transport to the broker. A request is delivered when the one before is
     answered.
     """
 

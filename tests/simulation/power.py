@@ -1,4 +1,4 @@
-"""The broker's machine: its disk, and a power switch that goes off in the middle of a write."""
+"""The broker's machine: its disk, and a power switch that may go off in the middle of a write."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from headrace.log.segment import Segment
 from .loop import EPOCH_MS, VirtualLoop
 
 BEFORE, TORN, AFTER = "before", "torn", "after"
-"""How much of the last write gets to the disk: nothing, half of it, all of it."""
+"""The part of the last write that reaches the disk: nothing, half of it, all of it."""
 
 
 class PowerCut(BaseException):
-    """Nothing more happens in this broker's life."""
+    """The power is off: this broker does nothing more."""
 
 
 class Power:
-    """Counts the writes of the broker, to its logs and to its catalog, and fails at the one that
-    was chosen.
+    """A power switch that counts the writes of the broker to its logs and its catalog, and goes off
+    at the chosen one.
 
-    :ivar is_off: whether the broker is dead; then nothing that it does counts
+    :ivar is_off: whether the broker is dead; nothing that it does counts then
     """
 
     def __init__(self) -> None:
@@ -40,19 +40,21 @@ class Power:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the end is near."""
+        """Whether a write is chosen."""
         return self._cut_at > self._writes
 
     def cut_at(self, writes_from_now: int, how: str) -> None:
-        """Go off at the so-manieth write from now."""
+        """Go off at the write with this number from now."""
         self._cut_at, self._how = self._writes + writes_from_now, how
 
     def restore(self) -> None:
-        """Come back, and stay."""
+        """Switch the power on."""
         self.is_off, self._cut_at = False, -1
 
     def _write(self) -> str | None:
-        """How the write that is due ends, None for well."""
+        """Return the part that reaches the disk of the write that is due, or None if the power
+        stays on.
+        """
         if self.is_off:
             raise PowerCut
         self._writes += 1
@@ -61,7 +63,7 @@ class Power:
 
     @contextmanager
     def wired(self) -> Iterator[None]:
-        """Have the writes of all logs and catalogs go through this switch."""
+        """Route the writes of all logs and catalogs through this switch."""
         append, transaction, power = Segment.append, Catalog._transaction, self
 
         def switched_append(segment: Segment, buffers: list[bytes], size_bytes: int) -> None:
@@ -91,9 +93,7 @@ class Power:
 
 
 class Machine:
-    """A broker and its disk. To be used inside of `power.wired()`, and by nobody else who has an
-    event loop.
-    """
+    """A broker and its disk, to be used inside of `power.wired()`."""
 
     loop: VirtualLoop
     broker: Broker
@@ -104,7 +104,7 @@ class Machine:
         self._now_ms = EPOCH_MS
 
     def start(self) -> None:
-        """Start on what is on the disk."""
+        """Start with the files on the disk."""
         self.loop = loop = VirtualLoop(self._now_ms, lambda: not self.power.is_off)
         asyncio._set_running_loop(loop)
         self.broker = Broker(Config(self.configs), self.data_dir, clock_ms=lambda: loop.now_ms)
@@ -115,12 +115,12 @@ class Machine:
         loop.settle()
 
     def stop(self) -> None:
-        """Stop in order. The connections are to be closed before."""
+        """Stop the broker; its connections must be closed before."""
         self.broker.close()
         self._end()
 
     def kill(self) -> None:
-        """What was in memory is gone. The files are as the last write left them."""
+        """Kill the broker; its files stay as the last write left them."""
         for segment in self.broker.logs.directory.files._ring:
             os.close(segment.fd)  # type: ignore[attr-defined]
         os.close(self.broker.logs.directory._lock)

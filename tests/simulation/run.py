@@ -26,8 +26,9 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run that held: how many steps, what happened how often, and a digest of all frames that the
-    broker sent.
+    """The result of a run without violations.
+
+    :ivar digest: of all frames that the broker sent
     """
 
     seed: int
@@ -37,11 +38,11 @@ class Result:
 
 
 class Failure(AssertionError):
-    """A run that did not hold; the text says how to repeat it."""
+    """A violation in a run; the text has the command that repeats it."""
 
 
 class _Errors(logging.Handler):
-    """What the broker logs as errors: nothing is to go wrong that it cannot explain."""
+    """A log handler that collects the errors that the broker logs; there must be none."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -53,7 +54,9 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    """In memory where there is such a place: the simulation writes much, and keeps none of it."""
+    """Return a directory for the files, in memory if possible: the simulation writes much and keeps
+    nothing.
+    """
     path = Path(
         tempfile.mkdtemp(
             prefix="headrace-simulation-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
@@ -66,10 +69,11 @@ def _directory() -> Iterator[Path]:
 
 
 def simulate(seed: int, steps: int, say: Callable[[str], None] | None = None) -> Result:
-    """One run.
+    """Run once.
 
-    :param say: is told every step as it happens
-    :raises Failure: something happened that must not; it says how to repeat the run
+    :param say: is called with a line for every step
+    :raises Failure: if something happened that must not; the text has the command that repeats the
+        run
     """
     ids = random.Random(f"ids of {seed}")
     errors, power = _Errors(), Power()

@@ -1,4 +1,4 @@
-"""A share-partition as seen from outside: what is known of each of its records."""
+"""A share-partition as clients know it: the expected state of each record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Partition = tuple[UUID, int]
 
 
 class Limits(NamedTuple):
-    """What the groups are configured with."""
+    """Configs of the groups."""
 
     lock_ms: int
     deliveries: int
@@ -23,7 +23,7 @@ class Limits(NamedTuple):
 
 
 class Persisted(NamedTuple):
-    """What a restart must find of a record."""
+    """The state of a record that a restart must find."""
 
     is_done: bool
     delivery_count: int
@@ -95,7 +95,7 @@ class Shelf:
         return offset < self.start_offset or (found is not None and found.is_done)
 
     def reset(self, start_offset: int) -> None:
-        """An administrator has it begin anew."""
+        """Begin anew at an offset that an administrator has set."""
         self.start_offset, self.resetting = start_offset, None
         for record in self.records.values():
             record.holder = None  # whose lock timer may still be there
@@ -106,7 +106,7 @@ class Shelf:
 
 
 def each(batches: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """(offset, acknowledge type) of the records of a request."""
+    """Yield (offset, acknowledge type) of the records of a request."""
     for one in batches:
         types = one.acknowledge_types
         for offset in range(one.first_offset, one.last_offset + 1):

@@ -1,6 +1,4 @@
-"""The simulation can fail: each of these mistakes, made in the broker on purpose, is found within a
-few runs.
-"""
+"""Mistakes made in the broker on purpose: the simulation finds each of them within a few runs."""
 
 from __future__ import annotations
 
@@ -121,7 +119,7 @@ def backoffs_are_ignored(patch: Patch) -> None:
 
 @mistake
 def share_state_is_written_too_late(patch: Patch) -> None:
-    """Each write goes out with the one after: a kill takes the last one along."""
+    """Each write is made with the next one, so that a kill loses the last."""
     append, start = PartitionLog.append, Broker.start
     late: dict[PartitionLog, tuple[Any, ...]] = {}
 

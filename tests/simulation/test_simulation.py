@@ -1,6 +1,4 @@
-"""Runs whose seeds are always the same, runs whose seeds are new every time, and the same run
-twice.
-"""
+"""Runs with fixed seeds, runs with new seeds, and the same run twice."""
 
 from __future__ import annotations
 

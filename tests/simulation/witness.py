@@ -1,9 +1,9 @@
-"""What has become of every record, worked out from requests and answers alone, and what must never
-happen.
+"""The expected state of every record, from requests and answers alone, and everything that must
+never happen.
 
-The witness foresees what a request does when the broker is about to serve it, and compares that
-with the answer. A power cut leaves open whether the last things that were begun have happened: the
-disk then says which, and may say nothing else.
+The witness predicts the effect of a request when the broker is about to serve it, and compares that
+with the answer. After a power cut the last writes may have happened or not: the disk decides, and
+nothing else is allowed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .shelf import NEW, UNKNOWN, Limits, Partition, Persisted, Record, Shelf, ea
 
 
 class Violation(AssertionError):
-    """Something that must never happen has happened."""
+    """Something happened that must never happen."""
 
 
 @dataclass(slots=True)
 class Foreseen:
-    """What a share request will do.
+    """The predicted effect of a share request.
 
     :ivar error: its top-level error
-    :ivar accepted: for each partition whether its acknowledgements are taken
+    :ivar accepted: whether the acknowledgements of each partition are accepted
     :ivar before: the records that it changes, as they were
     """
 
@@ -46,7 +46,10 @@ class Foreseen:
 
 
 class Witness:
-    """Sees everything; raises :class:`Violation`."""
+    """Observes all requests and answers.
+
+    :raises Violation: from every method, if the broker does what it must not
+    """
 
     def __init__(self, machine: Machine, limits: Limits) -> None:
         self.machine = machine
@@ -277,7 +280,7 @@ class Witness:
         heapq.heappush(self._timers, (deadline_ms, next(self._serial), records))
 
     def expire(self) -> None:
-        """Take note of the locks that have run out."""
+        """End the locks that have run out."""
         now_ms = self.machine.loop.now_ms
         while self._timers and self._timers[0][0] <= now_ms:
             deadline_ms, _, records = heapq.heappop(self._timers)
@@ -325,7 +328,7 @@ class Witness:
         return log.end_offset
 
     def _reset(self, is_done: bool) -> None:
-        """What an administrator asked for is done, or refused."""
+        """Take note of the end of an administrator's request."""
         self.counts["resets" if is_done else "refused resets"] += 1
         for shelf in self.shelves.values():
             if shelf.resetting is not None:
@@ -387,7 +390,7 @@ class Witness:
     # Steps and power cuts
 
     def settled(self) -> None:
-        """A step is over, and the power is on."""
+        """Take note of the end of a step without a power cut."""
         self.expire()
         self._unsettled.clear()
         share_state, topics = (
@@ -401,7 +404,9 @@ class Witness:
                 self._check_start(shelf, summary.start_offset)  # type: ignore[union-attr]
 
     def power_cut(self) -> None:
-        """What was begun may have happened or not, and what was held is free."""
+        """Take note of a power cut: unfinished writes may have happened or not, and nobody holds
+        records.
+        """
         self._sessions.clear()
         self._timers.clear()
         for record, before in [
@@ -420,7 +425,7 @@ class Witness:
         self._unsettled.clear()
 
     def stopped(self) -> None:
-        """The broker has stopped in order: what was held is given back."""
+        """Take note of a stop: all held records are released."""
         self._sessions.clear()
         self._timers.clear()
         for shelf in self.shelves.values():
@@ -430,7 +435,7 @@ class Witness:
                 record.not_before_ms = 0
 
     def restarted(self) -> None:
-        """Compare with what the disk has kept."""
+        """Compare with the state on the disk after a restart."""
         for key, shelf in list(self.shelves.items()):
             if self.exists(key[1:]):
                 self.audit(shelf)
@@ -438,7 +443,7 @@ class Witness:
                 del self.shelves[key]
 
     def audit(self, shelf: Shelf) -> None:
-        """Compare what a restart would find, or has found, with what it may find."""
+        """Compare the state that a restart would find, or has found, with the allowed ones."""
         key, broker = shelf.key, self.machine.broker
         topic = broker.catalog.topics_by_id[key.topic_id]
         state = broker.share_state.read(

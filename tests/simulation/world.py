@@ -1,4 +1,4 @@
-"""One run: dice, and what may happen."""
+"""One run: its random choices and all actions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .shelf import UNKNOWN, Limits, Partition
 from .witness import Violation, Witness
 
 MAX_BACKLOG = 400
-"""No more is produced while so many records lie in a partition beyond what a group has finished."""
+"""Unfinished records of a group in a partition beyond which nothing is produced."""
 
 TRACE_TAIL = 40
 DEAD_LETTERS = "dlq.letters"
 
 
 class World:
-    """Everything in one run. The seed decides all of it."""
+    """Everything in one run, decided by its seed."""
 
     def __init__(
         self, seed: int, data_dir: Path, power: Power, say: Callable[[str], None] | None = None
@@ -91,7 +91,7 @@ class World:
         }
 
     def _actions(self) -> list[tuple[Callable[[], str], int]]:
-        """What may happen, and how often: each run has its own mixture."""
+        """Return all actions and their weights, which differ from run to run."""
         rng = self.rng
         rare: list[Callable[[], str]] = [
             self.kill,
@@ -130,7 +130,7 @@ class World:
         )
 
     def fate(self) -> str:
-        """What becomes of a request."""
+        """Draw the fate of a request."""
         faults = self.faults
         return self.rng.choices((GOOD, *faults), (100, *faults.values()))[0]
 
@@ -163,7 +163,7 @@ class World:
 
     @property
     def digest(self) -> str:
-        """Of all that happened so far."""
+        """A digest of all that has happened."""
         return self._digest.hexdigest()
 
     def note(self, text: str) -> None:
@@ -176,7 +176,7 @@ class World:
     # A step
 
     def run(self, steps: int) -> None:
-        """So many steps."""
+        """Take this many steps."""
         actions, weights = zip(*self.actions, strict=True)
         for self.step in range(1, steps + 1):
             action = self.rng.choices(actions, weights)[0]
@@ -184,7 +184,7 @@ class World:
             self.end_step()
 
     def end_step(self) -> None:
-        """Let everything come to rest, and look whether it is as it must be."""
+        """Let everything come to rest, and check it."""
         self.machine.loop.settle()
         if self.power.is_off:
             self.note("the power is off")
@@ -198,7 +198,7 @@ class World:
         self.witness.settled()
 
     def restart(self) -> None:
-        """Start again on what the disk has kept."""
+        """Start again with the files on the disk."""
         self.machine.kill()
         self.network.down()
         self.witness.power_cut()
@@ -305,7 +305,7 @@ class World:
         return f"{topic.name}-{partition} before {before}"
 
     def cut(self) -> str:
-        """A connection breaks."""
+        """Break a connection."""
         if not self.network.wires:
             return "there is none"
         wire = self.rng.choice(self.network.wires)
@@ -313,7 +313,7 @@ class World:
         return wire.client_id
 
     def renew(self) -> str:
-        """A member keeps what it holds, for longer than its locks would have lasted."""
+        """Have a member renew its records for longer than its locks would have lasted."""
         members = [member for member in self.members if member.held and not member.is_waiting]
         if not members:
             return "nobody holds anything"
@@ -325,7 +325,7 @@ class World:
         return f"{member.name} {said}, {more_ms} ms after and before"
 
     def leave(self) -> str:
-        """A member leaves; its session and its locks stay."""
+        """Have a member leave; its session and its locks stay."""
         member = self.rng.choice(self.members)
         if member.heartbeats.is_waiting:
             return "not now"
@@ -333,8 +333,8 @@ class World:
         return member.name
 
     def reset_group(self) -> str:
-        """Have the members of a group leave, and set, delete or forget where it was. Their sessions
-        go on.
+        """Have the members of a group leave, and set, delete or forget its offsets; its sessions
+        stay.
         """
         rng, group_id = self.rng, self.rng.choice(self.groups)
         if not self.topics or rng.random() < 0.5:
@@ -380,7 +380,7 @@ class World:
         return f"{how} {group_id}, {topic.name} to {starts}: {code.name}"
 
     def vanish(self) -> str:
-        """A member is never heard of again, and another comes."""
+        """Replace a member, which is never heard of again, by a new one."""
         i = self.rng.randrange(len(self.members))
         gone, self.members[i] = self.members[i], self._member()
         return gone.name
@@ -397,14 +397,14 @@ class World:
         return f"{how} write {writes} from now"
 
     def _risk(self, often: float = 0.5) -> None:
-        """What follows writes in several places: a good time for a power cut."""
+        """Choose a power cut for the next action, which writes in several places."""
         if self.rng.random() < often and not self.power.is_failing:
             self.power.cut_at(
                 self.rng.choice((1, 1, 2, 3, 4)), self.rng.choice((BEFORE, TORN, AFTER, AFTER))
             )
 
     def stop_and_start(self) -> str:
-        """The broker stops in order and starts again."""
+        """Stop the broker and start it again."""
         if self.power.is_failing:
             return "not now"
         self.network.cut_all()

@@ -1,4 +1,4 @@
-"""Somebody sets the system's clock: sessions, locks and timeouts last as long as they should."""
+"""The wall clock is set: sessions, locks and timeouts keep their length."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def records(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[record_b
 
 
 def context(record: record_batch.Record) -> dict[str, str]:
-    """What the headers say, without the prefix that they have in common."""
+    """Return the context headers without their common prefix."""
     prefix = "__dlq.errors."
     return {
         name[len(prefix) :]: (content or b"").decode()
@@ -57,13 +57,13 @@ def context(record: record_batch.Record) -> dict[str, str]:
 
 
 def letters(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[tuple[int, int, str]]:
-    """(offset, delivery count, why) of each dead letter."""
+    """Return (offset, delivery count, reason) of each dead letter."""
     found = [context(record) for record in records(s, topic, partition)]
     return [(int(one["offset"]), int(one["delivery.count"]), one["message"]) for one in found]
 
 
 def append_with_everything(s: Stage, codec: int = NONE) -> None:
-    """Three records with keys, values and headers in one batch."""
+    """Append three records with keys, values and headers in one batch."""
     log = s.broker.log(s.broker.catalog.topics["t"], 0)
     assert log is not None
     data = record_batch.build(
@@ -76,7 +76,7 @@ def append_with_everything(s: Stage, codec: int = NONE) -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, topic: str, refusal: Refusal = NO_SPACE) -> None:
-    """Let appends to a topic be refused."""
+    """Have appends to a topic refused."""
     append = PartitionLog.append
 
     def refuse(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The metrics page after things whose numbers are known."""
+"""The metrics page after events whose counts are known."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FETCH_SESSIONS = "kafka_server_fetchsessioncache_"
 
 
 class Metrics:
-    """A page, read by Prometheus's own parser."""
+    """A page, parsed by Prometheus's own client."""
 
     def __init__(self, text: bytes) -> None:
         self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
@@ -61,9 +61,7 @@ async def look(s: Stage) -> Metrics:
 
 
 async def join(s: Stage, group_id: str = GROUP) -> None:
-    """Have a member in the share group, so that the group coordinator knows the group and what it
-    covers.
-    """
+    """Join the share group, so that the group coordinator knows the group and its topics."""
     request = heartbeats.ShareGroupHeartbeatRequest(
         group_id=group_id, member_id="member", member_epoch=0, subscribed_topic_names=("t",)
     )

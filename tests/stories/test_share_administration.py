@@ -1,6 +1,4 @@
-"""Offsets of share groups over the wire: set, deleted, described; and what a crash in between
-leaves.
-"""
+"""Offsets of share groups over the wire: altering, deleting and describing them, and a restart."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Share state that is changed by requests while the share-partition is being consumed, or behind
-its back.
-"""
+"""Changes of share state by requests while the share-partition is being consumed."""
 
 from __future__ import annotations
 
@@ -14,7 +12,9 @@ from tests.stories.share_stage import GROUP, stage, story
 
 
 async def ask(s, api_key, holder, **fields):
-    """Ask 83 or 86 about the only share-partition."""
+    """Send InitializeShareGroupState (83) or DeleteShareGroupState (86) for the only
+    share-partition.
+    """
     cls = load_request_schema(api_key, 0)
     schema = importlib.import_module(cls.__module__)
     partition = schema.PartitionData(partition=0, **fields)

@@ -1,5 +1,5 @@
-"""Changes of share state touch two internal topics: a crash between any two appends leaves nothing
-half done.
+"""Changes of share state write to two internal topics: a crash between any two appends leaves
+nothing half done.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def begun(data_dir):
 
 
 def starts(broker):
-    """The start offsets that the share coordinator knows, by partition."""
+    """Return the start offsets that the share coordinator knows, by partition."""
     topic = broker.catalog.topics.get("t")
     if topic is None:
         return None
@@ -113,7 +113,9 @@ def starts(broker):
 
 
 def check_settled(broker):
-    """The group says of each partition what the share coordinator does; nothing is under way."""
+    """Check that group coordinator and share coordinator agree on each partition, and nothing is
+    under way.
+    """
     group = broker.groups.groups.get("g")
     topic = broker.catalog.topics.get("t")
     if topic is None:
@@ -162,7 +164,7 @@ def crash(monkeypatch):
 )
 def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole):
     async def tried(appends):
-        """Whether the change came to its end when the append of this number failed."""
+        """Return whether the change completed although the append of this number failed."""
         data_dir = tmp_path / str(uuid.uuid4())
         broker = begun(data_dir)
         await before(broker)

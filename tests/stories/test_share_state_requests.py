@@ -1,5 +1,5 @@
-"""The share coordinator's public requests (83-87) over the wire, each row as Apache Kafka 4.3.1
-answers it.
+"""The share coordinator's public requests (83-87) over the wire, with the answers of Apache Kafka
+4.3.1.
 
 The cases run against either target.
 """

@@ -1,5 +1,5 @@
-"""A transaction ends in several logs: with a crash or a full disk between any two appends it is all
-or nothing.
+"""A transaction ends in several logs: after a crash or with a full disk between any two appends it
+is all or nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Crash(Exception):
 
 
 class Clock:
-    """Time that a test moves."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now_ms = int(time.time() * 1000)
@@ -67,7 +67,7 @@ def come(broker: Broker) -> Producer:
 
 
 def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> None:
-    """Two records in each partition, and an offset of a group."""
+    """Begin a transaction with two records in each partition and an offset of a group."""
     transactions = broker.transactions
     assert transactions.add_partitions("id", producer, PARTITIONS, version) == producer
     assert transactions.add_group("id", producer, "g") == producer
@@ -90,8 +90,8 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
 
 
 def seen(broker: Broker) -> str:
-    """What a reader of committed records sees in all partitions: everything, nothing, or that all
-    is still open.
+    """Return what a reader of committed records sees in all partitions: everything, nothing, or
+    that all is still open.
     """
     found = set()
     for one in (one for one in PARTITIONS if one[0] in broker.catalog.topics):
@@ -163,7 +163,7 @@ def test_a_crash_between_any_two_appends(
     tmp_path: Path, fail: Callable[..., None], end: Callable[..., object], version: int
 ) -> None:
     async def tried(appends: int) -> bool:
-        """Whether the end came to its end when the append of this number failed."""
+        """Return whether the transaction ended although the append of this number failed."""
         data_dir = tmp_path / str(uuid.uuid4())
         clock = Clock()
         broker = begun(data_dir, clock)
@@ -216,17 +216,17 @@ def test_a_crash_between_any_two_appends(
 def test_a_crash_at_the_start_that_completes_it(
     tmp_path: Path, fail: Callable[..., None], end: Callable[..., object]
 ) -> None:
-    """However often a start dies, between whatever appends, the next one goes on."""
+    """However often a start dies, between any appends, the next one continues."""
 
     def left_behind(data_dir: Path) -> Path:
-        """The files as a process leaves them that dies now."""
+        """Copy the files as a process that dies now would leave them."""
         found = tmp_path / str(uuid.uuid4())
         shutil.copytree(data_dir, found)
         (found / "lock").unlink(missing_ok=True)
         return found
 
     def started(data_dir: Path, appends: int) -> bool:
-        """Whether a start came to its end when the append of this number failed."""
+        """Return whether a start completed although the append of this number failed."""
         broker = Broker(Config(CONFIG), data_dir)
         fail(appends)
         try:
