@@ -97,7 +97,7 @@ class TransactionMachine(RuleBasedStateMachine):
     # --- how records become true ---
 
     def submit(self, outcome: Outcome[TransactionRecord, object]) -> object:
-        """What is decided is appended and replayed."""
+        """Append and replay an outcome."""
         for record in outcome.records:
             self.check(record)
         return self.runtime.write_now("", outcome)
