@@ -85,7 +85,7 @@ def committed(broker: Broker) -> dict[str, int]:
 
 
 def written(broker: Broker) -> Iterator[list[tuple[str, int]]]:
-    """What each batch of the internal topic says: group ids and offsets."""
+    """Yield group ids and offsets of each batch of the internal topic."""
     topic = broker.catalog.topics["__consumer_offsets"]
     for partition in range(PARTITIONS):
         log = broker.log(topic, partition)

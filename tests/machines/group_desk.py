@@ -126,7 +126,7 @@ class Desk:
 
     @property
     def is_full(self):
-        """Whether the disk is."""
+        """True while the disk refuses all writes."""
         return self.disk.is_full
 
     @is_full.setter
@@ -232,8 +232,7 @@ class Desk:
 
     @property
     def awaits_someone(self):
-        """Whether a deadline of a member or a rebalance is set; the next look at offsets always
-        is."""
+        """True if a deadline of a member or a rebalance is set. The next look at offsets always is."""
         timers = self.coordinator._timers
         return len(timers) > (OFFSETS in timers)
 

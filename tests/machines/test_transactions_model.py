@@ -60,7 +60,7 @@ class Client:
 
 @dataclass
 class Known:
-    """What must hold for one transactional id."""
+    """The facts that must hold for one transactional id."""
 
     # producer id → the highest epoch that was seen
     epochs: dict[int, int] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return self.runtime.write_now("", outcome)
 
     def check(self, record: TransactionRecord) -> None:
-        """What no record may do: go back to an earlier epoch, or change what was decided."""
+        """Check that a record goes back to no earlier epoch, and changes no decision."""
         known, value = self.known[record.transactional_id], record.value
         if value is None:
             assert known.decided is None, "forgotten before it was complete"
@@ -128,7 +128,7 @@ class TransactionMachine(RuleBasedStateMachine):
             known.decided = None
 
     def answer(self, client: Client, ask: Callable[[], object], lost: bool) -> object:
-        """What the client is told, unless the answer is lost; then it will ask again."""
+        """Answer a client. If the answer is lost, the client asks again."""
         told = ask()
         client.last = ask if lost else None
         return None if lost else told
@@ -317,7 +317,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What is written is there again; who asks again with an epoch before may be fenced."""
+        """Start anew from the log. A client that asks again with an earlier epoch may be fenced."""
         before = dict(self.coordinator.transactions)
         self.runtime = self.fresh()
         load(self.disk, self.coordinator)

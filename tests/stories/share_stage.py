@@ -122,7 +122,7 @@ class Stage:
     def initialize(
         self, start_offset: int = -1, group_id: str = GROUP, state_epoch: int = 1
     ) -> None:
-        """What the group coordinator has done when a group joins a topic."""
+        """Initialize share state, as the group coordinator does when a group joins a topic."""
         topic = self.broker.catalog.topics["t"]
         for partition in range(topic.partitions):
             key = SharePartitionKey(group_id, topic.topic_id, partition)
