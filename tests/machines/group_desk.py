@@ -232,7 +232,7 @@ class Desk:
 
     @property
     def awaits_someone(self):
-        """True if a deadline of a member or a rebalance is set. The next look at offsets always is."""
+        """True while a member or a rebalance has a deadline; the next look at offsets always has one."""
         timers = self.coordinator._timers
         return len(timers) > (OFFSETS in timers)
 
