@@ -232,7 +232,7 @@ class Desk:
 
     @property
     def awaits_someone(self):
-        """True while a member or a rebalance has a deadline; the next look at offsets always has one."""
+        """True while a member or a rebalance has a deadline. The look at offsets does not count."""
         timers = self.coordinator._timers
         return len(timers) > (OFFSETS in timers)
 
