@@ -10,7 +10,7 @@ import pytest
 from headrace import Broker
 from headrace.broker.limits import MAX_COMMIT_TEMPLATES
 from headrace.errors import ErrorCode
-from headrace.groups.offsets.service import OffsetService
+from headrace.handlers import commit_templates
 from headrace.handlers.commit_templates import CommitTemplate
 from headrace.protocol.request_templates import RequestTemplates
 from tests.clients.confluent import create_topic
@@ -92,7 +92,7 @@ def test_a_failure_is_answered_and_the_connection_lives_on(
 ) -> None:
     assert commit(client, 1) == {ErrorCode.NONE}
     with monkeypatch.context() as patched:
-        patched.setattr(OffsetService, "check_commit", lambda *_, **__: 1 // 0)
+        patched.setattr(commit_templates, "make", lambda *_: 1 // 0)
         assert commit(client, 2) == {ErrorCode.UNKNOWN_SERVER_ERROR}
     assert commit(client, 3) == {ErrorCode.NONE}
     assert served == [True, True]

@@ -36,6 +36,7 @@ from .offset_commits import Committer, committer_of, topic_of
 class CommitTemplate:
     """OffsetCommit requests of one version and one member for the same partitions of a topic.
 
+    :ivar check: see :attr:`Committer.check`
     :ivar accepted: the frame of a response without errors, before and after the correlation id
     :ivar places: group id, topic name and number of each partition
     :ivar prefix_bytes: the frame up to the first offset
@@ -51,7 +52,8 @@ class CommitTemplate:
         "_partitions",
         "_unpack_offsets",
         "accepted",
-        "committer",
+        "check",
+        "group_id",
         "places",
         "prefix_bytes",
         "topic",
@@ -70,7 +72,8 @@ class CommitTemplate:
         by_name: bool,
     ) -> None:
         self.prefix_bytes = layout.prefix_bytes
-        self.committer = committer
+        self.group_id = committer.group_id
+        self.check = committer.check
         self.topic = topic
         self.places = [(committer.group_id, topic.name, partition) for partition in partitions]
         self._broker = broker
@@ -123,7 +126,7 @@ class TemplatedCommit(Command[bytes]):
     ) -> None:
         """``offsets``: offset, leader epoch and a constant for each partition."""
         self.waiter = None
-        self.key = template.committer.group_id
+        self.key = template.group_id
         self._template = template
         self._correlation_id = correlation_id
         self._offsets = offsets
@@ -140,7 +143,7 @@ class TemplatedCommit(Command[bytes]):
                 CommittedOffset, (offset, leader_epoch, "", wall_ms, NO_TIMESTAMP, topic_id)
             )
             commits.append(make(OffsetCommit, (*place, value)))
-        refused, apply = template.committer.check(commits, now_ms)
+        refused, apply = template.check(commits, now_ms)
         if refused:
             response = template.response(self._correlation_id, [refused] * len(commits))
             return Outcome(response, apply=apply)

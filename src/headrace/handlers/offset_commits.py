@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -52,17 +53,16 @@ class Committer(NamedTuple):
             transactional=transactional,
         )
 
-    def check(self, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[ErrorCode, Apply | None]:
-        """Decide commits without metadata: return why all are refused, or NONE."""
-        offsets, group_id, member, generation_id, knows_group_id_not_found, transactional = self
-        return offsets.check_commit(
-            group_id,
-            member,
-            generation_id,
-            commits,
-            now_ms,
-            knows_group_id_not_found,
-            transactional,
+    @property
+    def check(self) -> Callable[[Sequence[OffsetCommit], int], tuple[ErrorCode, Apply | None]]:
+        """Decides commits without metadata at a steady time: why all are refused, or NONE."""
+        return partial(
+            self.offsets.check_commit,
+            self.group_id,
+            self.member,
+            self.generation_id,
+            self.knows_group_id_not_found,
+            self.transactional,
         )
 
 

@@ -33,6 +33,7 @@ LENGTH_OVERHEAD = 12
 """Bytes before the length field and of it: a batch has ``batch_length + LENGTH_OVERHEAD`` bytes."""
 CRC_START = 21
 """Position of the first byte that the CRC covers."""
+_CRC_AT = CRC_START - 4
 
 ATTRIBUTES_LOW_BYTE = CRC_START + 1
 """Position of the byte with all bits of the attributes that have a meaning."""
@@ -299,10 +300,10 @@ def marker_in(batch: bytes | memoryview) -> Marker | None:
 
 def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
     """Return the header's bytes, with the CRC for ``payload``."""
-    head = bytearray(HEADER.pack(*header))
-    crc = crc32c(payload, crc32c(memoryview(head)[CRC_START:]))
-    struct.pack_into(">I", head, CRC_START - 4, crc)
-    return bytes(head)
+    head = HEADER.pack(*header)
+    summed = head[CRC_START:]
+    crc = crc32c(payload, crc32c(summed))
+    return head[:_CRC_AT] + crc.to_bytes(4) + summed
 
 
 def place(

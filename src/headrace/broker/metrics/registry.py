@@ -73,9 +73,10 @@ class CoordinatorMetrics:
         :param started: the start of the append, by ``time.perf_counter``
         """
         self.records += len(records)
-        self.kinds.update(
-            [type(record) for record in records if getattr(record, "value", 0) is not None]
-        )
+        kinds = self.kinds
+        for record in records:
+            if getattr(record, "value", 0) is not None:
+                kinds[type(record)] += 1
         self.append_ms.observe((perf_counter() - started) * 1000)
 
 

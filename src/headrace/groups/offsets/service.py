@@ -62,7 +62,7 @@ class OffsetService:
         codes = self.committed.check(commits)
         fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
         refused, apply = self.check_commit(
-            group_id, member, generation_id, fit, now_ms, says_group_unknown, transactional
+            group_id, member, generation_id, says_group_unknown, transactional, fit, now_ms
         )
         if refused:
             return Outcome((refused,) * len(commits))
@@ -73,10 +73,10 @@ class OffsetService:
         group_id: str,
         member: MemberIdentity,
         generation_id: int,
+        says_group_unknown: bool,
+        transactional: bool,
         commits: Sequence[OffsetCommit],
         now_ms: int,
-        says_group_unknown: bool,
-        transactional: bool = False,
     ) -> tuple[ErrorCode, Apply | None]:
         """Return whether the group accepts these commits, all of them or none, and the volatile
         changes that come with them.
