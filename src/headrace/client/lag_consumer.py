@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from headrace.tasks import PartitionLag
+from headrace.tasks import CurrentLag
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class LagConsumer(Consumer):
     """
 
     def __init__(self, conf: Mapping[str, Any], **more: Any) -> None:
-        self._lags: dict[PartitionName, PartitionLag] = {}
+        self._lags: dict[PartitionName, CurrentLag] = {}
         self._read_committed = (
             str(conf.get("isolation.level", "read_committed")) == "read_committed"
         )
@@ -114,7 +114,7 @@ class LagConsumer(Consumer):
         """
         return self._assigned(name).position
 
-    def _assigned(self, name: tuple[str, int]) -> PartitionLag:
+    def _assigned(self, name: tuple[str, int]) -> CurrentLag:
         lag = self._lags.get(PartitionName(*name))
         if lag is None:
             message = f"No current assignment for partition {PartitionName(*name)}"
@@ -294,7 +294,7 @@ class LagConsumer(Consumer):
         for partition in partitions:
             name = _name(partition)
             start = partition.offset if partition.offset >= 0 else None
-            self._lags[name] = PartitionLag(
+            self._lags[name] = CurrentLag(
                 self._read_committed, start, self._cached_high_watermark(name)
             )
 

@@ -7,17 +7,17 @@ Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` uses it on 
 
 from __future__ import annotations
 
+from .current_lag import CurrentLag
 from .ordered_merge import OrderedMerge
 from .ordered_task import OrderedTask, TaskMetrics
-from .partition_lag import PartitionLag
 from .readiness import IDLING_DISABLED, Decision, Readiness, Reason
 
 __all__ = [
     "IDLING_DISABLED",
+    "CurrentLag",
     "Decision",
     "OrderedMerge",
     "OrderedTask",
-    "PartitionLag",
     "Readiness",
     "Reason",
     "TaskMetrics",

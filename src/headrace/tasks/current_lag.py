@@ -14,7 +14,7 @@ learnt at that position; otherwise the lag is unknown.
 from __future__ import annotations
 
 
-class PartitionLag:
+class CurrentLag:
     """The lag of one assigned partition. Create a new one when the partition is assigned again.
 
     :param position: where reading starts; None until that is known. Set it when the application

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.tasks import PartitionLag
+from headrace.tasks import CurrentLag
 
 
 def test_unknown_without_position_or_end():
-    lag = PartitionLag(read_committed=False)
+    lag = CurrentLag(read_committed=False)
     assert lag.lag() is None
     lag.see_high_watermark(8)
     assert lag.lag() is None
     lag.position = 1
     assert lag.lag() == 7
-    assert PartitionLag(read_committed=False, position=3).lag() is None
+    assert CurrentLag(read_committed=False, position=3).lag() is None
 
 
 def test_the_high_watermark_counts_for_read_uncommitted_only():
-    uncommitted, committed = PartitionLag(False, position=5), PartitionLag(True, position=5)
+    uncommitted, committed = CurrentLag(False, position=5), CurrentLag(True, position=5)
     for lag in (uncommitted, committed):
         lag.see_high_watermark(8)
     assert (uncommitted.lag(), committed.lag()) == (3, None)
@@ -31,13 +31,13 @@ def test_the_high_watermark_counts_for_read_uncommitted_only():
 
 
 def test_a_high_watermark_at_the_position_leaves_no_room_for_the_last_stable_offset():
-    lag = PartitionLag(True, position=8)
+    lag = CurrentLag(True, position=8)
     lag.see_high_watermark(8)
     assert lag.lag() == 0
 
 
 def test_an_end_from_before_the_position_moved_is_no_proof():
-    lag = PartitionLag(True, position=3)
+    lag = CurrentLag(True, position=3)
     lag.learn_end(5, asked_at=3)
     assert lag.lag() == 2
     lag.advance(5)
@@ -51,20 +51,20 @@ def test_an_end_from_before_the_position_moved_is_no_proof():
 
 
 def test_seeking_keeps_the_end():
-    lag = PartitionLag(False, position=8)
+    lag = CurrentLag(False, position=8)
     lag.see_high_watermark(8)
     lag.position = 0
     assert lag.lag() == 8
 
 
 def test_what_is_remembered_of_an_earlier_assignment_is_not_believed():
-    lag = PartitionLag(False, position=20, old_high_watermark=20)
+    lag = CurrentLag(False, position=20, old_high_watermark=20)
     lag.see_high_watermark(20)
     assert lag.lag() is None
     lag.reach_end(20)
     lag.see_high_watermark(20)
     assert lag.lag() == 0
-    again = PartitionLag(False, position=20, old_high_watermark=20)
+    again = CurrentLag(False, position=20, old_high_watermark=20)
     again.see_high_watermark(25)
     assert again.lag() == 5
 
@@ -113,7 +113,7 @@ events = st.lists(
 )
 @given(events=events)
 def test_caught_up_is_never_said_while_the_client_has_been_told_of_more(read_committed, events):
-    broker, lag = Partition(read_committed), PartitionLag(read_committed, position=0)
+    broker, lag = Partition(read_committed), CurrentLag(read_committed, position=0)
     handed_out_knows = 0
     question = None
     for event, number in events:
