@@ -25,8 +25,8 @@ class Clock:
 
     :ivar wall_ms: epoch milliseconds, for what is stored and compared across restarts: record
         timestamps, retention
-    :ivar now_ms: steady milliseconds, for what ends while this process runs: sessions, locks,
-        timers. Only the difference of two readings has a meaning
+    :ivar now_ms: steady milliseconds, for deadlines in this process: sessions, locks, timers. Use
+        only differences of two readings
     """
 
     wall_ms: Callable[[], int]

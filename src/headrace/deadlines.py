@@ -1,8 +1,7 @@
-"""Many deadlines, most of which are postponed again and again before they are reached.
+"""Deadlines that are usually postponed before they are reached, such as session timeouts.
 
-Postponing one costs a dictionary entry; the heap is only updated when its head is needed. So ten
-thousand members that send heartbeats cost their heartbeats, and ten thousand idle groups cost
-nothing.
+Postponing a deadline sets a dictionary entry. The heap is updated only when its head is needed, so
+deadlines in the future cost nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ K = TypeVar("K")
 
 
 class Deadlines(Generic[K]):
-    """Keys with the time, in milliseconds of one clock, at which each is due."""
+    """Keys, each with a deadline in milliseconds of one clock."""
 
     __slots__ = ("_due", "_heap", "_queued", "_sequence")
 

@@ -36,8 +36,8 @@ class Completion:
 class Position(NamedTuple):
     """The position of a coordinator record: a partition of the internal topic and an offset in it.
 
-    :param producer_id: the producer whose transaction must be committed for the record to count; -1
-        when it counts at once
+    :param producer_id: the producer of the record's transaction, which must commit before the
+        record takes effect; -1 without a transaction
     """
 
     partition: int
@@ -46,22 +46,22 @@ class Position(NamedTuple):
 
 
 make = tuple.__new__
-"""``make(Position, (partition, offset, producer_id))`` builds a named tuple of all its fields at
-half the price of a call of its class. For objects of which very many are made.
+"""Builds a named tuple from a tuple of its fields, in half the time of calling its class:
+``make(Position, (partition, offset, producer_id))``. For classes with very many instances.
 """
 
 NOWHERE = Position(-1, -1)
-"""The position of a record that was replayed and never written, as in tests of a machine alone."""
+"""The position of a record that was never written, for unit tests of a machine."""
 
 
 class Outcome(NamedTuple, Generic[RecordT, Reply]):
-    """The result of a decision. A named tuple, since one is made for each command.
+    """The result of a decision. A named tuple for speed: every command creates one.
 
     :param reply: the answer to the caller; None for a request with a ticket that is parked until a
         later outcome completes it
     :param records: coordinator records to append and replay, in order, as one atomic batch
     :param completions: answers to earlier, parked requests
-    :param deletable: positions in the internal topic before which no record matters any more
+    :param deletable: positions in the internal topic; all records before them can be deleted
     :param apply: applies the volatile changes of the decision (timers, sessions, waiting members);
         called after the records were appended and replayed, and never when the append failed
     """
@@ -104,12 +104,10 @@ class Coordinator(Protocol[RecordT]):
         """
 
     def decode(self, key: bytes, value: bytes | None) -> RecordT | None:
-        """Return the record of these bytes; None for a record type that this machine does
-        not keep.
-        """
+        """Return the record of these bytes; None for a record type that the machine ignores."""
 
     def replay(self, record: RecordT, at: Position = NOWHERE) -> None:
-        """Apply one durable record. Nothing else changes durable state.
+        """Apply one durable record. Only this method changes durable state.
 
         :param at: the position of the record
         """
@@ -120,9 +118,10 @@ class Coordinator(Protocol[RecordT]):
         """
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[RecordT, None]]]:
-        """Decide everything that is due at ``now_ms``: (key, outcome) pairs.
+        """Yield a (key, outcome) pair for each decision that is due at ``now_ms``.
 
-        Apply each before asking for the next. A pair whose append failed comes again later.
+        The caller carries out each pair before it takes the next one. A pair whose append failed is
+        yielded again later.
 
         :param now_ms: the steady time of deadlines
         :param wall_ms: the epoch time that records store

@@ -1,4 +1,4 @@
-"""The coordinators' runtime: one door for every durable change.
+"""The coordinators' runtime: the write path of every durable change.
 
 :meth:`CoordinatorRuntime.write` takes a command through these steps::
 
@@ -6,13 +6,12 @@
 
 There is no ``await`` between deciding and completing. Commands of one turn of the event loop are
 decided one after the other at its end; their records are appended together, one batch for each
-partition of the internal topic. A command sees everything that was decided before it for the same
-key: records that wait to be appended are appended and replayed first, unless both commands commute,
-as offset commits do.
+partition of the internal topic. Before a command is decided, waiting records of its key are
+appended and replayed, unless both commands commute, as offset commits do.
 
-A command that fails is answered with its error and fails alone. When an append fails, nothing has
-changed in memory: records were not replayed and volatile changes not applied. The command and the
-parked requests that it would have completed are answered with the error.
+A command that raises gets its own error. When an append fails, nothing has changed in memory:
+records were not replayed and volatile changes not applied. The command and the parked requests that
+it would have completed are answered with the error.
 """
 
 from __future__ import annotations
@@ -52,32 +51,32 @@ class WriteMeter(Protocol):
 
 
 class Deferred(Generic[R]):
-    """An answer that comes later, to one waiter, who may give up.
+    """An answer that is given later to one waiter, which may stop waiting.
 
     :ivar waiter: called with the answer or the exception
     """
 
     __slots__ = ("_kept", "waiter")
 
-    _kept: R | Exception  # the answer, when nobody waited for it yet
+    _kept: R | Exception  # the answer, if it came before the waiter
 
     def __init__(self) -> None:
         self.waiter: Callable[[R | Exception], None] | None = None
 
     def cancel(self) -> None:
-        """Give up waiting. The command is carried out all the same."""
+        """Stop waiting. The command is still carried out."""
         self.waiter = None
 
     def answer(self, answer: R | Exception) -> None:
-        """Hand the answer to the waiter, or keep it for the next one."""
+        """Give the answer to the waiter, or keep it until there is one."""
         if self.waiter is None:
             self._kept = answer
         else:
             self.waiter(answer)
 
     def future(self) -> asyncio.Future[R]:
-        """Return a future of the answer, which becomes the waiter. Cancelling the future gives up
-        waiting.
+        """Return a future of the answer, and make it the waiter. Cancelling the future cancels the
+        wait.
         """
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
@@ -107,7 +106,7 @@ class Command(Deferred[R]):
     """A command that is decided at the end of the turn.
 
     :ivar key: the group id, share-partition or transactional id that the command changes
-    :cvar commutes: whether commands of the same key that commute, too, may be decided before the
+    :cvar commutes: True if other commuting commands of the same key may be decided before the
         records of this one are replayed
     """
 
@@ -120,7 +119,8 @@ class Command(Deferred[R]):
         self.key = key
 
     def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, R]:
-        """Decide, once. The outcome's reply, or the exception that this raises, is the answer.
+        """Return the outcome; called once. The answer is the outcome's reply, or the exception
+        raised here.
 
         :param now_ms: the steady time
         :param wall_ms: the wall time
@@ -129,7 +129,7 @@ class Command(Deferred[R]):
 
 
 class Write(Command[Any]):
-    """A command made of two functions: one decides, one makes the answer from the reply."""
+    """A command of two functions: one decides, the other converts the reply to the answer."""
 
     __slots__ = ("_decide", "_pack")
 
@@ -153,7 +153,7 @@ class Write(Command[Any]):
 
 
 class ParkableWrite(Write):
-    """A command whose answer may come with a later outcome: see :class:`Completion`.
+    """A command that may be answered by a later outcome, see :class:`Completion`.
 
     :ivar ticket: the number under which it is parked
     """
@@ -185,7 +185,7 @@ class _Batch:
         self.encoded: list[Pair] = []
 
     def each(self) -> Iterator[_Batch]:
-        """Yield a batch of its own for each command."""
+        """Yield one batch for each command."""
         begin = 0
         for command, outcome in self.decided:
             end = begin + len(outcome.records)
@@ -197,7 +197,7 @@ class _Batch:
 
 
 class CoordinatorRuntime(Generic[C]):
-    """The door to one coordinator's durable state. Belongs to the broker's event loop.
+    """The write path to one coordinator's state. Belongs to the broker's event loop.
 
     :param coordinator: the machine that decides and replays
     :param logs: the logs of the internal topics
@@ -224,8 +224,8 @@ class CoordinatorRuntime(Generic[C]):
         self._commands: list[Command[Any]] = []
         self._answers: list[tuple[Deferred[Any], Any]] = []
         self._is_scheduled = False
-        # The commands of this turn that wait to be appended: by partition, and whether those of a
-        # key commute.
+        # Decided commands of this turn whose records wait to be appended, by partition; and their
+        # keys, True if the commands of the key commute.
         self._waiting: dict[int, _Batch] = {}
         self._waiting_keys: dict[str, bool] = {}
         self._wall_ms = 0  # of this turn
@@ -237,9 +237,9 @@ class CoordinatorRuntime(Generic[C]):
         """Decide at the end of this turn and carry the outcome out.
 
         :param key: the group id, share-partition or transactional id that the outcome changes
-        :param pack: makes the answer from the outcome's reply
-        :returns: the answer, once the outcome is as durable as the flush settings ask; StorageError
-            when it could not be written, and whatever ``decide`` raises
+        :param pack: converts the outcome's reply to the answer
+        :returns: the answer, given when the outcome is as durable as the flush settings require.
+            Awaiting it raises StorageError when the append failed, or the error of ``decide``
         """
         return self.submit(Write(key, decide, pack))
 
@@ -249,7 +249,7 @@ class CoordinatorRuntime(Generic[C]):
         decide: Callable[[int, int, int], Outcome[Any, R | None]],
         pack: Callable[[R], A],
     ) -> Deferred[A]:
-        """As :meth:`write`, for a request that may have to wait for others.
+        """Submit a request that may have to wait for others; else the same as :meth:`write`.
 
         :param decide: given a ticket, the steady time and the wall time; a reply of None parks the
             request until an outcome has a :class:`Completion` with the ticket
@@ -262,17 +262,16 @@ class CoordinatorRuntime(Generic[C]):
         return self.submit(ParkableWrite(key, ticket, decide_with_ticket, pack))
 
     def submit(self, command: Command[R]) -> Deferred[R]:
-        """As :meth:`write`, for a command that is an object of its own."""
+        """Submit a command object; else the same as :meth:`write`."""
         if not self._is_scheduled:
             self._schedule_turn()
         self._commands.append(command)
         return command
 
     def write_now(self, key: str, outcome: Outcome[Any, R], producer: Producer = NO_PRODUCER) -> R:
-        """Carry an outcome out at once, for operations made of several writes.
+        """Carry an outcome out at once, for operations that need several writes.
 
-        :param producer: the producer in whose transaction the records are; they count when it is
-            committed
+        :param producer: the producer of the records' transaction; they take effect when it commits
         :returns: the outcome's reply; wait until the logs are durable before sending it
         :raises StorageError: when the append failed; then nothing has changed
         """
@@ -363,7 +362,7 @@ class CoordinatorRuntime(Generic[C]):
         self._schedule_timer()
 
     def _append_waiting(self) -> None:
-        """Append and replay what is decided so far, and finish its commands."""
+        """Append and replay the records that wait, and finish their commands."""
         waiting, self._waiting = self._waiting, {}
         self._waiting_keys.clear()
         for partition, batch in waiting.items():
@@ -373,7 +372,7 @@ class CoordinatorRuntime(Generic[C]):
             if len(batch.decided) == 1:
                 self._fail(*batch.decided[0], error)
                 continue
-            for one in batch.each():  # all of them may be too large where each one fits
+            for one in batch.each():  # the whole batch may be too large: try each command alone
                 error = self._append_batch(partition, one)
                 if error is not None:
                     self._fail(*one.decided[0], error)
@@ -381,7 +380,7 @@ class CoordinatorRuntime(Generic[C]):
     def _append_batch(self, partition: int, batch: _Batch) -> Exception | None:
         """Append a batch, replay it and finish its commands.
 
-        :returns: the error when it could not be appended; then nothing has changed
+        :returns: the error if the append failed; then nothing has changed
         """
         started = perf_counter()
         try:
@@ -400,7 +399,7 @@ class CoordinatorRuntime(Generic[C]):
                     first += 1
                 if reply is None or apply or completions or deletable:
                     self._finish(command, outcome)
-                else:  # most commits: this is what a turn's time is spent on
+                else:  # the usual case of an offset commit, kept short
                     answers.append((command, reply))
             except Exception as error:
                 answers.append((command, error))
@@ -441,9 +440,9 @@ class CoordinatorRuntime(Generic[C]):
         self._fail_parked(outcome, error)
 
     def _fail_parked(self, outcome: Outcome[Any, Any], error: Exception) -> None:
-        """Answer with the error the parked requests that an outcome would have completed.
+        """Fail the parked requests that an outcome would have completed; their clients retry.
 
-        Their clients ask again. The machine completes them later, too, which nobody hears.
+        When the machine completes the same tickets later, they are ignored.
         """
         for completion in outcome.completions:
             self._complete(Completion(completion.ticket, error))
@@ -471,15 +470,15 @@ class CoordinatorRuntime(Generic[C]):
         return self.coordinator.next_deadline_ms()
 
     def expire(self, now_ms: int) -> None:
-        """Carry out what the coordinator decides because of the time.
+        """Carry out the coordinator's timeouts that are due.
 
-        :raises Exception: the first error, when something could not be written
+        :raises Exception: the first error, after all were tried
         """
         first_error: Exception | None = None
         for key, outcome in self.coordinator.expire(now_ms, self._clock.wall_ms()):
             try:
                 self.write_now(key, outcome)
-            except Exception as error:  # of one key: the others are not kept waiting for it
+            except Exception as error:  # continue with the other keys
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
@@ -502,5 +501,5 @@ def _send(answers: Sequence[tuple[Deferred[Any], Any]]) -> None:
     for deferred, answer in answers:
         try:
             deferred.answer(answer)
-        except Exception:  # of one connection: the others get their answers
+        except Exception:  # continue with the other connections
             log.exception("cannot answer a request")

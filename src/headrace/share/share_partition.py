@@ -1,7 +1,6 @@
-"""A share-partition: which records of a topic-partition a share group has still to process, and who
-has them now.
+"""A share-partition: the delivery state of the records of a topic-partition for one share group.
 
-Read this first::
+::
 
     start_offset                                                   end_offset
         |                                                              |
@@ -10,8 +9,8 @@ Read this first::
 Every offset from ``start_offset`` (the "share-partition start offset") up to ``end_offset`` is
 exactly one of
 
-* *available*: delivered and given back (or read past, with a delivery count of 0), may be acquired
-  again, at once or after a backoff, see :mod:`headrace.share.available_records`;
+* *available*: released, or read but never delivered (delivery count 0). Can be acquired at once or
+  after a backoff, see :mod:`headrace.share.available_records`;
 * *locked* (ACQUIRED): held by a member until a deadline, see
   :mod:`headrace.share.acquisition_locks`;
 * *finished*: ACKNOWLEDGED or ARCHIVED, never delivered again. The start offset moves over finished
@@ -21,18 +20,18 @@ exactly one of
 from                    event                           to
 ======================  ==============================  ===========================================
 not fetched, AVAILABLE  acquire                         ACQUIRED, delivery count + 1
-not fetched, AVAILABLE  acquire what was aborted        ARCHIVED
+not fetched, AVAILABLE  acquire an aborted record       ARCHIVED
 ACQUIRED                accept                          ACKNOWLEDGED
 ACQUIRED                reject, gap                     ARCHIVED
 ACQUIRED                release, timeout, close         AVAILABLE; ARCHIVED at the delivery limit
 ACQUIRED                renew                           ACQUIRED with a new deadline
-AVAILABLE               found to be gone from the log   ARCHIVED
+AVAILABLE               missing in the log              ARCHIVED
 ======================  ==============================  ===========================================
 
-Commands that finish or give back records decide only: their outcome holds the :class:`StateUpdate`
-to persist (made in :mod:`headrace.share.changes`), and :meth:`SharePartition.replay` applies it,
-live and on loading alike. What a restart may forget is not written and happens at once: taking
-locks, renewing them, archiving aborted data, ending backoffs. Source: KIP-932;
+Commands that finish or release records only decide: their outcome has the :class:`StateUpdate` to
+persist (built in :mod:`headrace.share.changes`), and :meth:`SharePartition.replay` applies it, live
+and on loading. Changes that a restart may lose are made at once and not written: acquiring and
+renewing locks, archiving aborted records, ending backoffs. Source: KIP-932;
 ``docs/behaviour/share-groups.md``.
 """
 
@@ -102,9 +101,9 @@ class SharePartition:
         self._finished: Spans[bool] = Spans()
         self._batches = InFlightBatches(start_offset)
         self.replay(StateUpdate(start_offset, UNKNOWN, tuple(state_batches)))
-        self._pass_finished()  # a leader may have written it before it moved its start offset
+        self._pass_finished()  # the persisted state may begin with finished records
 
-    # --- what may be fetched ---
+    # --- fetch state ---
 
     @property
     def end_offset(self) -> int:
@@ -120,12 +119,12 @@ class SharePartition:
 
     @property
     def in_flight_batches(self) -> int:
-        """The number of batches in which those records were acquired."""
+        """The number of in-flight batches."""
         return len(self._batches)
 
     def fetch_offset(self, settings: ShareSettings) -> int | None:
-        """Return the log offset at which the next acquire starts to read; None when nothing can be
-        acquired now.
+        """Return the log offset to read from for the next acquire; None if nothing can be acquired
+        now.
         """
         available = self._available.spans.firsts
         if available:
@@ -134,14 +133,12 @@ class SharePartition:
 
     @property
     def idle(self) -> bool:
-        """No record is locked or waits for a backoff: loaded again, the share-partition would be
-        the same.
-        """
+        """True if no record is locked or in a backoff, so the share-partition can be unloaded."""
         return not self.locks.spans and not self._available.backoffs.spans
 
     def states(self) -> list[StateBatch]:
-        """Yield all records between start and end offset with their state now, for inspection.
-        Finished ones are ARCHIVED.
+        """Return the state of all records between start and end offset, for inspection. All
+        finished ones are reported as ARCHIVED.
         """
         states = self._available.states()
         states += [
@@ -165,18 +162,19 @@ class SharePartition:
         record_limit: bool = False,
         aborted: Sequence[tuple[int, int]] = (),
     ) -> list[AcquiredRecords]:
-        """Lock records for a member: first what is available again, then new ones.
+        """Lock records for a member: available records first, then new ones.
 
         :param log_batches: (base offset, last offset) of the log batches read from
             :meth:`fetch_offset` on, ascending
-        :param max_records: acquire up to so many, then to the end of the log batch or in-flight
-            batch; exactly so many at most with ``record_limit``
-        :param batch_size: new records are split into elements of about this size, at the starts of
-            log batches
-        :param aborted: (first, last) of what aborted transactions wrote, without their markers;
-            ascending, disjoint. It is archived instead of delivered, for groups with
+        :param max_records: the number of records to acquire, rounded up to the end of the log batch
+            or in-flight batch
+        :param batch_size: split new records into runs of about this many, at the starts of log
+            batches
+        :param record_limit: do not round ``max_records`` up
+        :param aborted: (first, last offset) of records of aborted transactions, without markers;
+            ascending, disjoint. They are archived instead of acquired, for groups with
             ``share.isolation.level=read_committed``
-        :returns: what was acquired, ascending
+        :returns: the acquired runs, ascending
         """
         if not log_batches or max_records <= 0:
             return []
@@ -202,8 +200,8 @@ class SharePartition:
         batch_size: int,
         record_limit: bool,
     ) -> list[AcquiredRecords]:
-        """Take records that were never fetched, to the end of the log batch that holds the last of
-        ``max_records``.
+        """Take ``max_records`` records from the end offset on, rounded up to the end of a log batch
+        unless ``record_limit`` is set.
         """
         first = self.end_offset
         holding = bisect_left(log_batches, first + max_records - 1, key=itemgetter(1))
@@ -229,10 +227,10 @@ class SharePartition:
     def _archive_aborted(
         self, taken: Sequence[AcquiredRecords], aborted: Sequence[tuple[int, int]]
     ) -> list[AcquiredRecords]:
-        """Archive aborted records among those just taken. Nothing is written: the next update
-        includes the count.
+        """Archive the aborted records of ``taken``. Nothing is written now: the next update has the
+        new count.
 
-        :returns: the other records
+        :returns: the records of ``taken`` that are not aborted
         """
         kept = subtract(taken, aborted)
         archived = subtract(taken, kept)
@@ -252,10 +250,10 @@ class SharePartition:
         *,
         renew: bool = False,
     ) -> Outcome[StateUpdate, Refusal | None]:
-        """Finish, release or renew records that ``member_id`` holds: all batches or, with an error,
-        none.
+        """Finish, release or renew records that ``member_id`` holds. Apply all batches or, on an
+        error, none.
 
-        :param renew: the request says that RENEW may be among the types
+        :param renew: the request allows RENEW (``IsRenewAck``)
         """
         if not well_formed(batches, RENEW if renew else REJECT):
             return Outcome(MALFORMED)
@@ -329,17 +327,17 @@ class SharePartition:
         whole = self._available.covers(*bounds) or self._finished.covers(*bounds)
         return BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED
 
-    # --- what ends a lock otherwise, and a backoff ---
+    # --- expire and release ---
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the first acquisition lock or release backoff ends; None when there is
-        none.
+        """Return when the first acquisition lock or release backoff ends, in steady milliseconds;
+        None without any.
         """
         deadlines = self.locks.next_deadline_ms(), self._available.backoffs.next_deadline_ms()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def expire(self, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, bool]:
-        """Release records whose lock has timed out, and end backoffs; the reply tells whether any
+        """Release records whose lock has timed out, and end backoffs. The reply is True if a
         backoff ended.
         """
         ended = self._available.end_backoffs(now_ms)
@@ -348,7 +346,7 @@ class SharePartition:
     def release(
         self, member_id: str, now_ms: int, settings: ShareSettings
     ) -> Outcome[StateUpdate, None]:
-        """Release all records that a member holds, as its session has ended. Delivery counts do not
+        """Release all records of a member whose session has ended. Delivery counts do not
         change.
         """
         return Outcome(None, self._give_back(self.locks.held_by(member_id), now_ms, settings))
@@ -361,10 +359,10 @@ class SharePartition:
         ]
         return self._change(changes, backoffs(changes, now_ms, settings))
 
-    # --- what the log does ---
+    # --- follow the log ---
 
     def move_start(self, log_start_offset: int) -> Outcome[StateUpdate, None]:
-        """Archive everything before ``log_start_offset``, at which the log now starts."""
+        """Archive everything before ``log_start_offset``, the new start of the log."""
         if log_start_offset <= self.start_offset:
             return Outcome(None)
         start = log_start_offset
@@ -376,8 +374,8 @@ class SharePartition:
         return Outcome(None, (StateUpdate(start, left, ()),))
 
     def skip_missing(self, base_offset: int) -> Outcome[StateUpdate, None]:
-        """Archive available records from the fetch offset to ``base_offset`` (exclusive), which the
-        log does not have.
+        """Archive available records before ``base_offset``, the first offset found in the log when
+        reading from the fetch offset.
         """
         changes: list[Change] = [
             (first, last, ARCHIVED, count, ArchiveReason.GONE)
@@ -387,12 +385,12 @@ class SharePartition:
             changes.append((self.end_offset, base_offset - 1, ARCHIVED, 0, ArchiveReason.GONE))
         return Outcome(None, self._change(changes))
 
-    # --- change ---
+    # --- update and replay ---
 
     def _change(
         self, changes: Sequence[Change], not_before_ms: Mapping[int, int] = NO_BACKOFF
     ) -> tuple[StateUpdate, ...]:
-        """Return the outcome with the update that ``changes`` make, or without any."""
+        """Return the update for ``changes``, in a tuple; an empty tuple without changes."""
         if not changes:
             return ()
         return (
@@ -406,9 +404,7 @@ class SharePartition:
         )
 
     def replay(self, update: StateUpdate) -> None:
-        """Apply a persisted update. Nothing else finishes or releases records, or moves the start
-        offset.
-        """
+        """Apply a persisted update."""
         batches = update.state_batches
         if batches:
             for batch in batches[bisect_left(batches, self.end_offset, key=itemgetter(1)) :]:
@@ -430,10 +426,10 @@ class SharePartition:
         )
 
     def _reach(self, batch: StateBatch) -> None:
-        """Extend the end offset to ``batch``, when loading or over a hole in the log.
+        """Extend the end offset to ``batch``, on loading or over a gap in the log.
 
-        Records in between were acquired but not persisted before a restart: they are available, and
-        their count is forgotten.
+        Records in between were acquired before a restart and not persisted. They become available
+        with a delivery count of 0.
         """
         end = self.end_offset
         if batch.first_offset > end:
