@@ -222,7 +222,7 @@ def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_se
         broker.close()
         crash(1, StorageError)
         after = begun(tmp_path)
-        assert "cannot finish what was interrupted" in caplog.text
+        assert "cannot complete interrupted changes" in caplog.text
         assert starts(after) == ALTERED
         await delete_offsets(after)
         check_settled(after)

@@ -1,8 +1,7 @@
 """The coordinators of a broker, each imported and created when it is first needed.
 
-Most of the code of a broker is theirs, and no start needs all of it: a coordinator whose internal
-topic does not exist yet has nothing to remember. A coordinator with an internal topic is loaded at
-start.
+Only the coordinators whose internal topics exist are loaded at start. This keeps the start quick,
+as most of the broker's code belongs to the coordinators.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ T = TypeVar("T")
 
 
 class _Lazy(Generic[T]):
-    """A part that is created when it is first needed.
+    """An object that is created on first use.
 
-    :ivar loaded: the part, None while nobody has needed it
+    :ivar loaded: the object, None before its first use
     """
 
     __slots__ = ("_create", "loaded")
@@ -41,7 +40,7 @@ class _Lazy(Generic[T]):
         self.loaded: T | None = None
 
     def get(self) -> T:
-        """Return the part."""
+        """Return the object; create it on the first call."""
         if self.loaded is None:
             self.loaded = self._create()
         return self.loaded
@@ -50,7 +49,7 @@ class _Lazy(Generic[T]):
 class Coordinators:
     """All coordinators, their runtimes, and the services that tie them to logs.
 
-    :ivar timer: acts on the deadlines of everything that is loaded
+    :ivar timer: expires what is due in all loaded coordinators
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -65,7 +64,7 @@ class Coordinators:
 
     @property
     def group_runtime(self) -> CoordinatorRuntime[GroupCoordinator]:
-        """The door to groups and committed offsets."""
+        """The runtime of the group coordinator, for groups and committed offsets."""
         return self._groups.get()
 
     @property
@@ -75,7 +74,7 @@ class Coordinators:
 
     @property
     def loaded_groups(self) -> GroupCoordinator | None:
-        """The group coordinator, None while nobody has needed it."""
+        """The group coordinator, None before its first use."""
         return None if self._groups.loaded is None else self._groups.loaded.coordinator
 
     def _create_groups(self) -> CoordinatorRuntime[GroupCoordinator]:
@@ -89,7 +88,7 @@ class Coordinators:
 
     @property
     def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]:
-        """The door to the state of share-partitions."""
+        """The runtime of the share coordinator."""
         return self._share_state.get()
 
     @property
@@ -99,7 +98,7 @@ class Coordinators:
 
     @property
     def loaded_share_state(self) -> ShareCoordinator | None:
-        """The share coordinator, None while nobody has needed it."""
+        """The share coordinator, None before its first use."""
         return None if self._share_state.loaded is None else self._share_state.loaded.coordinator
 
     @property
@@ -109,7 +108,7 @@ class Coordinators:
 
     @property
     def loaded_share(self) -> SharePartitions | None:
-        """The share-partitions, None while nobody has needed them."""
+        """The share-partitions, None before their first use."""
         return self._share.loaded
 
     def _create_share_state(self) -> CoordinatorRuntime[ShareCoordinator]:
@@ -138,7 +137,7 @@ class Coordinators:
 
     @property
     def loaded_transactions(self) -> Transactions | None:
-        """The transactions, None while nobody has needed them."""
+        """The transactions, None before their first use."""
         return self._transactions.loaded
 
     def _create_transactions(self) -> Transactions:
@@ -150,7 +149,7 @@ class Coordinators:
     # All of them ----------------------------------------------------------------------------------
 
     def runtime_of(self, topic: str) -> CoordinatorRuntime[Any]:
-        """Return the door to the coordinator whose state is in an internal topic."""
+        """Return the runtime of the coordinator that stores its state in an internal topic."""
         if topic == CONSUMER_OFFSETS:
             return self.group_runtime
         if topic == SHARE_GROUP_STATE:
@@ -172,9 +171,9 @@ class Coordinators:
             loader.load(logs, self.transactions.coordinator)
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Forget everything that is known of a topic that is gone.
+        """Delete the state of a deleted topic from all coordinators.
 
-        :raises StorageError: when the disk refuses; the rest is forgotten at the next start
+        :raises StorageError: when the disk fails; the next start deletes the rest
         """
         if self.loaded_transactions is not None:
             self.loaded_transactions.topic_deleted(topic.name)
@@ -189,9 +188,9 @@ class Coordinators:
                 self.share_state_runtime.write_now(key, tombstones)
 
     def close(self) -> None:
-        """Stop the timer and release acquired records, for locks do not survive.
+        """Stop the timer and release acquired records, as locks do not survive a restart.
 
-        :raises StorageError: when the disk refuses
+        :raises StorageError: when the disk fails
         """
         self.timer.close()
         if self.loaded_share is not None:

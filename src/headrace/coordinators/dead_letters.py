@@ -1,9 +1,9 @@
 """The dead-letter queue of share groups (KIP-1191).
 
-A record that a member rejects, or that has reached the delivery count limit, is written to the
-topic ``errors.deadletterqueue.topic.name`` of its group. Then its archiving is written. After a
-crash in between the record is delivered again: it may be in the queue twice, and it is never lost.
-``docs/behaviour/dead-letter-queue.md`` describes the headers and the errors of the queue.
+A record that a member rejects, or that has reached the delivery count limit, is first written to
+the topic ``errors.deadletterqueue.topic.name`` of its group, and then archived. After a crash in
+between it is delivered again, so the queue may get it twice. Headers and errors:
+``docs/behaviour/dead-letter-queue.md``.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MESSAGES = {
     ArchiveReason.REJECTED: b"Offset rejected by client.",
     ArchiveReason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
 }
-"""The header ``__dlq.errors.message``, in Kafka's words. Records that are archived for another
-reason are no dead letters.
+"""Values of the header ``__dlq.errors.message``, as in Kafka. Records that are archived for other
+reasons are not dead letters.
 """
 
 _ASSUMED_RECORD_BYTES = 4096  # to estimate how much of the log to read
-_OVERHEAD_BYTES = 32  # at most: a record's attributes, lengths, deltas and header count
+_OVERHEAD_BYTES = 32  # upper bound: a record's attributes, lengths, deltas and header count
 _HEADER_OVERHEAD_BYTES = 10
 
 
@@ -88,7 +88,7 @@ class DeadLetters:
         self._catalog = environment.catalog
         self._logs = environment.logs
         self.counts: dict[str, DeadLetterCounts] = {}
-        # Offsets that are in the queue while their archiving is not written. A retry skips them.
+        # Offsets that are in the queue but not archived yet. A retry skips them.
         self._written: dict[SharePartitionKey, set[int]] = {}
         self._complained_ms: dict[str, int] = {}
 
@@ -97,10 +97,10 @@ class DeadLetters:
     ) -> None:
         """Write records that are about to be archived to the group's dead-letter queue, if any.
 
-        A misconfigured queue is reported and nothing is written, as in Kafka.
+        If the queue is misconfigured, log an error and write nothing, as Kafka does.
 
         :param source: the log of the records
-        :raises StorageError: when the disk refuses; the records must not be archived
+        :raises StorageError: when the disk fails; the records must not be archived
         """
         config = self._config
         name = config.group_value(key.group_id, TOPIC_NAME)
@@ -139,7 +139,7 @@ class DeadLetters:
             written.update(offsets)
 
     def archiving_ended(self, key: SharePartitionKey) -> None:
-        """End a :meth:`write`: the archiving is written, or was refused for good."""
+        """End a :meth:`write`: the records are archived, or cannot be."""
         self._written.pop(key, None)
 
     def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
@@ -202,7 +202,7 @@ class DeadLetters:
         now_ms = self._clock.now_ms()
         if now_ms - self._complained_ms.get(group_id, 0) >= DEAD_LETTER_COMPLAINT_MS:
             self._complained_ms[group_id] = now_ms
-            log.error("%s: its dead letters are archived and written nowhere", message.rstrip("."))
+            log.error("%s: records are archived without a dead letter", message.rstrip("."))
 
 
 def _letters(
@@ -212,8 +212,8 @@ def _letters(
     originals: Iterator[record_batch.Record],
     written: frozenset[int],
 ) -> Iterator[Letter]:
-    """Yield a letter for each offset that is not in ``written``, with key, value and headers of its
-    record if that is in ``originals``.
+    """Yield a letter for each offset that is not in ``written``. A letter copies key, value and
+    headers of its record if that is in ``originals``.
     """
     shared = (
         ("__dlq.errors.topic", topic.encode()),
@@ -243,8 +243,8 @@ def _batches(
 ) -> Iterator[tuple[bytes, list[int]]]:
     """Yield batches of at most ``max_bytes``, each with the offsets of its letters.
 
-    A letter that is too large by itself loses its copy of the record. If its headers alone are too
-    large, the append fails.
+    A letter that is too large alone is written without key, value and headers of the record. If it
+    is still too large, the append fails.
     """
     together: list[Letter] = []
     size = record_batch.HEADER_BYTES
@@ -273,7 +273,7 @@ def _batch(letters: Sequence[Letter], wall_ms: int) -> bytes:
 
 
 def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[record_batch.Record]:
-    """Yield the records of the batches that hold ``runs``, ascending. Each batch is opened once.
+    """Yield the records of the batches that contain ``runs``, ascending, each batch once.
 
     Records that were deleted or cannot be read are left out.
     """

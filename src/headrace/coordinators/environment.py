@@ -1,4 +1,4 @@
-"""Narrow interfaces to the broker around the coordinators."""
+"""The interfaces of the broker that the coordinators use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Configuration(Protocol):
-    """Configuration values by Kafka's names, as they are at the moment of the call."""
+    """Current configuration values by Kafka's names."""
 
     def get_int(self, name: str) -> int:
         """Return a broker configuration."""
@@ -53,20 +53,20 @@ class Catalog(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of a topic."""
+        """The version of the topics; every change of a topic increases it."""
 
     def configs(self, kind: str, name: str) -> Mapping[str, str]:
         """Return the configs that were set for a resource."""
 
     def allocate_producer_id(self) -> int:
-        """Return a producer id that was never given out before.
+        """Return a producer id that was never returned before.
 
         :raises StorageError: when it cannot be stored
         """
 
 
 class Observer(Protocol):
-    """Counts values in buckets."""
+    """A histogram."""
 
     def observe(self, value: float) -> None:
         """Count a value."""
@@ -88,7 +88,7 @@ class Meters(Protocol):
 
     @property
     def coordinators(self) -> Mapping[str, WriteMeter]:
-        """One for each internal topic, by its name."""
+        """One meter for each internal topic, by the topic's name."""
 
     @property
     def share(self) -> ShareMeters: ...
@@ -96,7 +96,7 @@ class Meters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The broker around the coordinators.
+    """The parts of the broker that the coordinators use.
 
     :ivar internal_logs: the logs of the internal topics
     :ivar logs: the logs of all topics

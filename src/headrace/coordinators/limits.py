@@ -1,4 +1,4 @@
-"""Every bound of the coordinators that is not a Kafka config, by name."""
+"""The limits of the coordinators that are not Kafka configs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ COPY_READ_BYTES = 1024 * 1024
 """Bytes of a log that are read at a time to copy records to a dead-letter queue."""
 
 DEAD_LETTER_COMPLAINT_MS = 60_000
-"""The shortest time between two reports of one group's unusable dead-letter queue."""
+"""The least time between two log lines about one group's unusable dead-letter queue."""
 
 RETRY_MS = 1000
-"""How long to wait before trying again what failed when its deadline came."""
+"""The time before a timeout that failed is tried again."""

@@ -1,4 +1,4 @@
-"""Loading a coordinator from its internal topic: the records of past commands are replayed."""
+"""Load a coordinator: replay the records of its internal topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("headrace.coordinators")
 
 
 class EndTransaction(Protocol):
-    """Ends a producer's transaction in one partition of an internal topic, as its marker says."""
+    """Commits or aborts a producer's transaction in one partition of an internal topic."""
 
     def __call__(self, producer_id: int, partition: int, *, commit: bool) -> None: ...
 
@@ -26,8 +26,8 @@ def load(
 ) -> None:
     """Replay the records of a coordinator's internal topic.
 
-    A record that cannot be decoded or replayed is skipped with a warning: it costs its key at
-    most, and never the start.
+    A record that cannot be decoded or replayed is skipped with a warning, so that the broker can
+    start.
 
     :param end_transaction: called for each transaction marker
     :raises CorruptLog: when a batch in the middle of a log is damaged or missing
@@ -42,7 +42,7 @@ def _replay(
     found: FoundBatch,
     end_transaction: EndTransaction | None,
 ) -> None:
-    """Replay one batch, without the records that cannot be replayed."""
+    """Replay one batch; skip the records that cannot be replayed."""
     header = found.header
     producer_id = header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
     for record in _readable_records(found):

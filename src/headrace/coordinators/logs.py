@@ -1,4 +1,4 @@
-"""The logs as the coordinators see them. The broker implements these interfaces."""
+"""The interfaces to logs that the coordinators use; the broker implements them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class InternalLogs(Protocol):
         """Return True if an internal topic has been created."""
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions an internal topic has; create the topic if there is none.
+        """Return the number of partitions of an internal topic; create the topic if it is missing.
 
         :raises StorageError: when the topic cannot be created
         """
@@ -29,25 +29,25 @@ class InternalLogs(Protocol):
     def append(self, topic: str, partition: int, data: bytes, wall_ms: int) -> int:
         """Append one batch at the time ``wall_ms`` and return its base offset.
 
-        :raises StorageError: when the disk refuses; the log is as it was
+        :raises StorageError: when the disk fails; the log is unchanged
         """
 
     def batches(self, topic: str) -> Iterator[tuple[int, FoundBatch]]:
-        """Read an internal topic from its start: pairs of partition and batch.
+        """Yield (partition, batch) for all batches of an internal topic, from its start.
 
         :raises CorruptLog: where a batch is damaged or missing
         """
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Delete the records before ``offset``. Failures are logged: the next call tries again."""
+        """Delete the records before ``offset``. A failure is logged; the next call tries again."""
 
     @property
     def is_durable(self) -> bool:
-        """True if everything appended so far is as durable as the flush settings ask."""
+        """True if everything appended so far is as durable as the flush settings require."""
 
     def durable(self) -> Awaitable[None]:
-        """Return an awaitable for when everything appended up to this call is as durable as the
-        flush settings ask.
+        """Return an awaitable that completes when everything appended before this call is as
+        durable as the flush settings require.
 
         :raises StorageError: from the awaitable, when a flush failed
         """
@@ -65,7 +65,7 @@ class TopicLogs(Protocol):
         """
 
     def name_refusal(self, name: str) -> Refusal | None:
-        """Return the error for a topic that is to be created under ``name``, None for none."""
+        """Return the error for creating a topic called ``name``, None if it may be created."""
 
     def topic_value(self, topic: str, name: str) -> str | None:
         """Return a configuration of a topic that exists, as text."""
@@ -81,7 +81,7 @@ class TopicLogs(Protocol):
         """
 
     def append(self, partition_log: PartitionLog, data: bytes | memoryview) -> Appended | Refusal:
-        """Append a batch as a producer's, checked, and wake the requests that wait for it."""
+        """Check and append a producer's batch, and wake the requests that wait for it."""
 
     def appended(self, partition_log: PartitionLog) -> None:
         """Schedule the flush of what was just appended, and wake the requests that wait for it."""

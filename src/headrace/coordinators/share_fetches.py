@@ -1,8 +1,8 @@
-"""Fetching for a share session: read the logs of its share-partitions and acquire what was read.
+"""Fetch for a share session: read the logs of its share-partitions and acquire the records.
 
-All partitions of a request share one budget of records. Its bytes are divided evenly among the
-partitions that have records to acquire. The partitions take turns at being first. Source: KIP-932;
-``docs/behaviour/share-groups.md`` §2.4.
+``max_records`` holds for all partitions of a request together; ``max_bytes`` is divided evenly
+among the partitions with records to acquire. Each request begins with another partition. Source:
+KIP-932; ``docs/behaviour/share-groups.md`` §2.4.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class FetchLimits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The result of a ShareFetch for one partition: an error, or whole log batches and the offsets
-    that were acquired in them.
+    """The result of a ShareFetch for one partition: an error, or whole log batches and the
+    acquired offsets in them.
     """
 
     topic_id: UUID
@@ -51,8 +51,8 @@ class Fetched(NamedTuple):
 def acquire(
     share: SharePartitions, session: ShareSession, limits: FetchLimits, settings: ShareSettings
 ) -> list[Fetched]:
-    """Acquire the records that are available now for a session's member. Partitions without any are
-    left out.
+    """Acquire available records for a session's member. Partitions without any are left out of
+    the result.
     """
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
@@ -89,8 +89,7 @@ def has_bytes(
         if isinstance(data, Refusal) or not data:
             continue
         found += len(data)
-        # A read that ends before the log does has left out a batch that would have gone over
-        # min_bytes.
+        # If the read stopped before the end of the log, the next batch would exceed min_bytes.
         if found >= min_bytes or offset_ranges(data)[0][-1][1] + 1 < end_offset:
             return True
     return False
@@ -99,13 +98,13 @@ def has_bytes(
 def wait_keys(
     share: SharePartitions, session: ShareSession, settings: ShareSettings
 ) -> Iterable[Hashable]:
-    """Yield the keys of :class:`headrace.broker.long_polls.LongPolls` whose notification may give
-    the session records to acquire.
+    """Yield the keys of :class:`headrace.broker.long_polls.LongPolls` to wait on until the session
+    may acquire records.
     """
     for topic_id, partition in session.partitions:
         yield ("share", session.group_id, topic_id, partition)
         loaded = share.loaded(session.group_id, topic_id, partition)
-        # full: new records do not help
+        # no new records can be acquired while max_record_locks are in flight
         if loaded is None or loaded.partition.fetch_offset(settings) is not None:
             yield ("log", topic_id, partition)
 
@@ -113,7 +112,7 @@ def wait_keys(
 def _find(
     share: SharePartitions, group_id: str, topic_id: UUID, partition: int, settings: ShareSettings
 ) -> tuple[LoadedPartition, int] | ErrorCode | None:
-    """Return a share-partition and the offset to read its log from; None if nothing may be acquired
+    """Return a share-partition and the offset to read its log from; None if nothing can be acquired
     now.
     """
     loaded = share.load(group_id, topic_id, partition)
@@ -143,7 +142,7 @@ def _apply(
 
 
 def _end_offset(loaded: LoadedPartition, settings: ShareSettings) -> int:
-    """Return the exclusive end of what the group may read of the log."""
+    """Return the offset, exclusive, up to which the group may read the log."""
     return loaded.log.last_stable_offset if settings.read_committed else loaded.log.end_offset
 
 
@@ -155,10 +154,10 @@ def _acquire_from(
     limits: FetchLimits,
     settings: ShareSettings,
 ) -> Fetched | None:
-    """Read the log from ``offset``, acquire records, and return the log batches that hold them."""
+    """Read the log from ``offset``, acquire records, and return the log batches with them."""
     key, partition, log = loaded.key, loaded.partition, loaded.log
     end_offset = _end_offset(loaded, settings)
-    # Read about as many bytes as the wanted records take: the rest would be read in vain.
+    # Read no more than the wanted records are likely to take.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
     while True:
         data = log.read(offset, min(limits.max_bytes, enough), up_to=end_offset)
@@ -190,7 +189,7 @@ def _acquire_from(
         )
         if acquired:
             break
-        # everything was aborted: continue after it
+        # all records read were aborted: continue after them
         following = partition.fetch_offset(settings) if aborted else None
         if following is None or not offset < following < end_offset:
             return None

@@ -1,9 +1,9 @@
 """The share-partitions of a broker: loaded when first fetched, unloaded after the last session.
 
 This module connects handlers and machines. It loads a :class:`SharePartition` from the share
-coordinator, persists its outcomes (:meth:`SharePartitions.apply` is the only place), and wakes the
-requests that wait. ``share_fetches.py`` reads the logs. Everything here is volatile; the share
-coordinator keeps what survives a restart.
+coordinator, persists its outcomes (only in :meth:`SharePartitions.apply`), and wakes waiting
+requests. ``share_fetches.py`` reads the logs. All state here is volatile; the share coordinator
+keeps the durable state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.share")
 
 LEADER_EPOCH = 0
-"""A single node leads every partition for good."""
+"""The only leader epoch: a single node leads every partition."""
 
 _ASSUMED_RECORD_BYTES = 1024  # before a log was read
 
@@ -45,8 +45,8 @@ _FENCED = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}"
 )
 
-# What a leader answers for each error of the share coordinator, as in Kafka. All others become
-# UNKNOWN_SERVER_ERROR.
+# The errors of the share coordinator and those that a leader returns to clients for them, as in
+# Kafka. All others become UNKNOWN_SERVER_ERROR.
 _COORDINATOR_ERRORS = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -62,12 +62,11 @@ _COORDINATOR_ERRORS = {
 class LoadedPartition:
     """A share-partition in memory.
 
-    :ivar start_persisted: True when the share coordinator knows the start offset; otherwise a
-        restart resolves it again
-    :ivar record_bytes: average size of the records that were read last, to estimate how many bytes
-        to read
-    :ivar scheduled_ms: the entry among the deadlines, None without one; never later than the end of
-        the first lock or backoff
+    :ivar start_persisted: True if the share coordinator has the start offset; otherwise a restart
+        resolves it again
+    :ivar record_bytes: average size of the records read last, to estimate the size of the next read
+    :ivar scheduled_ms: when to call ``expire``: at the end of the first lock or backoff, or
+        earlier; None if not scheduled
     """
 
     key: SharePartitionKey
@@ -83,8 +82,8 @@ class LoadedPartition:
 class SharePartitions:
     """All share-partitions that this broker has loaded, and the sessions that fetch them.
 
-    :param runtime: the door to the share coordinator
-    :param schedule_timer: called when :meth:`next_deadline_ms` may have come nearer
+    :param runtime: the runtime of the share coordinator
+    :param schedule_timer: called when :meth:`next_deadline_ms` may be earlier than before
     """
 
     def __init__(
@@ -104,11 +103,10 @@ class SharePartitions:
         self._runtime = runtime
         self._schedule_timer = schedule_timer
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
-        # with the configs they come from
+        # group id -> (the configs they were read from, the settings)
         self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
         self._fenced: dict[str, set[tuple[UUID, int]]] = {}
-        # A heap of (deadline, serial, share-partition): for each that has one, a time not after its
-        # next deadline.
+        # A heap of (scheduled_ms, serial, share-partition). Outdated entries are skipped.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
         self._serial = 0
 
@@ -168,7 +166,7 @@ class SharePartitions:
     def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
         """Return the start offset by ``share.auto.offset.reset``.
 
-        ``by_duration`` without a record that young resolves to the end of the log.
+        ``by_duration`` resolves to the end of the log if all records are older.
         """
         reset = self._config.group_value(group_id, "share.auto.offset.reset")
         if reset == "earliest":
@@ -200,7 +198,7 @@ class SharePartitions:
         """Apply a member's acknowledgements of one partition, all or none.
 
         :returns: the error, None for success
-        :raises StorageError: when the disk refuses; nothing has changed
+        :raises StorageError: when the disk fails; nothing has changed
         """
         loaded = self.loaded(session.group_id, topic_id, partition)
         if loaded is None:
@@ -250,7 +248,7 @@ class SharePartitions:
     def _unload_idle(self, group_id: str) -> None:
         """Unload the idle share-partitions of a group without sessions.
 
-        Share-partitions whose start offset is not persisted stay: it would be resolved anew.
+        Share-partitions whose start offset is not persisted stay: loading would resolve it again.
         """
         group = self._groups.get(group_id, {})
         for key, loaded in list(group.items()):
@@ -265,8 +263,8 @@ class SharePartitions:
     def apply(self, loaded: LoadedPartition, outcome: Outcome[StateUpdate, Any]) -> Refusal | None:
         """Persist an outcome's updates, replay them, and wake the fetches that may acquire now.
 
-        :returns: the share coordinator's error, after which the share-partition is dropped: its
-            state was changed elsewhere. None for success
+        :returns: None for success; the error if the share coordinator refuses the update. Then the
+            share-partition is dropped, as its state was changed elsewhere
         :raises StorageError: when the append failed; nothing has changed
         """
         for update in outcome.records:
@@ -308,7 +306,7 @@ class SharePartitions:
     # Time -----------------------------------------------------------------------------------------
 
     def schedule(self, loaded: LoadedPartition, deadline_ms: int) -> None:
-        """Expire locks and backoffs of the share-partition at ``deadline_ms``."""
+        """Expire locks and backoffs of the share-partition at ``deadline_ms``, or earlier."""
         if loaded.scheduled_ms is None or deadline_ms < loaded.scheduled_ms:
             loaded.scheduled_ms = deadline_ms
             self._serial += 1
@@ -338,7 +336,7 @@ class SharePartitions:
                 if self.apply(loaded, outcome) is None:
                     timeouts = sum(map(_changed_records, outcome.records))
                     self._meters.share.lock_timeouts[loaded.key] += timeouts
-            except StorageError as error:  # perhaps of one dead-letter queue: go on with the others
+            except StorageError as error:  # it may concern one dead-letter queue only: continue
                 failures.append((loaded.key, error))
                 not_before_ms = now_ms + RETRY_MS
             finally:
@@ -357,7 +355,7 @@ class SharePartitions:
     # Dropping -------------------------------------------------------------------------------------
 
     def drop(self, group_id: str, topic_id: UUID, partition: int) -> None:
-        """Unload a share-partition whose state was changed or deleted elsewhere. The next fetch
+        """Unload a share-partition after its state was changed or deleted elsewhere. The next fetch
         loads it again.
         """
         group = self._groups.get(group_id, {})
@@ -367,8 +365,8 @@ class SharePartitions:
         self._notify(("share", group_id, topic_id, partition))
 
     def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
-        """Drop a share-partition whose state was initialized again. A member that acknowledges
-        before its next fetch gets NOT_LEADER_OR_FOLLOWER.
+        """Drop a share-partition after its state was initialized again. The next acknowledgement
+        before a fetch gets NOT_LEADER_OR_FOLLOWER.
         """
         if self.loaded(group_id, topic_id, partition) is not None:
             self._fenced.setdefault(group_id, set()).add((topic_id, partition))
@@ -382,9 +380,9 @@ class SharePartitions:
                     self.drop(group_id, topic_id, partition)
 
     def close(self) -> None:
-        """Release all acquired records, as the broker stops.
+        """Release all acquired records before the broker stops.
 
-        :raises StorageError: when the disk refuses
+        :raises StorageError: when the disk fails
         """
         for group_id, group in list(self._groups.items()):
             settings = self.settings(group_id)

@@ -1,20 +1,20 @@
 """Changes of share groups that are written to two internal topics, and their recovery.
 
-The group's record of type 15 in ``__consumer_offsets`` names the partitions with share state. The
-share coordinator keeps the state itself in ``__share_group_state``. Each change is three writes,
+The group's record of type 15 in ``__consumer_offsets`` lists the partitions with share state. The
+share coordinator keeps the state itself in ``__share_group_state``. Each change takes three writes,
 and a crash may come between any two::
 
     initialize     group: initializing P     state: initialize P      group: initialized P
     delete         group: deleting T         state: delete T          group: T deleted
     delete topic   catalog: T deleted        group: T deleted         state: delete T
 
-The group announces a change before it happens. :func:`recover` completes it at the next start:
-deletions that had begun are completed; partitions with state become initialized; partitions without
-state will be initialized by the next heartbeat; state of deleted topics is deleted. This also holds
-when a power cut takes more from the end of one topic than of the other. A change that was
-acknowledged is complete, and one that was not can be requested again.
+The group records a change before it is made. :func:`recover` completes it at the next start: it
+completes deletions, marks partitions with state as initialized, and deletes the state of deleted
+topics. The next heartbeat initializes partitions without state. Recovery also works when a power
+cut removes more records from the end of one topic than of the other. An acknowledged change is
+complete, and any other can be requested again.
 
-Each initialization of a share-partition has a new state epoch, which fences the leader before it.
+Each initialization of a share-partition has a new state epoch, which fences the earlier leader.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ def initialize(
     starts: Mapping[UUID, Mapping[int, int]],
     least_state_epoch: int,
 ) -> None:
-    """Initialize share state, also where there is some.
+    """Initialize share state, or initialize it again.
 
     :param group: a group, existing or new
-    :param starts: the start offset by topic id and partition of existing partitions; -1 leaves it
-        to the first fetch, by ``share.auto.offset.reset``
-    :raises StorageError: when the disk refuses; the change may be incomplete
+    :param starts: topic id -> partition -> start offset, for existing partitions; with -1 the first
+        fetch resolves ``share.auto.offset.reset``
+    :param least_state_epoch: the lowest state epoch to use
+    :raises StorageError: when the disk fails; the change may be incomplete
     """
     group_id, topics = group.group_id, coordinators.environment.catalog.topics_by_id
     partitions = {
@@ -73,7 +74,7 @@ def initialize(
 def delete(coordinators: Coordinators, group: ShareGroup, topic_ids: Collection[UUID]) -> None:
     """Delete a group's share state in topics.
 
-    :raises StorageError: when the disk refuses; the change may be incomplete
+    :raises StorageError: when the disk fails; the change may be incomplete
     """
     coordinators.group_runtime.write_now(group.group_id, group.deleting(topic_ids))
     _delete_state(coordinators, group.group_id, topic_ids)
@@ -95,7 +96,7 @@ def _delete_state(coordinators: Coordinators, group_id: str, topic_ids: Collecti
 def recover(coordinators: Coordinators) -> None:
     """Complete the changes that a crash has interrupted. Write nothing if there are none.
 
-    :raises StorageError: when the disk refuses; later requests are still served correctly
+    :raises StorageError: when the disk fails; later requests are still served correctly
     """
     state, topics = coordinators.share_state, coordinators.environment.catalog.topics_by_id
     for topic_id in [topic_id for topic_id in state.topic_ids() if topic_id not in topics]:

@@ -1,4 +1,4 @@
-"""Starting the coordinators: replay, recovery, timers."""
+"""The start of the coordinators: replay, recovery, timers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ log = logging.getLogger("headrace.coordinators")
 
 
 def start(coordinators: Coordinators) -> None:
-    """Replay the internal topics, finish what a crash interrupted, and start sessions and timers.
+    """Replay the internal topics, complete interrupted changes, and start sessions and timers.
 
     :raises CorruptLog: when a batch in the middle of an internal topic is damaged or missing
     """
     coordinators.load()
     try:
         _finish_interrupted(coordinators)
-    except StorageError as error:  # what is served does not depend on it
-        log.error("cannot finish what was interrupted: %s; the next start will try again", error)
+    except StorageError as error:  # requests are served correctly without it
+        log.error("cannot complete interrupted changes: %s; the next start will try again", error)
     if coordinators.loaded_groups is not None:
         coordinators.loaded_groups.loaded(coordinators.environment.clock.now_ms())
     coordinators.timer.schedule()
@@ -29,7 +29,7 @@ def start(coordinators: Coordinators) -> None:
 def _finish_interrupted(coordinators: Coordinators) -> None:
     groups = coordinators.loaded_groups
     if coordinators.loaded_share_state is not None or (groups and groups.share.all()):
-        from . import share_state_recovery  # most brokers have no share groups, and start sooner
+        from . import share_state_recovery  # imported only by brokers with share groups
 
         share_state_recovery.recover(coordinators)
     if coordinators.loaded_transactions is not None:

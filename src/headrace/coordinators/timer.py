@@ -15,23 +15,23 @@ log = logging.getLogger("headrace.coordinators")
 
 
 class Timed(Protocol):
-    """Something that acts when a deadline has come."""
+    """An object with deadlines."""
 
     def next_deadline_ms(self) -> int | None:
-        """Return when :meth:`expire` is due, in steady milliseconds; None when nothing waits."""
+        """Return when :meth:`expire` is due, in steady milliseconds; None without a deadline."""
 
     def expire(self, now_ms: int) -> None:
         """Act on every deadline up to ``now_ms``.
 
-        :raises Exception: when something could not be done; it is tried again later
+        :raises Exception: when an action failed; it stays due
         """
 
 
 class DeadlineTimer:
-    """Calls :meth:`Timed.expire` when the earliest deadline has come.
+    """Calls :meth:`Timed.expire` at the earliest deadline.
 
     :param now_ms: the steady clock
-    :param timed: returns what has deadlines now, in the order in which they are acted on
+    :param timed: returns the objects with deadlines, in the order in which to expire them
     """
 
     def __init__(self, now_ms: Callable[[], int], timed: Callable[[], Iterable[Timed]]) -> None:
@@ -42,7 +42,7 @@ class DeadlineTimer:
         self._not_before_ms = 0
 
     def schedule(self) -> None:
-        """Set the timer to the earliest deadline there is now."""
+        """Set the timer to the earliest deadline."""
         deadline_ms: int | None = None
         for timed in self._timed():
             one_ms = timed.next_deadline_ms()
@@ -67,7 +67,7 @@ class DeadlineTimer:
             self._handle = loop.call_later(delay_ms / 1000, self.expire)
 
     def expire(self) -> None:
-        """Act on every deadline that has come, and schedule the next."""
+        """Act on every deadline that is due, and schedule the next one."""
         self._set(None)
         now_ms = self._now_ms()
         self._not_before_ms = 0
@@ -75,7 +75,7 @@ class DeadlineTimer:
             try:
                 timed.expire(now_ms)
             except Exception as error:
-                # The deadline is still there: without a pause a full disk would keep the loop busy.
+                # It is still due: without a pause a full disk would keep the event loop busy.
                 self._not_before_ms = now_ms + RETRY_MS
                 log.error(
                     "cannot act on a timeout: %s; trying again in %d ms",

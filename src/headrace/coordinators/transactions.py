@@ -1,9 +1,9 @@
 """Transactions (KIP-98): decisions of the transaction coordinator, and the markers in the logs.
 
-A transaction is completed as soon as it is decided: its markers are appended to its partitions, and
-then the coordinator records the completion. If the broker dies in between, the next start finds the
-decision in ``__transaction_state`` and writes the markers again. A marker for a transaction that
-has ended changes nothing.
+As soon as a transaction is decided, its markers are appended to its partitions, and then the
+coordinator records the completion. After a crash in between, the next start finds the decision in
+``__transaction_state`` and writes the markers again. A marker for a transaction that has ended
+changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.transactions")
 
 COORDINATOR_EPOCH = 0
-"""The coordinator never moves, for there is one node."""
+"""The only coordinator epoch: there is one node, so the coordinator never moves."""
 
 
 def transaction_coordinator(config: Configuration) -> TransactionCoordinator:
@@ -52,12 +52,12 @@ def transaction_coordinator(config: Configuration) -> TransactionCoordinator:
 
 
 class Transactions:
-    """The transactions of a broker. Each method returns a producer or, as a :class:`Refusal`, the
-    error.
+    """The transactions of a broker. Commands return the producer, or the error as a
+    :class:`Refusal`.
 
-    :param runtime: the door to the transaction coordinator
-    :param group_runtime: returns the door to committed offsets
-    :param schedule_timer: called when :meth:`next_deadline_ms` may have come nearer
+    :param runtime: the runtime of the transaction coordinator
+    :param group_runtime: returns the runtime of the group coordinator
+    :param schedule_timer: called when :meth:`next_deadline_ms` may be earlier than before
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class Transactions:
         self._group_runtime = group_runtime
         self._schedule_timer = schedule_timer
         self._retry_ms: int | None = None
-        # Of each decided transaction that is not complete, the partitions that have its marker.
+        # transactional id -> the partitions that have the marker of its decided transaction
         self._marked: dict[str, set[TopicPartition]] = {}
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer
     ) -> Producer | Refusal:
-        """Return the id and epoch of a producer that starts. The open transaction of the producer
-        before is aborted, and that producer is fenced.
+        """Return the id and epoch for a producer that starts. Fence the previous producer and abort
+        its open transaction.
 
-        :raises StorageError: when the disk refuses
+        :raises StorageError: when the disk fails
         """
         decide, wall_ms = self.coordinator, self._stamp()
         aborted = self._submit(
@@ -122,11 +122,11 @@ class Transactions:
         *,
         adds_partition: bool,
     ) -> Refusal | None:
-        """Check that a producer may write to a partition in its transaction; return the error, None
-        if it may.
+        """Return the error for a transactional write of a producer to a partition, None if it is
+        allowed.
 
-        A producer with an open transaction in the partition may write without the coordinator being
-        asked, as in Kafka.
+        If the producer has an open transaction in the partition, the coordinator is not asked, as
+        in Kafka.
 
         :param adds_partition: True if the write adds the partition to the transaction (KIP-890)
         """
@@ -179,7 +179,7 @@ class Transactions:
             self.runtime.write_now(transactional_id, outcome)
 
     def _submit(self, transactional_id: str, outcome: Reply) -> Producer | Refusal:
-        if transactional_id in self.coordinator.prepared:  # its markers could not be written yet
+        if transactional_id in self.coordinator.prepared:  # writing its markers failed so far
             return CONCURRENT_TRANSACTIONS
         reply = self.runtime.write_now(transactional_id, outcome)
         if transactional_id in self.coordinator.prepared:
@@ -189,14 +189,14 @@ class Transactions:
     # Markers --------------------------------------------------------------------------------------
 
     def complete_prepared(self) -> None:
-        """Write the markers of all decided transactions. When the disk refuses, try again later."""
+        """Write the markers of all decided transactions. When the disk fails, try again later."""
         self._retry_ms = None
         for transactional_id in list(self.coordinator.prepared):
             self._complete(transactional_id)
 
     def _complete(self, transactional_id: str) -> None:
         """Write the markers of a decided transaction, then record that it is complete. When the
-        disk refuses, try again later.
+        disk fails, try again later.
         """
         try:
             self._write_markers(transactional_id)
@@ -212,9 +212,9 @@ class Transactions:
     def _write_markers(self, transactional_id: str) -> None:
         """Write the markers of a decided transaction to the partitions that do not have them yet.
 
-        After a crash all partitions get them. Markers that were written before change nothing.
+        After a crash all partitions get a marker again; the second one changes nothing.
 
-        :raises StorageError: the first error, once every partition was tried
+        :raises StorageError: the first error, after every partition was tried
         """
         decided = self.coordinator.prepared[transactional_id]
         marked = self._marked.setdefault(transactional_id, set())
@@ -235,9 +235,9 @@ class Transactions:
             raise first_error
 
     def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> None:
-        """End a producer's transaction in one partition and wake the readers of committed records.
+        """End a producer's transaction in one partition and wake the fetches that wait there.
 
-        :raises StorageError: when the disk refuses; the transaction is still open there
+        :raises StorageError: when the disk fails; the transaction is still open there
         """
         appended = partition_log.append_marker(*producer, marker, self._clock.wall_ms())
         if isinstance(appended, Refusal):
@@ -252,7 +252,9 @@ class Transactions:
         self._logs.appended(partition_log)
 
     def _stamp(self) -> int:
-        """Return the wall time that a command is stored with, in milliseconds."""
+        """Return the wall time to store with a command, in milliseconds, and update the offset
+        between the clocks.
+        """
         wall_ms = self._clock.wall_ms()
         self.coordinator.wall_ahead_ms = wall_ms - self._clock.now_ms()
         return wall_ms
@@ -260,10 +262,10 @@ class Transactions:
     # Time -----------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """Return when to write markers again that could not be written, in steady milliseconds."""
+        """Return when to retry markers that could not be written, in steady milliseconds."""
         return self._retry_ms
 
     def expire(self, now_ms: int) -> None:
-        """Write the markers of transactions that have timed out, and those that failed before."""
+        """Write the markers of transactions that timed out, and retry those that failed."""
         if self._retry_ms is None or self._retry_ms <= now_ms:
             self.complete_prepared()
