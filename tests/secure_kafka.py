@@ -16,7 +16,7 @@ from tests.peer import KafkaPeer
 from tests.support import free_port_pair
 
 NAME, PASSWORD = "b=o,b", "pa,ss=wörd"
-"""Of the SCRAM mechanisms; with PLAIN it is ann, s3cret."""
+"""User and password of the SCRAM mechanisms; with PLAIN it is ann, s3cret."""
 LOGIN = "org.apache.kafka.common.security"
 KEY_PASSWORD = "hush"
 

@@ -71,8 +71,9 @@ def test_a_producer_comes_back_with_its_epoch(world: World) -> None:
 
 
 def test_a_producer_whose_successor_came_does_not_come_back(world: World) -> None:
-    """Who does not say what it had before is another one, and fences whoever had the epoch
-    before."""
+    """A producer that does not name its previous id and epoch is a new one, and fences the previous
+    one.
+    """
     zombie = Transactional(world)
     zombie.init()
     new = Transactional(world, zombie.id)

@@ -230,9 +230,9 @@ def codes_in(answer: Any) -> Iterator[int]:
 
 
 class Conversation(Generic[S]):
-    """What both sides are asked and answer.
+    """The questions to both sides, and their answers.
 
-    :ivar said: what was asked and answered, line by line
+    :ivar said: every question and answer, line by line
     """
 
     def __init__(self, sides: Sequence[S], seed: int) -> None:

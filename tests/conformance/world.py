@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 OK = "OK"
 NO_OFFSET = -1
-"""What start offset and lag are while they are not known."""
+"""Start offset and lag while they are not known."""
 PATIENCE_S = 30.0
-"""How long anything may take that must happen: far more than it needs, so that a slow machine is no
+"""Limit for everything that must happen: far more than it needs, so that a slow machine is no
 failure.
 """
 
@@ -44,7 +44,7 @@ EARLIEST, LATEST = -2, -1
 
 
 def outcome(code: int, message: str | None = None) -> str:
-    """An error as cases write it: "OK", "INVALID_REQUEST", "GROUP_ID_NOT_FOUND: Group g not
+    """Return an error as cases write it: "OK", "INVALID_REQUEST", "GROUP_ID_NOT_FOUND: Group g not
     found.".
     """
     if code == ErrorCode.NONE:
@@ -67,7 +67,7 @@ class World:
         self.connection = self.connect()
 
     def connect(self) -> Connection:
-        """Another connection, which is closed with the others."""
+        """Return another connection, which is closed with the others."""
         opened = Connection(self.bootstrap_servers, timeout_s=60)
         self._open.append(opened)
         return opened
@@ -77,9 +77,7 @@ class World:
             opened.close()
 
     def ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        """A request on the connection of this object, asked again while a coordinator is still
-        coming up.
-        """
+        """Send a request on the connection of this object, again while a coordinator is loading."""
 
         def answered() -> Any:
             response = self.connection.ask(api_key, version, **fields)
@@ -88,7 +86,7 @@ class World:
         return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
 
     def warm_up(self) -> None:
-        """Have both internal topics made, which happens when someone looks for a coordinator."""
+        """Create both internal topics, which happens when somebody asks for a coordinator."""
         group_key, share_key = "any", f"any:{'A' * 22}:0"
         assert [self.find_coordinator(group_key, 0)[0], self.find_coordinator(share_key, 2)[0]] == [
             OK,
@@ -104,7 +102,7 @@ class World:
     def topic(
         self, partitions: int = 1, records: int = 0, name: str | None = None, **configs: str
     ) -> Topic:
-        """A new topic, with one batch of `records` in its first partition."""
+        """Create a topic, with one batch of `records` in its first partition."""
         name = name or unique("topic")
         topic = Topic(self, name, self.connection.create_topic(name, partitions, **configs))
         # The coordinators hear of a new topic a moment after its creator does.
@@ -174,7 +172,7 @@ class World:
         }
 
     def describe_groups(self, *group_ids: str) -> list[Any]:
-        """ShareGroupDescribe."""
+        """The answer to ShareGroupDescribe."""
         return list(
             self.ask(77, 1, group_ids=group_ids, include_authorized_operations=False).groups
         )
@@ -214,7 +212,7 @@ class Topic:
         self.world, self.name, self.id = world, name, topic_id
 
     def produce(self, *sizes: int, partition: int = 0, age_ms: int = 0) -> None:
-        """Append log batches of so many records, that were written `age_ms` ago."""
+        """Append log batches of so many records, which were written `age_ms` ago."""
         timestamp_ms = int(time.time() * 1000) - age_ms
         for size in sizes:
             self.append(batch([b"v"] * size, timestamp_ms=timestamp_ms), partition)
@@ -229,11 +227,13 @@ class Topic:
         assert outcome(code) == OK
 
     def end_offset(self, *, committed: bool = False) -> int:
-        """The high watermark of partition 0, or the last stable offset."""
+        """Return the high watermark of partition 0, or the last stable offset."""
         return self.list_offset(LATEST, committed=committed)
 
     def list_offset(self, timestamp: int, partition: int = 0, *, committed: bool = False) -> int:
-        """ListOffsets of one partition at a time, or `EARLIEST` or `LATEST`."""
+        """Return the answer of ListOffsets for one partition and a time, or `EARLIEST` or
+        `LATEST`.
+        """
         asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
         (topic,) = self.world.ask(
             2,
@@ -248,7 +248,7 @@ class Topic:
         return offset
 
     def grow(self, partitions: int) -> None:
-        """CreatePartitions: that many in all."""
+        """Send CreatePartitions, for this many in all."""
         new = {"name": self.name, "count": partitions, "assignments": None}
         (result,) = self.world.ask(37, 3, topics=[new], timeout=30_000, validate_only=False).results
         assert result.error_code == 0, result
@@ -260,7 +260,7 @@ class Topic:
         assert result.error_code == 0, result
 
     def delete_records_before(self, offset: int) -> None:
-        """DeleteRecords: `offset` becomes the first one."""
+        """Send DeleteRecords, so that `offset` becomes the first one."""
         partitions = [{"partition_index": 0, "offset": offset}]
         topics = [{"name": self.name, "partitions": partitions}]
         (topic,) = self.world.ask(21, 2, topics=topics, timeout=30_000).topics
@@ -268,23 +268,23 @@ class Topic:
 
 
 class Group:
-    """A share group under test, and what is known of it."""
+    """A share group under test."""
 
     def __init__(self, world: World, group_id: str) -> None:
         self.world, self.id = world, group_id
 
     def member(self, name: str | None = None) -> Member:
-        """A member that has not joined, on a connection of its own."""
+        """Return a member that has not joined, on a connection of its own."""
         from tests.conformance.members import Member
 
         return Member(self, name or unique("member"))
 
     def join(self, *topics: Topic) -> Member:
-        """A member that has joined and has its partitions."""
+        """Return a member that has joined and has its partitions."""
         return self.member().join(*topics)
 
     def configure(self, name: str, value: str) -> str:
-        """Set one group config: the error."""
+        """Set one group config; return the error."""
         change = {"name": name, "config_operation": SET, "value": value}
         resource = {"resource_type": GROUP_RESOURCE, "resource_name": self.id, "configs": [change]}
         (answer,) = self.world.ask(44, 1, resources=[resource], validate_only=False).responses
@@ -310,14 +310,14 @@ class Group:
         return self.described.group_epoch, self.described.assignment_epoch
 
     def delete(self) -> str:
-        """DeleteGroups: the error."""
+        """Send DeleteGroups; return the error."""
         (result,) = self.world.ask(42, 2, groups_names=[self.id]).results
         return outcome(result.error_code)
 
     # --- offsets ---
 
     def offsets(self, topic: Topic, partition: int = 0) -> tuple[int, int]:
-        """Start offset and lag of one partition; `NO_OFFSET` for what is not known."""
+        """Return start offset and lag of one partition; `NO_OFFSET` for what is not known."""
         group = self.world.describe_offsets(self.id, {topic.name: [partition]})
         assert group.error_code == 0, group
         ((one,),) = (topic.partitions for topic in group.topics)
@@ -329,8 +329,9 @@ class Group:
 
     @property
     def topics_with_offsets(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """DescribeShareGroupOffsets without naming topics: name → partition → start offset and
-        lag."""
+        """Offsets of all topics (DescribeShareGroupOffsets): name → partition → start offset and
+        lag.
+        """
         group = self.world.describe_offsets(self.id, None)
         assert group.error_code == 0, group
         return {
@@ -341,8 +342,9 @@ class Group:
         }
 
     def alter(self, topic: str, offsets: Mapping[int, int]) -> dict[int, str] | str:
-        """AlterShareGroupOffsets: what became of each partition, or the error of the whole
-        request."""
+        """Send AlterShareGroupOffsets; return the error of each partition, or of the
+        whole request.
+        """
         partitions = [
             {"partition_index": index, "start_offset": offset} for index, offset in offsets.items()
         ]
@@ -355,7 +357,7 @@ class Group:
         return {one.partition_index: outcome(one.error_code, one.error_message) for one in answered}
 
     def delete_offsets(self, *topics: str) -> dict[str, str] | str:
-        """DeleteShareGroupOffsets: what became of each topic, or the error of the whole request."""
+        """Send DeleteShareGroupOffsets; return the error of each topic, or of the whole request."""
         response = self.world.ask(
             92, 0, group_id=self.id, topics=[{"topic_name": name} for name in topics]
         )
@@ -369,12 +371,12 @@ class Group:
     # --- share state ---
 
     def state(self, topic: Topic, partition: int = 0) -> ShareState:
-        """The share state of one partition, as the share coordinator has it."""
+        """Return the share state of one partition, as the share coordinator has it."""
         return ShareState(self.world, self.id, topic.id, partition)
 
 
 class ShareState:
-    """What InitializeShareGroupState and its like (83-87) do to one key."""
+    """The share state of one key, through the share coordinator's requests (83-87)."""
 
     def __init__(self, world: World, group_id: str, topic_id: UUID, partition: int) -> None:
         self.world, self.group_id, self.topic_id, self.partition = (
@@ -401,7 +403,9 @@ class ShareState:
         return outcome(one.error_code, one.error_message)
 
     def read(self, leader_epoch: int = 0) -> str:
-        """State epoch, start offset and batches as "se 1 start 0: 0-0 state 2 c1", or the error."""
+        """Return state epoch, start offset and batches as "se 1 start 0: 0-0 state 2 c1", or the
+        error.
+        """
         one = self._ask(84, 0, leader_epoch=leader_epoch)
         if one.error_code:
             return outcome(one.error_code, one.error_message)
@@ -411,7 +415,7 @@ class ShareState:
 
     @property
     def batches(self) -> str:
-        """The batches as the leader that has them now would read them."""
+        """The batches as the current leader would read them."""
         one = self._ask(84, 0, leader_epoch=self.summary_fields.leader_epoch)
         assert one.error_code == 0, one
         return _state_batches(one.state_batches)
@@ -425,7 +429,9 @@ class ShareState:
         delivery_complete_count: int = -1,
         version: int = 1,
     ) -> str:
-        """Batches are (first offset, last offset, state, delivery count)."""
+        """Write batches, given as (first offset, last offset, state, delivery count); return the
+        error.
+        """
         names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
         fields: dict[str, Any] = {
             "state_epoch": state_epoch,
@@ -449,7 +455,7 @@ class ShareState:
 
     @property
     def summary(self) -> str:
-        """ReadShareGroupStateSummary as "start 0 complete 10"."""
+        """The summary (ReadShareGroupStateSummary) as "start 0 complete 10"."""
         one = self.summary_fields
         return f"start {one.start_offset} complete {one.delivery_complete_count}"
 

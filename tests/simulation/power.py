@@ -40,7 +40,7 @@ class Power:
 
     @property
     def is_failing(self) -> bool:
-        """Whether a write is chosen."""
+        """True while a write is chosen."""
         return self._cut_at > self._writes
 
     def cut_at(self, writes_from_now: int, how: str) -> None:
