@@ -191,7 +191,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             member.member_id for member in self.group.members.all() if member.sync_ticket is None
         }
         for _ in range(20):
-            for member in self.group.members.all():
+            for member in self.group.members.all() if self.group else ():
                 self.desk.heartbeat(
                     member.member_id, generation_id, instance=member.group_instance_id
                 )
