@@ -47,7 +47,8 @@ lint: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 
 check: lint
-	$(PYTEST) -q -n 2 -m pure tests --cov --cov-report=term:skip-covered
+	$(PYTEST) -q -n 2 -m "pure and not measured" tests
+	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
 test: lint jars
 	$(PYTEST) tests

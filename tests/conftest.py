@@ -38,8 +38,9 @@ IMPURE = ("broker", "java", "spark", "slow", "kafka")
 """A test with none of these markers is marked `pure`."""
 
 MEASURED = (ROOT / "tests/machines", ROOT / "tests/protocol")
-"""`make check` measures coverage in these suites only, and not in Hypothesis's state machines: to
-measure it in all would double its time."""
+"""`make check` measures coverage in these suites only, and only in tests that are not random:
+measured in all tests it would double the time.
+"""
 
 SLOWEST_TESTS = 15
 
@@ -78,8 +79,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
         if not any(map(item.get_closest_marker, IMPURE)):
             item.add_marker(pytest.mark.pure)
-        if item.name == "runTest" or not any(map(item.path.is_relative_to, MEASURED)):
-            item.add_marker(pytest.mark.no_cover)
+        is_random = item.name == "runTest" or hypothesis.is_hypothesis_test(item.obj)
+        if any(map(item.path.is_relative_to, MEASURED)) and not is_random:
+            item.add_marker(pytest.mark.measured)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
