@@ -1,9 +1,9 @@
-"""The registry of APIs: API key to versions and handler. ApiVersions is made from it.
+"""The registry of APIs: versions and handler by API key. ApiVersions lists it.
 
 Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)``. It
 takes a request in the shape of the latest version, and returns the response in that shape, or a
 :class:`~headrace.coordinators.runtime.Deferred` or awaitable of it. A module is imported with the
-first request for its API, so that a broker starts quickly.
+first request of its API, so that the broker starts quickly.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Api(NamedTuple):
 
     @property
     def storage_error(self) -> ErrorCode:
-        """The error code for a write that the disk refused.
+        """The error code after a failed disk write.
 
-        Clients of a coordinator retry NOT_COORDINATOR, after they have looked for the coordinator
-        again; that is also how Kafka's coordinators translate the error of their log.
+        Coordinators return NOT_COORDINATOR, as Kafka's do: clients find the coordinator again and
+        retry.
         """
         if self.key in _COORDINATOR_WRITES:
             return ErrorCode.NOT_COORDINATOR
@@ -48,7 +48,7 @@ class Api(NamedTuple):
 _COORDINATOR_WRITES = frozenset(
     (8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 42, 47, 68, 76, 83, 84, 85, 86, 91, 92)
 )
-"""APIs whose writes go to the internal topic of a coordinator."""
+"""APIs that write to the internal topic of a coordinator."""
 
 
 APIS: Mapping[int, Api] = {

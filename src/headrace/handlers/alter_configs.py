@@ -1,4 +1,4 @@
-"""Changes of configs, as AlterConfigs and IncrementalAlterConfigs ask for them."""
+"""Config changes, for AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def alter_resources(
 ) -> Any:
     """Alter the configs of each resource of a request, or validate the changes.
 
-    :param plan: returns the changes that the ``configs`` of a resource ask for
+    :param plan: returns the changes that the ``configs`` of a resource request
     :param response: kio's class of the response
     :param resource_response: kio's class of the result for a resource
     """

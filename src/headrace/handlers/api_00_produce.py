@@ -1,14 +1,18 @@
 """Produce (0), versions 3-13: append batches to partitions.
 
-Batches stay opaque: only their header is read, and offset and leader epoch in it are set. With
-acks=0 there is no response, and a failure closes the connection. Errors come in Kafka's order; a
-batch that is no batch is refused before anything is added to a transaction.
+Batches stay opaque: the broker reads only their header, and sets base offset and leader epoch in it.
+With acks=0 there is no response, and a failure closes the connection. Checks run in Kafka's order. A
+corrupt batch is refused before anything is added to a transaction.
 
-* 3: record batches of magic 2, transactional ids (KIP-98); 7: zstd (KIP-110)
-* 8: errors of single records (KIP-467)
-* 11: TRANSACTION_ABORTABLE where the transaction can only be aborted (KIP-890)
-* 12: a batch adds its partition to the transaction (KIP-890); before, AddPartitionsToTxn has to
-* 13: topic ids instead of names (KIP-516)
+Version notes:
+
+* Version 3 adds record batches of magic 2 and transactional ids (KIP-98).
+* Version 7 adds zstd (KIP-110).
+* Version 8 adds errors of single records (KIP-467).
+* Version 11 adds TRANSACTION_ABORTABLE (KIP-890).
+* Version 12 adds the partition to the transaction with its first batch (KIP-890). Earlier versions
+  require AddPartitionsToTxn.
+* Version 13 replaces topic names by ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ _FIRST_WITH_TRANSACTION_ABORTABLE = 11
 _FIRST_THAT_ADDS_PARTITION = 12
 
 Header = BatchHeader | Refusal | None
-"""The header of a partition's batch, or why it has none; None for null records."""
+"""The header of a partition's batch, or the error of a corrupt one; None for null records."""
 
 
 class _Batch(NamedTuple):
@@ -102,8 +106,7 @@ def _check_producers(
 ) -> Refusal | None:
     """Reject a request whose transactional batches come from more than one producer.
 
-    Reject it, too, when a batch before the first transactional one has an impossible length or
-    magic.
+    Also reject it when a batch before the first transactional one has an invalid length or magic.
     """
     for _, data, header in batches:
         if header is None or data.records is None:
@@ -138,7 +141,7 @@ def _check_producers(
 
 
 def _is_transactional(records: memoryview) -> bool:
-    """Return whether the first of several batches is a transactional one of magic 2."""
+    """Return whether the first batch is transactional and has magic 2."""
     if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != 2:
         return False
     return bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
@@ -197,7 +200,7 @@ def _append(
 def _check_transaction(
     broker: Broker, transactional_id: str, log: PartitionLog, header: BatchHeader, version: int
 ) -> Refusal | None:
-    """Return the error for a transactional batch, as clients of this version know it; or None."""
+    """Return the error for a transactional batch in this request version, or None."""
     if header.producer_id == NO_PRODUCER_ID:
         return None
     refusal = broker.transactions.may_write(
@@ -222,8 +225,7 @@ def _check_first_sequence(
 ) -> Refusal | None:
     """Return the error for a producer's first batch, or None if it may be appended.
 
-    Where a batch adds its partition to the transaction, the first one must have the sequence 0:
-    nothing before it can have been lost.
+    From version 12 on it must have sequence 0, so that no earlier batch was lost.
     """
     if (
         header.base_sequence <= 0

@@ -2,13 +2,15 @@
 
 Batches are sent as they are on disk.
 
-* 4: read_committed, aborted transactions (KIP-98)
-* 5: log start offsets; 9: leader epochs (KIP-320)
-* 7: fetch sessions: requests name the partitions that have changed, responses those with news
-  (KIP-227)
-* 12: the epoch of the last fetched record, diverging epochs (KIP-595)
-* 13: topic ids instead of names (KIP-516)
-* 15-18: fields for replicas only
+Version notes:
+
+* Version 4 adds the isolation level and aborted transactions (KIP-98).
+* Version 5 adds log start offsets.
+* Version 7 adds fetch sessions: requests and responses have only partitions that changed (KIP-227).
+* Version 9 adds leader epochs (KIP-320).
+* Version 12 adds the epoch of the last fetched record and diverging epochs (KIP-595).
+* Version 13 replaces topic names by ids (KIP-516).
+* Versions 15-18 add fields for replicas only.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from .fetches import FullFetch, SessionFetch, response
 
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
-    """Read the partitions of the request or of its session, at once or when there is enough."""
+    """Read the partitions of the request or its session; wait until ``min_bytes`` are available."""
     topic_ids: TopicIds | None = context.legacy.get("topic_ids")
     fetch: FullFetch | SessionFetch
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -52,7 +54,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> An
 def _resume_session(
     broker: Broker, request: FetchRequest, topic_ids: TopicIds | None
 ) -> FetchSession | Refusal:
-    """Return the session of a request, changed as the request says."""
+    """Apply a request to its session and return the session."""
     sessions = broker.fetch_sessions
     session = sessions.find(
         request.session_id, request.session_epoch, uses_names=topic_ids is not None
@@ -74,7 +76,7 @@ def _resume_session(
 def _poll(
     broker: Broker, request: FetchRequest, fetch: FullFetch | SessionFetch
 ) -> LongPoll[FetchResponse]:
-    """Wait for more records. The poll waits before this returns, so no append goes unnoticed."""
+    """Wait for more records. The poll is registered before this returns, so it misses no append."""
     wait_ms = min(request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
 
     def read_again(is_over: bool) -> FetchResponse | None:

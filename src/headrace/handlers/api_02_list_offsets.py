@@ -13,8 +13,8 @@ Version notes:
 * Version 2 adds the isolation level (KIP-98).
 * Version 4 adds leader epochs (KIP-320).
 * Version 6 is flexible (KIP-482).
-* Versions 7, 8, 9 and 11 allow the timestamps -3, -4, -5 and -6; an earlier one answers them with
-  UNSUPPORTED_VERSION.
+* Versions 7, 8, 9 and 11 add the timestamps -3, -4, -5 and -6. Earlier versions return
+  UNSUPPORTED_VERSION for them.
 * Version 10 adds a timeout for tiered storage (KIP-1075); it has no effect here.
 """
 
@@ -102,7 +102,7 @@ def _partition(
 
 
 def _find(log: PartitionLog, timestamp: int, read_committed: bool) -> tuple[int, int] | None:
-    """Return an offset and its record's timestamp (-1 for log ends), or None if none matches."""
+    """Return an offset and its record's timestamp (-1 for the log start and end), or None."""
     end_offset = log.last_stable_offset if read_committed else log.end_offset
     if timestamp == LATEST:
         return end_offset, -1

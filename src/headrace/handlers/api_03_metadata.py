@@ -1,20 +1,24 @@
 """Metadata (3), versions 0-13: describe the broker and topics.
 
-An unknown topic that is asked for by name is created when both the client and
-``auto.create.topics.enable`` allow it, and described at once. Apache Kafka first answers
-UNKNOWN_TOPIC_OR_PARTITION, and the client retries.
+A requested topic that does not exist is created if the client and ``auto.create.topics.enable`` allow
+it, and described at once. Apache Kafka first returns UNKNOWN_TOPIC_OR_PARTITION, and the client
+retries.
 
 Version notes:
 
-* Version 1 adds the controller id, racks and the internal flag. Null topics ask for all topics;
-  version 0 asks for them with an empty array.
+* Version 1 adds the controller id, racks and the internal flag. Null topics request all topics;
+  in version 0 an empty array does.
 * Version 2 adds the cluster id (KIP-78).
 * Version 4 adds ``allow_auto_topic_creation``.
-* Version 5 adds offline replicas (KIP-112), version 7 leader epochs (KIP-320).
-* Version 8 adds authorized operations (KIP-430), which are not computed here. Version 11 drops
-  those of the cluster (KIP-700).
+* Version 5 adds offline replicas (KIP-112).
+* Version 7 adds leader epochs (KIP-320).
+
+* Version 8 adds authorized operations (KIP-430), which are not computed here.
 * Version 9 is flexible (KIP-482).
-* Version 10 adds topic ids, version 12 requests by topic id (KIP-516).
+* Version 10 adds topic ids (KIP-516).
+* Version 11 removes the authorized operations of the cluster (KIP-700).
+* Version 12 adds requests by topic id (KIP-516).
+
 * Version 13 adds an error for the whole response (KIP-1102).
 """
 
@@ -107,7 +111,7 @@ def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTo
     if code == ErrorCode.UNKNOWN_TOPIC_ID:
         name = None
     elif name is None:
-        name = ""  # a topic of a response has a name or an id
+        name = ""  # a topic in the response has a name or an id
     return MetadataResponseTopic(
         error_code=code,
         name=name,
@@ -129,7 +133,7 @@ def _described(topic: Topic) -> MetadataResponseTopic:
 
 @lru_cache(maxsize=256)
 def _partitions(count: int) -> tuple[MetadataResponsePartition, ...]:
-    """Describe partitions. Cached by their number, on which alone the description depends."""
+    """Describe partitions. Cached: the description depends on their number alone."""
     return tuple(
         MetadataResponsePartition(
             error_code=ErrorCode.NONE,

@@ -1,13 +1,15 @@
 """OffsetCommit (8), versions 2-10: commit offsets of a group.
 
-The response has no error for the request as a whole: what the group refuses has the same error in
-every partition. Topics without partitions are left out of the response.
+The response has no top-level error: an error of the group is the error of every partition. Topics
+without partitions are left out of the response.
 
-* 2-4: retention time for these offsets (KIP-211); later ones use the broker's
-* 6: leader epochs (KIP-320)
-* 7: group instance id (KIP-345)
-* 9: member epochs, STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND (KIP-848)
-* 10: topic ids instead of names (KIP-848)
+Version notes:
+
+* Versions 2-4 have a retention time (KIP-211); later versions use the broker's.
+* Version 6 adds leader epochs (KIP-320).
+* Version 7 adds the group instance id (KIP-345).
+* Version 9 adds member epochs, STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND (KIP-848).
+* Version 10 replaces topic names by ids (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """OffsetFetch (9), versions 1-10: return the committed offsets of groups.
 
-Null topics ask for all offsets of a group (KIP-88), an empty array for none. A partition without a
+Null topics request all offsets of a group (KIP-88), an empty array none. A partition without a
 committed offset has the offset -1 and no error. With ``require_stable`` a partition with an offset
 in an open transaction is refused with UNSTABLE_OFFSET_COMMIT (KIP-447).
 
 Version notes:
 
-* Version 2 allows null topics (KIP-88) and adds an error for the group.
+* Version 2 adds null topics (KIP-88) and an error for the group.
 * Version 5 adds leader epochs (KIP-320).
 * Version 6 is flexible (KIP-482).
 * Version 7 adds ``require_stable`` (KIP-447).
-* Version 8 asks for several groups (KIP-709); earlier ones for one.
+* Version 8 adds requests for several groups (KIP-709).
 * Version 9 adds the member id and epoch, which are checked for consumer groups (KIP-848).
 * Version 10 replaces topic names by ids (KIP-848).
 """
@@ -53,7 +53,7 @@ def handle(
 
 
 class _Partition(NamedTuple):
-    """A partition of the response, cheaper than kio's class: a group may have ten thousand."""
+    """A partition of the response. Cheaper than kio's class: a group may have ten thousand."""
 
     partition_index: int
     committed_offset: int = -1
@@ -95,7 +95,7 @@ def _stable_only(
     partitions: tuple[_Partition, ...],
     pending: Collection[tuple[str, int]],
 ) -> tuple[_Partition, ...]:
-    """Refuse the partitions for which an open transaction has an offset."""
+    """Replace the offsets of partitions pending in a transaction by UNSTABLE_OFFSET_COMMIT."""
     topic = broker.catalog.topics_by_id.get(topic_id)
     unstable = {
         partition for name, partition in pending if topic is not None and name == topic.name

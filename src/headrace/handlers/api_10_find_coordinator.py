@@ -1,13 +1,13 @@
 """FindCoordinator (10), versions 0-6: find the coordinator of groups, transactional ids or
 share-partitions.
 
-On a single node that is this node, at the address of the listener that was asked.
+The coordinator is always this node, at the address of the listener that received the request.
 
 Version notes:
 
-* Version 0 asks for a group. Version 1 adds the key type: group or transactional id (KIP-98).
+* Version 1 adds the key type: group (as in version 0) or transactional id (KIP-98).
 * Version 3 is flexible (KIP-482).
-* Version 4 asks for several keys (KIP-699); earlier ones for one.
+* Version 4 adds requests for several keys (KIP-699).
 * Version 6 adds the key type for share-partitions (KIP-932). Such a key is
   ``group id:topic id:partition``, and is checked.
 """

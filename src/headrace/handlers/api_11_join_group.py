@@ -1,16 +1,16 @@
 """JoinGroup (11), versions 0-9: join a classic group or its next generation.
 
-The answer waits until all members have joined or their time to rejoin is over.
+The response is sent when all members have joined or the rebalance timeout has passed.
 
 Version notes:
 
-* Version 1 adds the rebalance timeout (KIP-62); before it, the session timeout counts.
-* Version 4 answers a new member with MEMBER_ID_REQUIRED and an id to come back with (KIP-394).
+* Version 1 adds the rebalance timeout (KIP-62); in version 0 it is the session timeout.
+* Version 4 adds MEMBER_ID_REQUIRED with a member id, for new members to rejoin with (KIP-394).
 * Version 5 adds the group instance id of static members (KIP-345).
 * Version 6 is flexible (KIP-482).
-* Version 7 returns the protocol type (KIP-559).
-* Version 8 adds the reason to join (KIP-800), which has no effect here.
-* Version 9 tells a static leader that came back to skip the assignment (KIP-814).
+* Version 7 adds the protocol type to the response (KIP-559).
+* Version 8 adds the reason (KIP-800), which has no effect here.
+* Version 9 adds ``skip_assignment``, for a static leader that rejoined (KIP-814).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FIRST_WITH_SKIP_ASSIGNMENT = 9
 def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> Any:
     """Join a group, or its next generation.
 
-    The id of a new member begins with its client id or instance id. When that makes it longer than
-    a string may be, the answer is UNKNOWN_SERVER_ERROR, as in Apache Kafka.
+    The id of a new member begins with its client id or instance id. If the id is longer than the
+    longest string, return UNKNOWN_SERVER_ERROR, as Apache Kafka does.
     """
     client_id = context.client_id or ""
     new_member_id = f"{request.group_instance_id or client_id}-{uuid.uuid4()}"

@@ -1,5 +1,5 @@
-"""Heartbeat (12), versions 0-4: keep the session of a classic group's member, and tell it when to
-rejoin.
+"""Heartbeat (12), versions 0-4: extend the session of a classic group's member, and tell it when
+to rejoin.
 
 Version notes:
 
@@ -19,7 +19,7 @@ from .context import RequestContext
 
 
 def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Extend a member's session. REBALANCE_IN_PROGRESS asks the member to rejoin."""
+    """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
     outcome = broker.groups.heartbeat(
         request.group_id,
         request.member_id,

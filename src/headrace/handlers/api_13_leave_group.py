@@ -2,8 +2,8 @@
 
 Version notes:
 
-* Version 3 removes several members, static ones by their instance id alone (KIP-345). Earlier
-  versions name one member, whose error is the error of the response.
+* Version 3 adds several members per request, and removal by instance id alone (KIP-345). Earlier
+  versions name one member and return its error at the top level.
 * Version 4 is flexible (KIP-482).
 * Version 5 adds the reason (KIP-800), which has no effect here.
 """

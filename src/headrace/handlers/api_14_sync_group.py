@@ -1,6 +1,6 @@
 """SyncGroup (14), versions 0-5: hand out the assignments of a classic group's generation.
 
-The leader brings all assignments. A member's request waits until the leader's has come.
+The leader's request has all assignments. Other members wait for it.
 
 Version notes:
 
@@ -28,7 +28,7 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Any:
-    """Return a member's assignment when the leader has brought it."""
+    """Return a member's assignment once the leader has sent it."""
     if context.api_version >= _FIRST_WITH_PROTOCOL and None in (
         request.protocol_type,
         request.protocol_name,

@@ -7,8 +7,8 @@ Version notes:
 * Version 3 adds authorized operations (KIP-430), which are not computed here.
 * Version 4 adds the group instance id (KIP-345).
 * Version 5 is flexible (KIP-482).
-* Version 6 answers GROUP_ID_NOT_FOUND for a group that does not exist or has another type
-  (KIP-1043). Earlier versions describe it as "Dead".
+* Version 6 adds GROUP_ID_NOT_FOUND for groups that do not exist or have another type (KIP-1043).
+  Earlier versions describe them as "Dead" without an error.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .context import RequestContext
 def handle(
     broker: Broker, request: ListGroupsRequest, context: RequestContext
 ) -> ListGroupsResponse:
-    """List the groups that pass the filters."""
+    """List the groups that match the filters."""
     return ListGroupsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,

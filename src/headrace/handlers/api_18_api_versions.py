@@ -1,13 +1,15 @@
 """ApiVersions (18), versions 0-4: list the served APIs and the features (KIP-35).
 
-The list is made from the registry: an API that is not served is not advertised.
+The list comes from the registry: only served APIs are advertised. A request of an unsupported version
+is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
+
 
 Version notes:
 
-* Version 3 is flexible, and adds the name and version of the client's software (KIP-511) and
-  features (KIP-584).
-* Version 4 also lists features whose lowest supported level is 0.
-* A version that is not served is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
+* Version 3 is flexible. It adds the client's software name and version (KIP-511), and features
+  (KIP-584).
+* Version 4 adds features whose lowest supported level is 0.
+
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def handle(
 def supported(error_code: ErrorCode, *, zero_levels: bool = False) -> ApiVersionsResponse:
     """Return the response with this error code.
 
-    :param zero_levels: list features whose lowest supported level is 0 too
+    :param zero_levels: also list features whose lowest supported level is 0
     """
     return ApiVersionsResponse(
         error_code=error_code,

@@ -1,13 +1,13 @@
 """CreateTopics (19), versions 2-7: create topics, or validate their creation.
 
-An internal topic has the configs that its coordinator needs, except where the request has others.
+An internal topic gets its internal configs, except those that the request sets.
 
 Version notes:
 
-* Version 4 allows -1 for the number of partitions and the replication factor: the broker's default
+* Version 4 adds -1 as the number of partitions and the replication factor, for the broker's defaults
   (KIP-464).
-* Version 5 is flexible, and returns the partitions, replication factor and configs (KIP-525).
-* Version 7 returns the topic id (KIP-516).
+* Version 5 is flexible. It adds partitions, replication factor and configs to the response (KIP-525).
+* Version 7 adds the topic id to the response (KIP-516).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> Creat
 
 
 def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
-    """Return the topic to create, without an id, or the reason to refuse it."""
+    """Return the topic to create, without an id, or its error."""
     refusal = check_new_topic_name(asked.name, broker.catalog.twin(asked.name))
     if refusal is not None:
         return refusal

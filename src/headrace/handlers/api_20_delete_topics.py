@@ -4,10 +4,10 @@ Internal topics are not deleted.
 
 Version notes:
 
-* Version 3 may answer TOPIC_DELETION_DISABLED; earlier ones get INVALID_REQUEST.
+* Version 3 adds TOPIC_DELETION_DISABLED; earlier versions return INVALID_REQUEST.
 * Version 4 is flexible (KIP-482).
-* Version 5 returns error messages.
-* Version 6 deletes topics by id too (KIP-516).
+* Version 5 adds error messages.
+* Version 6 adds deletion by topic id (KIP-516).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def handle(
     """Delete topics, each on its own."""
     if broker.config.get_bool("delete.topic.enable"):
         results = tuple(_delete_all(broker, request.topics))
-        await broker.durable()  # offsets and share state of the topics are deleted too
+        await broker.durable()  # Deleting a topic also deletes its offsets and share state.
     else:
         # Versions 1 and 2 do not know TOPIC_DELETION_DISABLED.
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else _DISABLED.code
@@ -55,7 +55,7 @@ def _delete_all(
 ) -> Iterator[DeletableTopicResult]:
     names = Counter(asked.name for asked in topics if asked.name is not None)
     ids = Counter(asked.topic_id for asked in topics if asked.topic_id is not None)
-    for asked in dict.fromkeys(topics):  # equal entries are answered once
+    for asked in dict.fromkeys(topics):  # duplicate entries get one response
         message = _malformed(asked, names, ids)
         if message is not None:
             yield _refused(asked.name, asked.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
@@ -65,7 +65,7 @@ def _delete_all(
             yield _refused(asked.name, asked.topic_id, found)
         elif found.name not in names or found.topic_id not in ids:
             yield _delete(broker, found)
-        elif asked.name is not None:  # requested by id too: refused, and answered once
+        elif asked.name is not None:  # also requested by id: refused, with one response
             message = "The provided topic name maps to an ID that was already supplied."
             yield _refused(found.name, found.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
 
@@ -81,7 +81,7 @@ def _malformed(asked: DeleteTopicState, names: Counter[str], ids: Counter[UUID])
 
 
 def _found(broker: Broker, asked: DeleteTopicState) -> Topic | Refusal:
-    """Return the topic to delete, or the reason to refuse it."""
+    """Return the topic to delete, or its error."""
     if asked.name is None:
         topic = broker.catalog.topics_by_id.get(asked.topic_id)
     else:

@@ -1,14 +1,14 @@
 """InitProducerId (22), versions 0-6: give a producer its id and epoch (KIP-98).
 
-A transactional id keeps its producer id over restarts of the producer: its epoch rises, the open
+A transactional id keeps its producer id when the producer restarts: the epoch rises, the open
 transaction is aborted, and the earlier producer is fenced. An idempotent producer without a
-transactional id always gets a new id, also when it names its old one, as in Apache Kafka.
+transactional id always gets a new id, even if it sends its old one, as in Apache Kafka.
 
 Version notes:
 
 * Version 2 is flexible (KIP-482).
-* Version 3 adds the producer's present id and epoch, to recover from errors (KIP-360).
-* Version 4 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 3 adds the producer's current id and epoch, to recover from errors (KIP-360).
+* Version 4 adds PRODUCER_FENCED (KIP-588); earlier versions return INVALID_PRODUCER_EPOCH.
 * Version 6 adds two-phase commit (KIP-939), which is refused here.
 """
 

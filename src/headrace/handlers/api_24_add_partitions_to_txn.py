@@ -1,15 +1,15 @@
 """AddPartitionsToTxn (24), versions 0-5: add partitions to a transaction (KIP-98).
 
-All partitions of a transaction are added, or none: when one of them does not exist, the others are
-answered with OPERATION_NOT_ATTEMPTED.
+All partitions of a transaction are added, or none: if one of them does not exist, the others have
+OPERATION_NOT_ATTEMPTED.
 
 Version notes:
 
-* Version 2 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 2 adds PRODUCER_FENCED (KIP-588); earlier versions return INVALID_PRODUCER_EPOCH.
 * Version 3 is flexible (KIP-482).
-* Version 4 is for brokers: it has several transactions, and ``verify_only`` asks whether the
-  partitions have been added (KIP-890).
-* Version 5 may answer TRANSACTION_ABORTABLE (KIP-890).
+* Version 4, for brokers, adds several transactions per request, and ``verify_only`` to verify that
+  the partitions have been added (KIP-890).
+* Version 5 adds TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
 def _refusal(broker: Broker, name: str, partition: int, *, client: bool) -> ErrorCode | None:
     """Return the error for a partition that does not exist or that clients may not write to.
 
-    A partition that is offline exists: Produce refuses its records.
+    An offline partition exists; Produce refuses its records.
     """
     if client and name in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

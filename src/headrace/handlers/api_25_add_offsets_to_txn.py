@@ -2,9 +2,9 @@
 
 Version notes:
 
-* Version 2 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 2 adds PRODUCER_FENCED (KIP-588); earlier versions return INVALID_PRODUCER_EPOCH.
 * Version 3 is flexible (KIP-482).
-* Version 4 may answer TRANSACTION_ABORTABLE (KIP-890).
+* Version 4 adds TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations

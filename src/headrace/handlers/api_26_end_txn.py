@@ -2,11 +2,11 @@
 
 Version notes:
 
-* Version 2 may answer PRODUCER_FENCED (KIP-588); earlier ones get INVALID_PRODUCER_EPOCH.
+* Version 2 adds PRODUCER_FENCED (KIP-588); earlier versions return INVALID_PRODUCER_EPOCH.
 * Version 3 is flexible (KIP-482).
-* Version 4 may answer TRANSACTION_ABORTABLE (KIP-890).
-* Version 5 returns the producer id and epoch for the next transaction. The epoch rises with each
-  transaction, so that late records cannot get into the next one (KIP-890).
+* Version 4 adds TRANSACTION_ABORTABLE (KIP-890).
+* Version 5 adds the producer id and epoch of the next transaction to the response. The epoch rises
+  with each transaction, so that late records cannot join the next one (KIP-890).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_WITH_NEW_EPOCH = 5
 
 
 def handle(broker: Broker, request: EndTxnRequest, context: RequestContext) -> Any:
-    """End a transaction: its markers are written before the answer."""
+    """End a transaction, and respond after its markers are written."""
     if not request.transactional_id:
         return _response(ErrorCode.INVALID_REQUEST)
     producer = broker.transactions.end(

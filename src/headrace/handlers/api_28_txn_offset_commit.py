@@ -1,9 +1,12 @@
 """TxnOffsetCommit (28), versions 0-5: commit offsets of a group as part of a transaction (KIP-98).
 
-* 2: leader epochs (KIP-320)
-* 3: the member for which the producer commits; refused when it is no longer in the group (KIP-447)
-* 4: TRANSACTION_ABORTABLE where the transaction can only be aborted (KIP-890)
-* 5: the commit adds the group to the transaction; before, AddOffsetsToTxn has to (KIP-890)
+Version notes:
+
+* Version 2 adds leader epochs (KIP-320).
+* Version 3 adds the member and its generation, which fence members that left the group (KIP-447).
+* Version 4 adds TRANSACTION_ABORTABLE (KIP-890).
+* Version 5 adds the group to the transaction with its first commit (KIP-890). Earlier versions
+  require AddOffsetsToTxn.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _FIRST_THAT_ADDS_GROUP = 5
 
 
 def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
-    """Write offsets that count when the transaction is committed."""
+    """Write offsets that take effect when the transaction is committed."""
     producer = Producer(request.producer_id, request.producer_epoch)
 
     def commit(commits: list[OffsetCommit]) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
@@ -82,7 +85,7 @@ def _response_topic(
 def _check_transaction(
     broker: Broker, request: TxnOffsetCommitRequest, producer: Producer, version: int
 ) -> ErrorCode:
-    """Return why the group is not part of the producer's transaction, or NONE."""
+    """Return the error if the group is not part of the producer's transaction, or NONE."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     offsets_log = broker.partition_by_name(*broker.transactions.offsets_partition(request.group_id))

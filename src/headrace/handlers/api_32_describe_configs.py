@@ -2,7 +2,7 @@
 
 Version notes:
 
-* Version 1 adds synonyms: the values that would count next (KIP-226).
+* Version 1 adds synonyms: all sources of the value, by precedence (KIP-226).
 * Version 3 adds types and documentation (KIP-569).
 * Version 4 is flexible (KIP-482).
 """

@@ -5,7 +5,7 @@ Version notes:
 * Version 2 is flexible (KIP-482).
 * Version 3 adds an error for the whole response.
 * Version 4 adds the total and the usable bytes of the disk (KIP-827).
-* Version 5 says whether the directory is cordoned (KIP-1066); it never is.
+* Version 5 adds whether the directory is cordoned (KIP-1066); it never is.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """CreatePartitions (37), versions 0-3: add partitions to topics (KIP-195).
 
-Internal topics do not grow: their partitions place the keys of coordinators.
+Internal topics are refused: coordinators map keys to their partitions.
 
 Version notes:
 
 * Version 2 is flexible (KIP-482).
-* Version 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599), which does not happen here.
+* Version 3 adds THROTTLING_QUOTA_EXCEEDED (KIP-599), which is never returned here.
 """
 
 from __future__ import annotations

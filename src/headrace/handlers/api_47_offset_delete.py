@@ -1,7 +1,7 @@
 """OffsetDelete (47), version 0: delete committed offsets of a group (KIP-496).
 
-A partition that does not exist is answered first, with UNKNOWN_TOPIC_OR_PARTITION. The group
-refuses to delete offsets of topics that it is subscribed to. Deleting an offset that was not
+Partitions that do not exist come first in the response, with UNKNOWN_TOPIC_OR_PARTITION. The group
+refuses to delete offsets of topics to which it is subscribed. Deleting an offset that was not
 committed succeeds.
 """
 

@@ -2,9 +2,8 @@
 
 Version notes:
 
-* Version 1 adds the endpoint type: brokers or controllers (KIP-919). A broker refuses to be asked
-  for controllers.
-* Version 2 adds fenced brokers (KIP-1073), of which there are none.
+* Version 1 adds the endpoint type: brokers or controllers (KIP-919). Controllers are refused.
+* Version 2 adds fenced brokers (KIP-1073); there are none.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def handle(
     broker: Broker, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """Describe this broker and the cluster's id."""
+    """Return this broker and the cluster id."""
     refusal = _refusal(request.endpoint_type)
     if refusal is not None:
         return DescribeClusterResponse(

@@ -44,7 +44,7 @@ def handle(
 
 
 def state_name(state: State) -> str:
-    """Return a state as Kafka's tools spell it, for example PrepareCommit for PREPARE_COMMIT."""
+    """Return a state as Kafka's tools print it, for example PrepareCommit for PREPARE_COMMIT."""
     return state.name.title().replace("_", "")
 
 

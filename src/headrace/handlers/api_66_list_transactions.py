@@ -2,7 +2,8 @@
 
 Version notes:
 
-* Version 0 filters by state and producer id.
+* Version 0 has filters by state and producer id.
+
 * Version 1 adds a filter by the duration of the open transaction (KIP-994).
 * Version 2 adds a filter by a regular expression (KIP-1152).
 """
@@ -27,7 +28,7 @@ _STATES = {state_name(state): state for state in State}
 def handle(
     broker: Broker, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
-    """List the transactional ids that pass the filters."""
+    """List the transactional ids that match the filters."""
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
     try:
         pattern = (

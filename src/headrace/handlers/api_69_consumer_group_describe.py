@@ -69,7 +69,7 @@ def _member(broker: Broker, group: ConsumerGroup, member_id: str) -> schema.Memb
 
 
 def _owned(current: ConsumerAssignment) -> dict[UUID, list[int]]:
-    """Return what a member may read: its assigned partitions and those it has yet to revoke."""
+    """Return the partitions that a member owns: assigned, or pending revocation."""
     owned = {topic_id: list(numbers) for topic_id, numbers in current.assigned.items()}
     for topic_id, numbers in current.pending_revocation.items():
         owned.setdefault(topic_id, []).extend(numbers)

@@ -2,8 +2,8 @@
 
 Version notes:
 
-* Version 0 lists client-metrics subscriptions (KIP-714), of which there are none.
-* Version 1 lists resources by type (KIP-1142); without types, all.
+* Version 0 has client-metrics subscriptions only (KIP-714); there are none.
+* Version 1 adds resource types (KIP-1142); a request without types lists all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)
 def handle(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """List the resources of the types asked for."""
+    """List the resources of the requested types."""
     wanted = request.resource_types or _KNOWN
     if context.api_version == 0:
         wanted = (_CLIENT_METRICS,)

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (75), version 0: describe topics page by page (KIP-966).
 
-Topics come in the order of their names. A page that ends early has a cursor: the topic and
-partition where the next page begins.
+Topics are sorted by name. If more follow, the response has a cursor: the topic and partition where
+the next page begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat (76), version 1: join, stay in or leave a share group (KIP-932).
 
-The heartbeat that first assigns a partition initialises its share state before the group decides,
-so the member gets the partition with this heartbeat, not with the next one.
+A heartbeat initialises missing share state before the group decides, so that the member gets new
+partitions with this heartbeat, not with the next one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def handle(
 
 
 def _initialize(broker: Broker, group: ShareGroup, partitions: Partitions) -> None:
-    """Initialise share-partitions without a start offset, at the next group epoch.
+    """Initialise share-partitions with the next group epoch and no start offset.
 
     The first fetch resolves the start offset.
     """

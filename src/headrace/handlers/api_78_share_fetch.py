@@ -48,7 +48,7 @@ _BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A ShareFetch after its acknowledgements were applied."""
+    """A ShareFetch whose acknowledgements have been applied."""
 
     broker: Broker
     request: ShareFetchRequest
@@ -60,7 +60,7 @@ class _Fetch:
 
     @property
     def settings(self) -> ShareSettings:
-        """The present settings of the group: they may change while the request waits."""
+        """The current settings of the group; they may change while the request waits."""
         return self.broker.share.settings(self.session.group_id)
 
 
@@ -157,7 +157,7 @@ class _Poll(LongPoll[ShareFetchResponse]):
         fetch, min_bytes = self._fetch, self._fetch.request.min_bytes
         share, session, settings = fetch.broker.share, fetch.session, fetch.settings
         if not share.sessions.is_open(session):
-            return _response(fetch, [])  # nobody would release records that it acquired now
+            return _response(fetch, [])  # nothing would release records acquired from here on
         if not is_over and min_bytes > 1 and not has_bytes(share, session, min_bytes, settings):
             return None
         fetched = acquire(share, session, fetch.limits, settings)

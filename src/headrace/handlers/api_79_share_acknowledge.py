@@ -1,11 +1,11 @@
 """ShareAcknowledge (79), versions 1-2: accept, release, reject or renew acquired records (KIP-932).
 
-The acknowledgements of a partition are applied all or none. Epoch -1 then closes the share session,
-and releases what the member still holds.
+Either all acknowledgements of a partition are applied, or none. Epoch -1 then closes the share
+session and releases the records that the member still holds.
 
 Version notes:
 
-* Version 2 renews acquisition locks, and returns their timeout (KIP-1222).
+* Version 2 adds renewal of acquisition locks, and their timeout in the response (KIP-1222).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Acknowledged = dict[tuple[UUID, int], Refusal | None]
 """The result of each partition in the order of the request; None for success."""
 
 NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""The errors with which a response names the leader and its address."""
+"""Errors for which the response has the leader and its address."""
 
 
 def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestContext) -> Any:
-    """Apply acknowledgements. The last epoch closes the share session."""
+    """Apply acknowledgements, and close the share session if the epoch is -1."""
     share = broker.share
     group_id, member_id = request.group_id or "", request.member_id or ""
     session = share.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
@@ -54,7 +54,7 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
     )
     if request.share_session_epoch == FINAL_EPOCH:
         share.close_session(session)
-    # Partitions without acknowledgements are in the response only if others have some.
+    # Partitions without acknowledgements are in the response only if others have acknowledgements.
     responses = (
         tuple(_topic(topic, acknowledged) for topic in request.topics) if acknowledged else ()
     )

@@ -1,8 +1,8 @@
 """InitializeShareGroupState (83), version 0: initialise the state of share-partitions at an offset
 (KIP-932).
 
-Administrators and brokers send it; the group coordinator of this broker initialises without a
-request. A share-partition in use is loaded again, and its acquisition locks are lost.
+The group coordinator of this broker initialises state without this request. A share-partition in
+memory is loaded again, and its acquisition locks are lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ReadShareGroupState (84), version 0: load the state of share-partitions (KIP-932).
 
-A leader epoch above the stored one is stored, and fences earlier leaders.
+A higher leader epoch is stored and fences earlier leaders.
 """
 
 from __future__ import annotations

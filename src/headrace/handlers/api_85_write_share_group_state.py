@@ -1,11 +1,11 @@
 """WriteShareGroupState (85), versions 0-1: store changes of share-partitions (KIP-932).
 
-The leaders of this broker write without a request, and do not notice the writes of others.
+The share-partition leaders of this broker write without this request, and do not notice it.
 
 Version notes:
 
-* Version 1 adds the delivery-complete count, from which the lag is computed (KIP-1226). After a
-  write of version 0 the lag is unknown.
+* Version 1 adds the delivery-complete count, which gives the lag (KIP-1226). After a write of
+  version 0 the lag is unknown.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from .context import RequestContext
 from .share_state import serve_each
 
 _NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)
-"""The fields beside an error."""
+"""The fields of a result with an error."""
 
 
 def handle(

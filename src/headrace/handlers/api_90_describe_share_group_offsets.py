@@ -4,9 +4,8 @@ A group, topic or partition that does not exist has the start offset -1, and no 
 
 Version notes:
 
-* Version 1 adds the lag (KIP-1226): end offset - start offset - delivery-complete count, that is
-  the number of records that are not finished. It is -1 until the share-partition has a start
-  offset.
+* Version 1 adds the lag (KIP-1226): end offset - start offset - delivery-complete count. It is -1
+  until the share-partition has a start offset.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Templates of OffsetCommit requests, versions 8-10, for partitions of one topic
 (docs/decisions/0009).
 
-Between two commits of a group's member in the same partitions only offsets and leader epochs
-differ. The group decides each commit. Requests for several topics, for more than 256 partitions, or
-with metadata have no template. A topic that has changed is left to the handler.
+A member's commits of the same partitions differ only in offsets and leader epochs. The group decides
+each commit. Requests with several topics, more than 256 partitions, or metadata have no template. If
+the topic has changed, the handler serves the request.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class CommitTemplate:
         self.accepted = split_response(self.response(bytes(4), [ErrorCode.NONE] * len(partitions)))
 
     def try_serve(self, frame: memoryview, correlation_id: bytes) -> Deferred[bytes] | None:
-        """Have the offsets of a request committed.
+        """Commit the offsets of a request.
 
-        :returns: the response's frame, deferred; None when nothing was done
+        :returns: the response's frame, deferred; None if the handler must serve the request
         """
         if len(frame) != self._frame_bytes or self.topics.get(self.topic.name) is not self.topic:
             return None
@@ -99,7 +99,7 @@ class CommitTemplate:
         return self._broker.group_runtime.submit(TemplatedCommit(self, correlation_id, offsets))
 
     def gone(self, correlation_id: bytes) -> bytes:
-        """Return the response's frame when the topic no longer exists."""
+        """Return the response's frame for a topic that no longer exists."""
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self._by_name else ErrorCode.UNKNOWN_TOPIC_ID
         return self.response(correlation_id, [code] * len(self._partitions))
 
@@ -155,7 +155,7 @@ class TemplatedCommit(Command[bytes]):
 def make_template(
     broker: Broker, frame: memoryview, header: RequestHeader, request: OffsetCommitRequest
 ) -> CommitTemplate | None:
-    """Return a template of a request that was served; None if it can have none."""
+    """Return a template of a served request; None if it cannot have one."""
     version = header.api_version
     if version < FIRST_BY_HAND:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class CloseConnection(Exception):
-    """Raised by a handler to close the connection where the protocol has no response."""
+    """The protocol has no response for this error; the connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class RequestContext:
     :param connection_id: the connection's number, unique while the broker runs
     :param listener_host: the host that clients of this listener connect to
     :param listener_port: the port that clients of this listener connect to
-    :param legacy: fields of the client's version that the latest version does not have
+    :param legacy: fields of the client's version that the latest version lacks
     """
 
     api_version: int

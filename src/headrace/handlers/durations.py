@@ -1,4 +1,4 @@
-"""Conversion between durations of messages and milliseconds."""
+"""Conversion between durations in messages and milliseconds."""
 
 from __future__ import annotations
 

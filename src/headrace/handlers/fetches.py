@@ -1,8 +1,8 @@
 """The two kinds of Fetch: one that names all its partitions, and one within a fetch session
 (KIP-227).
 
-Each reads what there is and tells whether that is enough. The response is made of what was read
-last. Nothing else runs between the last reading and the response.
+Each reads the available records and returns whether to respond at once. The response has what was
+read last; nothing runs between the last reading and the response.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ _READ_COMMITTED = 1
 class _Reading:
     """One pass over the partitions of a request, within its limits of bytes.
 
-    :param again: the request has waited, so that a partition that is unknown now may have been
-        deleted meanwhile
-    :param known: other partitions exist, which this pass does not read
+    :param again: the request has waited, so an unknown partition may have been deleted meanwhile
+    :param known: there are other existing partitions that this pass does not read
     """
 
     __slots__ = (
@@ -71,10 +70,10 @@ class _Reading:
 
     @property
     def is_enough(self) -> bool:
-        """True when the answer need not wait: enough bytes, an error, or no partition to wait for.
+        """True if the response can be sent: enough bytes, an error, or no partition to wait for.
 
-        As in Kafka, a partition that does not exist does not end the waiting for others: clients
-        ask for it until they have new metadata.
+        As in Kafka, an unknown partition does not end the wait for others: clients request it
+        until they have new metadata.
         """
         return self._wanted_bytes <= 0 or self._refused or not self._known
 
@@ -142,8 +141,7 @@ def _refused(
 
 
 def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> PartitionData | None:
-    """Return the answer to a reader whose last records were truncated from the log (KIP-320), or
-    None.
+    """Return the diverging epoch of a reader whose last records were truncated (KIP-320), or None.
 
     An offset before the log start is refused as usual.
     """
@@ -184,7 +182,7 @@ class FullFetch:
         self._topics: tuple[FetchableTopicResponse, ...] = ()
 
     def read(self, *, again: bool = False) -> bool:
-        """Read all partitions; return whether to answer at once.
+        """Read all partitions; return whether to respond at once.
 
         :param again: the request has waited
         """
@@ -227,9 +225,9 @@ class FullFetch:
 
 
 class SessionFetch:
-    """A Fetch within a session. The response has only partitions with news.
+    """A Fetch within a session. The response has only partitions that changed.
 
-    :param session: the session, changed as the request says
+    :param session: the session, with the changes of the request applied
     """
 
     __slots__ = (
@@ -259,7 +257,7 @@ class SessionFetch:
 
     @property
     def _error_code(self) -> ErrorCode:
-        """The error of a session that another request has used or closed meanwhile; or NONE."""
+        """The error if another request has used or closed the session meanwhile, or NONE."""
         if not self._session.is_open:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return (
@@ -269,7 +267,7 @@ class SessionFetch:
         )
 
     def read(self, *, again: bool = False) -> bool:
-        """Read the pending partitions; return whether to answer at once.
+        """Read the pending partitions; return whether to respond at once.
 
         :param again: the request has waited
         """
@@ -280,7 +278,7 @@ class SessionFetch:
         if self._error_code:
             return True
         for cached in session.pending:
-            if reading.is_full:  # the others stay pending, and are the next to be read
+            if reading.is_full:  # the others stay pending and are read next
                 break
             topic_id = self._topic_id(cached.topic)
             self._last_read.append((cached, topic_id, reading.partition(topic_id, cached)))
@@ -295,7 +293,7 @@ class SessionFetch:
         )
 
     def wait_keys(self) -> Iterable[Hashable]:
-        """Return the keys to wait on: those of the session, and of partitions that are pending."""
+        """Return the keys to wait on: those of the session and of its pending partitions."""
         yield self._session.wait_key
         for cached, topic_id, _ in self._last_read:
             yield ("log", topic_id, cached.partition)
@@ -319,7 +317,7 @@ class SessionFetch:
 def _note_sent(
     reading: _Reading, cached: CachedPartition, topic_id: UUID, data: PartitionData
 ) -> bool:
-    """Note in the session what is sent for a partition; return whether it must be sent."""
+    """Record a partition's response in the session; return whether it must be sent."""
     session = cached.session
     news = cached.tell(data.high_watermark, data.log_start_offset)
     if data.records or data.error_code or data.diverging_epoch != NOT_DIVERGING:

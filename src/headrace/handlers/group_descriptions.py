@@ -1,7 +1,7 @@
 """Descriptions of consumer groups and share groups.
 
-ConsumerGroupDescribe and ShareGroupDescribe have the same structure in classes of their own. Those
-classes come as ``schema``, kio's module of the response.
+The responses of ConsumerGroupDescribe and ShareGroupDescribe have the same structure but different
+classes; ``schema`` is kio's module of the response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def describe_each(
     find: Callable[[str], G | Refusal],
     describe: Callable[[str, G], Any],
 ) -> tuple[Any, ...]:
-    """Return a ``DescribedGroup`` for each id, without content for those that are not found."""
+    """Return a ``DescribedGroup`` for each id; one with an error for a group that is not found."""
     described = []
     for group_id in group_ids:
         group = find(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)

@@ -17,8 +17,8 @@ def check_coordinator_records(
 ) -> Refusal | None:
     """Reject a batch for an internal topic with records that its coordinator cannot decode.
 
-    Records of unknown types pass, since the coordinator skips them. A batch that the log refuses
-    passes too, since the log has its own error for it.
+    Accept records of unknown types, which the coordinator skips, and batches that the log refuses
+    with its own error.
 
     :returns: INVALID_RECORD with the positions of these records (KIP-467), or None
     """

@@ -27,8 +27,8 @@ class Committer(NamedTuple):
     """A member or client that commits to a group.
 
     :ivar generation_id: the member's generation or epoch; -1 outside of a generation
-    :ivar knows_group_id_not_found: whether the client knows this error (OffsetCommit 9 and later)
-    :ivar transactional: whether the commit is part of a transaction
+    :ivar knows_group_id_not_found: the client knows this error (OffsetCommit 9 and later)
+    :ivar transactional: the commit is part of a transaction
     """
 
     offsets: OffsetService
@@ -41,7 +41,7 @@ class Committer(NamedTuple):
     def commit(
         self, commits: Sequence[OffsetCommit], now_ms: int
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """Decide commits in partitions that exist: return an error code for each."""
+        """Decide commits in existing partitions: return an error code for each."""
         offsets, group_id, member, generation_id, knows_group_id_not_found, transactional = self
         return offsets.commit(
             group_id,
@@ -55,7 +55,7 @@ class Committer(NamedTuple):
 
     @property
     def check(self) -> Callable[[Sequence[OffsetCommit], int], tuple[ErrorCode, Apply | None]]:
-        """Decides commits without metadata at a steady time: why all are refused, or NONE."""
+        """Decides commits without metadata at a steady time: returns the error of all of them, or NONE."""
         return partial(
             self.offsets.check_commit,
             self.group_id,
@@ -94,10 +94,9 @@ def decide_commit(
 ) -> Outcome[GroupRecord, Sequence[ErrorCode]]:
     """Decide a commit: an error code for each partition, in the order of the request.
 
-    UNKNOWN_TOPIC_OR_PARTITION is the code of partitions that do not exist. The others go to
-    ``commit``.
+    Partitions that do not exist get UNKNOWN_TOPIC_OR_PARTITION; ``commit`` decides the others.
 
-    :param topics: topics of the request, each with the topic of that name or id if it exists
+    :param topics: topics of the request, each with the existing topic or None
     :param wall_ms: the time of the commit, in epoch milliseconds
     :param retention_ms: how long to keep the offsets
     """

@@ -1,9 +1,9 @@
 """Templates of Produce requests, versions 5-13, for one partition (docs/decisions/0009).
 
-Between two requests of a producer for the same partition only the records differ. They go straight
-to the log, and the offsets from there to the response. Requests for several partitions, with
-acks=0, for internal topics, or for topics that are flushed before the answer have no template. Null
-and transactional records, and records that the log refuses, are left to the handler.
+A producer's requests for the same partition differ only in the records. They are appended to the
+log, and the offsets are put into a prepared response. There is no template for several partitions,
+acks=0, internal topics, or topics that are flushed before the response. The handler serves null and
+transactional records, and records that the log refuses.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ProduceTemplate:
     def try_serve(self, frame: memoryview, correlation_id: bytes) -> bytes | None:
         """Append the records of a request.
 
-        :returns: the response's frame; None when nothing was done
+        :returns: the response's frame; None if the handler must serve the request
         """
         log = self._log
         records = records_at(frame, self.prefix_bytes, self._is_flexible)
@@ -80,7 +80,7 @@ class ProduceTemplate:
 def make_template(
     broker: Broker, frame: memoryview, header: RequestHeader, request: ProduceRequest
 ) -> ProduceTemplate | None:
-    """Return a template of a request that was served; None if it can have none."""
+    """Return a template of a served request; None if it cannot have one."""
     version = header.api_version
     if version < _FIRST_WITH_LOG_START or not request.acks or len(request.topic_data) != 1:
         return None

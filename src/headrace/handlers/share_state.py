@@ -23,9 +23,9 @@ def serve_each(
 ) -> Any:
     """Serve the share-partitions of a request in order, and return the response.
 
-    As in Apache Kafka, the response to a request without a group id is empty, and topics without
-    partitions are left out. A share-partition that is named twice is served twice; the response has
-    its last result.
+    As in Apache Kafka, the response to a request without a group id is empty, topics without
+    partitions are left out, and a duplicate share-partition is served twice but has one result, the
+    last.
 
     :param serve: given the share-partition, its part of the request, and the number of partitions
         of its topic (None if there is no such topic); returns kio's ``PartitionResult``
