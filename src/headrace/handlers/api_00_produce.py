@@ -1,8 +1,8 @@
 """Produce (0), versions 3-13: append batches to partitions.
 
-Batches stay opaque: the broker reads only their header, and sets base offset and leader epoch in it.
-With acks=0 there is no response, and a failure closes the connection. Checks run in Kafka's order. A
-corrupt batch is refused before anything is added to a transaction.
+Batches stay opaque: the broker reads only their header, and sets base offset and leader epoch in
+it. With acks=0 there is no response, and a failure closes the connection. Checks run in Kafka's
+order. A corrupt batch is refused before anything is added to a transaction.
 
 Version notes:
 

@@ -1,8 +1,8 @@
 """Metadata (3), versions 0-13: describe the broker and topics.
 
-A requested topic that does not exist is created if the client and ``auto.create.topics.enable`` allow
-it, and described at once. Apache Kafka first returns UNKNOWN_TOPIC_OR_PARTITION, and the client
-retries.
+A requested topic that does not exist is created if the client and ``auto.create.topics.enable``
+allow it, and described at once. Apache Kafka first returns UNKNOWN_TOPIC_OR_PARTITION, and the
+client retries.
 
 Version notes:
 

@@ -1,7 +1,7 @@
 """ApiVersions (18), versions 0-4: list the served APIs and the features (KIP-35).
 
-The list comes from the registry: only served APIs are advertised. A request of an unsupported version
-is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
+The list comes from the registry: only served APIs are advertised. A request of an unsupported
+version is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 
 
 Version notes:

@@ -4,9 +4,10 @@ An internal topic gets its internal configs, except those that the request sets.
 
 Version notes:
 
-* Version 4 adds -1 as the number of partitions and the replication factor, for the broker's defaults
-  (KIP-464).
-* Version 5 is flexible. It adds partitions, replication factor and configs to the response (KIP-525).
+* Version 4 adds -1 as the number of partitions and the replication factor, for the broker's
+  defaults (KIP-464).
+* Version 5 is flexible. It adds partitions, replication factor and configs to the response
+  (KIP-525).
 * Version 7 adds the topic id to the response (KIP-516).
 """
 

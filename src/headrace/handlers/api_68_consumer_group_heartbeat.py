@@ -2,8 +2,8 @@
 
 Version notes:
 
-* Version 1 adds member ids chosen by the client (KIP-1082); in version 0 the coordinator chooses them.
-  It also adds subscriptions by regular expression.
+* Version 1 adds member ids chosen by the client (KIP-1082); in version 0 the coordinator chooses
+  them. It also adds subscriptions by regular expression.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """AlterShareGroupOffsets (91), version 0: set the start offsets of an empty share group (KIP-932).
 
 A group that does not exist is created. Offsets are not checked against the log: after -1 the next
-fetch resolves ``share.auto.offset.reset``; after an offset past the end, fetches are empty until the
-log reaches it. Acquisition locks of the partitions are lost.
+fetch resolves ``share.auto.offset.reset``; after an offset past the end, fetches are empty until
+the log reaches it. Acquisition locks of the partitions are lost.
 """
 
 from __future__ import annotations

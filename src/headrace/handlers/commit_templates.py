@@ -1,9 +1,9 @@
 """Templates of OffsetCommit requests, versions 8-10, for partitions of one topic
 (docs/decisions/0009).
 
-A member's commits of the same partitions differ only in offsets and leader epochs. The group decides
-each commit. Requests with several topics, more than 256 partitions, or metadata have no template. If
-the topic has changed, the handler serves the request.
+A member's commits of the same partitions differ only in offsets and leader epochs. The group
+decides each commit. Requests with several topics, more than 256 partitions, or metadata have no
+template. If the topic has changed, the handler serves the request.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Committer(NamedTuple):
 
     @property
     def check(self) -> Callable[[Sequence[OffsetCommit], int], tuple[ErrorCode, Apply | None]]:
-        """Decides commits without metadata at a steady time: returns the error of all of them, or NONE."""
+        """Function of commits without metadata and the steady time; returns the error of all or NONE."""
         return partial(
             self.offsets.check_commit,
             self.group_id,
