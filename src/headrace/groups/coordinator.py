@@ -1,10 +1,9 @@
-"""The group coordinator: all groups by id, of any kind, and their committed offsets, in
-``__consumer_offsets``.
+"""The group coordinator: all groups and their committed offsets, in ``__consumer_offsets``.
 
-The first request to a group fixes its kind: JoinGroup or a commit without a member makes it
-classic, a heartbeat makes it a consumer or share group. Classic and consumer groups may become each
-other (KIP-848). The coordinator refuses requests to a group of another kind and hands the rest to
-the module of the group's kind.
+The first request to a group sets its kind: JoinGroup or a commit without a member makes it classic,
+a heartbeat makes it a consumer or share group. A classic group can become a consumer group and the
+other way round (KIP-848). The coordinator refuses requests for groups of another kind, and passes
+the others to the module of the group's kind.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class GroupCoordinator:
 
     ``now_ms`` is the steady time of timers, ``wall_ms`` the epoch time of records.
 
-    :param config: the configuration, which is read whenever a value is needed
+    :param config: the configuration, read whenever a value is needed
     :param catalog: the topics to which consumer groups may subscribe
     :ivar groups: all groups by id
     :ivar offsets: commands on committed offsets
@@ -111,7 +110,7 @@ class GroupCoordinator:
     def _check_join(
         self, group_id: str, request: JoinRequest, settings: ClassicSettings
     ) -> ErrorCode:
-        """Return the error of a JoinGroup that is refused before its group sees it."""
+        """Return the error of a JoinGroup that is invalid for any group."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if (
@@ -132,7 +131,7 @@ class GroupCoordinator:
     def sync(
         self, group_id: str, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, SyncReply | None]:
-        """Assign, or ask for an assignment (SyncGroup); a reply of None is completed later under
+        """Send or request assignments (SyncGroup); a reply of None is completed later under
         ``ticket``.
         """
         group = self._joinable(group_id)
@@ -150,7 +149,7 @@ class GroupCoordinator:
         generation_id: int,
         now_ms: int,
     ) -> Outcome[GroupRecord, ErrorCode]:
-        """Keep the session of a classic member alive (Heartbeat)."""
+        """Extend the session of a classic member (Heartbeat)."""
         group = self._joinable(group_id)
         if isinstance(group, ErrorCode):
             return Outcome(group)
@@ -173,7 +172,7 @@ class GroupCoordinator:
         return outcome.then(partial(self._keep_unless_vacant, group))
 
     def _joinable(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
-        """Return a group that classic members may join or be in, or the error of the request."""
+        """Return a group that can have classic members, or the error of the request."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
@@ -182,9 +181,7 @@ class GroupCoordinator:
         )
 
     def _keep_unless_vacant(self, group: ClassicGroup) -> None:
-        """Register a group with its first member; forget one that was never recorded with its
-        last.
-        """
+        """Register a group that has a member; remove an empty group that was never recorded."""
         if group.is_vacant and group.group_id not in self.offsets.committed:
             self.groups.pop(group.group_id, None)
         else:
@@ -231,8 +228,8 @@ class GroupCoordinator:
     def topic_deleted(
         self, topic: Topic, now_ms: int
     ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """Delete the offsets and share state of a deleted topic: yield (group id, outcome) for each
-        group that has some.
+        """Delete the offsets and share state of a deleted topic; yield (group id, outcome) for each
+        group that has any.
         """
         for group_id, tombstones in list(self.offsets.committed.topic_tombstones(topic.name)):
             yield group_id, Outcome(None, tombstones)
@@ -244,7 +241,7 @@ class GroupCoordinator:
     # Time -----------------------------------------------------------------------------------------
 
     def loaded(self, now_ms: int) -> None:
-        """Start the sessions of all members, after all records have been replayed."""
+        """Start the sessions of all members after all records have been replayed."""
         self.meters.completed_rebalances = 0
         self.offsets.start(now_ms)
         for group in self.groups.values():
@@ -256,14 +253,11 @@ class GroupCoordinator:
                 group.start_sessions(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the next timer runs out, in milliseconds of the steady clock; None when none
-        is set.
-        """
+        """Return when the next timer runs out, in milliseconds of the steady clock, or None."""
         return self._timers.next_ms()
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """Decide everything that is due: (group id, outcome), each to be applied before the next is
-        asked for.
+        """Handle due timers; yield (group id, outcome). Apply each one before requesting the next.
 
         A timer whose outcome is not applied runs out again after :data:`RETRY_MS`.
         """

@@ -1,4 +1,4 @@
-"""Timers of groups and their members: the groups' part of :mod:`headrace.deadlines`."""
+"""Timers of groups and their members, on top of :mod:`headrace.deadlines`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ TimerKey: TypeAlias = tuple[str, str, str]
 """Group id, kind of timer, member id ("" for a timer of the group)."""
 
 SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
-"""A member's session; the return of a member with the id that it was given; the end of the first
-and second round of a classic group's rebalance.
+"""A member's session; the time for a new member to rejoin with its id; the end of the JoinGroup and
+SyncGroup phases of a classic group's rebalance.
 """
 
 REVOKE, REJOIN, RESYNC = "revoke", "rejoin", "resync"
-"""The time that a consumer group's member has to give partitions up, and that a classic member has
-to send JoinGroup again and then SyncGroup.
+"""The times for a consumer group's member to revoke partitions, and for a classic member of it to
+send JoinGroup, then SyncGroup.
 """
 
 OFFSETS: TimerKey = ("", "offsets", "")
 """The next check of committed offsets, of all groups."""
 
 RETRY_MS = 1_000
-"""A timeout whose records cannot be appended is tried again after this time."""
+"""A timeout whose records cannot be appended is retried after this time, in milliseconds."""
 
 
 class GroupDeadlines:
@@ -48,7 +48,7 @@ class GroupDeadlines:
 
 
 class TimerChanges:
-    """Timers of one group that a decision sets and cancels when it is applied."""
+    """Timer changes of one group, made when its decision is applied."""
 
     __slots__ = ("_changes", "_timers")
 

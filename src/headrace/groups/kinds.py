@@ -19,5 +19,5 @@ def group_not_found(group_id: str) -> Refusal:
 
 
 def wrong_kind(group_id: str, wanted: str) -> Refusal:
-    """Return the answer to a request about a group of another kind than it wants."""
+    """Return the answer to a request for a group of another kind."""
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {wanted} group.")

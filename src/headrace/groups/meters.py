@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GroupMeters:
-    """The number of events since the start.
+    """Counts of events since the broker started.
 
     :ivar offset_expirations: offsets that expired
     :ivar offset_deletions: offsets that OffsetDelete deleted
     :ivar completed_rebalances: generations of classic groups to which partitions were assigned
-    :ivar consumer_rebalances: epochs of consumer groups that began with a heartbeat or JoinGroup
-        of a member; as in Kafka not those that began because a member left
+    :ivar consumer_rebalances: epochs of consumer groups begun by a heartbeat or JoinGroup; as in
+        Kafka, not those begun by a member that left
     """
 
     offset_expirations: int = 0

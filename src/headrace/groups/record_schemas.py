@@ -2,8 +2,8 @@
 them.
 
 A key is ``int16 record type`` and the old, non-flexible encoding of its fields; a value begins with
-``int16 version``. Of each type exactly one version is written; every version that a Kafka broker
-ever wrote is read.
+``int16 version``. One version of each type is written; every version that Kafka brokers
+have written is read.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ from .records import (
 )
 
 _KEYS_KEPT = 4096
-"""Keys of committed offsets that need not be made anew: consumers commit the same partitions again
-and again.
+"""Cached keys of committed offsets: consumers commit the same partitions repeatedly.
 """
 
 
@@ -94,9 +93,9 @@ def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """Return the record of these bytes; None for a record type that is not kept here.
+    """Decode a record; return None for a record type that is not used here.
 
-    :raises ValueError: when the bytes are no such record
+    :raises ValueError: the bytes are not a valid record
     """
     try:
         reader = Reader(key)
@@ -320,7 +319,7 @@ def _read_state_partitions(reader: Reader) -> StatePartitions:
 
 
 class _Schema(NamedTuple):
-    """``second`` is the attribute that is in the key beside the group id, if any."""
+    """The schema of a record type; ``second`` is the second attribute in the key, if any."""
 
     record_type: int
     record_class: Any

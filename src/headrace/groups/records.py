@@ -1,7 +1,7 @@
 """The coordinator records of ``__consumer_offsets``, as values;
 :mod:`headrace.groups.record_schemas` has their bytes.
 
-Each record names its group, and its member or partition if it concerns one. A ``value`` of None is
+Each record has its group id, and its member id or partition if it has one. A ``value`` of None is
 a tombstone. Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention),
 KIP-345 (static members), KIP-848 (consumer groups), KIP-932 (share groups).
 """
@@ -15,25 +15,25 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 NO_TIMESTAMP = -1
-"""The expire timestamp of a commit without a retention of its own; a state timestamp that older
-records lack.
+"""The expire timestamp of a commit without its own retention; a state timestamp missing in old
+records.
 """
 
 Assignment: TypeAlias = Mapping[UUID, tuple[int, ...]]
 """Partitions by topic id."""
 
 HeldPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch at which the member got it (KIP-1251)."""
+"""Partitions by topic id, each with the epoch of its assignment (KIP-1251)."""
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset of one partition. A named tuple, since one is made for each commit.
+    """A committed offset of one partition. A named tuple: one is made for each commit.
 
     :param offset: the offset of the next record to read
     :param leader_epoch: the leader epoch of the last record read; -1 when unknown
     :param metadata: the client's own text
-    :param expire_timestamp_ms: when the offset expires, if the commit had a retention of its own;
-        else -1
+    :param expire_timestamp_ms: when the offset expires, in epoch milliseconds; -1 if the commit had
+        no retention of its own
     :param topic_id: the topic id at the time of the commit; None in records of older brokers
     """
 
@@ -84,7 +84,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """The part of a consumer group's member that only members of the classic protocol have.
+    """The fields that only classic members of a consumer group have.
 
     :param protocols: the protocols of its JoinGroup, the preferred one first, each with its
         metadata
@@ -115,9 +115,7 @@ class ConsumerMember:
 
 
 class MemberState(IntEnum):
-    """The state of a consumer group's member between its current and its target assignment, by the
-    numbers of its records.
-    """
+    """The reconciliation state of a consumer group's member; the values are those in records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -129,8 +127,7 @@ class ConsumerAssignment:
     """The current assignment of a consumer group's member.
 
     :param assigned: the partitions that the member may read
-    :param pending_revocation: the partitions that the member has been told to give up and may still
-        read
+    :param pending_revocation: the partitions that the member has to revoke and may still read
     """
 
     member_epoch: int = 0
@@ -191,7 +188,7 @@ class CurrentAssignment:
 
 
 class SharedTopic(NamedTuple):
-    """Partitions of a topic that have share state, or whose share state is being initialised."""
+    """Partitions of a topic with share state that is initialised or being initialised."""
 
     topic_name: str
     partitions: tuple[int, ...]
@@ -210,7 +207,7 @@ class StatePartitions:
 
 
 class OffsetCommit(NamedTuple):
-    """Types 0 and 1: a committed offset. A named tuple, since one is made for each commit."""
+    """Types 0 and 1: a committed offset. A named tuple: one is made for each commit."""
 
     group_id: str
     topic: str

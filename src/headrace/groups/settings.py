@@ -1,6 +1,4 @@
-"""The configuration and topics as the groups see them. Values are read by Kafka's names, whenever
-they are needed.
-"""
+"""The configuration and topics that groups use. Values are read by Kafka's names when needed."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ class Configuration(Protocol):
         """Return a broker configuration that is a list."""
 
     def group_int(self, group_id: str, name: str) -> int:
-        """Return a group configuration, as set for the group or else for the broker."""
+        """Return a group configuration; the broker's value if the group has none."""
 
 
 class Topic(Protocol):
@@ -100,7 +98,7 @@ class ShareGroupSettings(NamedTuple):
 class TopicCatalog(Protocol):
     """The source of topics.
 
-    :ivar version: a number that differs after each change
+    :ivar version: a number that changes with each change
     """
 
     @property
@@ -161,8 +159,8 @@ class ConsumerSettings(NamedTuple):
 
 
 def _assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the configured assignors that exist, by name or by Kafka's class name; all assignors
-    if none of them exists.
+    """Return the configured assignors that exist, by name or Kafka's class name; all assignors if
+    none exists.
     """
     known = ConsumerSettings().assignors
     names = (name.rpartition(".")[2].removesuffix("Assignor").lower() for name in configured)

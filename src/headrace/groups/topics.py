@@ -15,14 +15,14 @@ Partitions: TypeAlias = Mapping[UUID, SharedTopic]
 
 
 def subscribed(members: Iterable[ShareMember], topics: Topics) -> list[Topic]:
-    """Return the existing topics that any of the members is subscribed to, sorted by name."""
+    """Return the existing topics to which any member is subscribed, sorted by name."""
     names = {name for member in members for name in member.subscribed_topic_names}
     return [topics[name] for name in sorted(names) if name in topics]
 
 
 def topics_hash(topics: Sequence[Topic]) -> int:
-    """Return a number that changes when one of the topics is deleted, created again or grows; 0 for
-    none. It fits into an int64.
+    """Return an int64 hash of the topics; 0 for none. It changes with each deletion, creation or
+    growth.
     """
     if not topics:
         return 0

@@ -55,7 +55,7 @@ class Committer(NamedTuple):
 
     @property
     def check(self) -> Callable[[Sequence[OffsetCommit], int], tuple[ErrorCode, Apply | None]]:
-        """Function of commits without metadata and the steady time; returns the error of all or NONE."""
+        """Function of commits without metadata and steady time; returns their error or NONE."""
         return partial(
             self.offsets.check_commit,
             self.group_id,

@@ -1,9 +1,9 @@
 """A group of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-62, KIP-134,
 KIP-345, KIP-394).
 
-:mod:`headrace.groups.classic.states` explains the protocol. Durable is the last finished generation
-only, a :class:`~headrace.groups.records.Generation`: it is recorded when the leader has assigned,
-and when the last member has left. Rebalances and sessions are volatile.
+:mod:`headrace.groups.classic.states` explains the protocol. Only the last finished generation is
+durable, as a :class:`~headrace.groups.records.Generation`. It is recorded when the leader has sent
+the assignments, and when the last member has left. Rebalances and sessions are volatile.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ClassicGroup:
     """One classic group.
 
     A command returns an Outcome and changes nothing. ``now_ms`` is the steady time of timers,
-    ``wall_ms`` the epoch time of records. ``ticket`` is the number of the caller's request: when
-    the reply is None, a later outcome (or the same one) completes it. Apply or drop an outcome
-    before the next command, other than :meth:`heartbeat` and :meth:`check_commit`, is decided.
+    ``wall_ms`` the epoch time of records. ``ticket`` numbers the caller's request: if the reply is
+    None, this or a later outcome completes it. Apply or drop an outcome before deciding the next
+    command; :meth:`heartbeat` and :meth:`check_commit` need not wait.
 
-    :param timers: shared by all groups; what is due comes back through :meth:`expire`
+    :param timers: timers of all groups; a due timer calls :meth:`expire`
     :ivar recorded: the last recorded generation; None before the first
-    :ivar is_lasting: the group began with committed offsets, or has had a generation
+    :ivar is_lasting: the group was created by a commit of offsets, or has had a generation
     """
 
     type_name = "classic"
@@ -101,9 +101,9 @@ class ClassicGroup:
         now_ms: int,
         wall_ms: int,
     ) -> Outcome[GroupRecord, JoinReply | None]:
-        """Let a member take part in the next generation (JoinGroup).
+        """Join a member to the next generation (JoinGroup).
 
-        The reply comes when all members have joined or the rebalance timeout has passed.
+        The reply is sent when all members have joined or the rebalance timeout has passed.
         """
         transition = self._transition(now_ms, wall_ms)
         return self._outcome(transition, transition.join(request, ticket, settings))
@@ -111,7 +111,7 @@ class ClassicGroup:
     def sync(
         self, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, SyncReply | None]:
-        """Take the leader's assignment, or answer a member with its part of it (SyncGroup)."""
+        """Apply the leader's assignments, or return a member's assignment (SyncGroup)."""
         code = self._check_sync(request)
         if code:
             return Outcome(SyncReply(code))
@@ -136,7 +136,7 @@ class ClassicGroup:
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
     ) -> Outcome[GroupRecord, ErrorCode]:
-        """Keep a member's session alive; REBALANCE_IN_PROGRESS tells it to join again."""
+        """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
         membership = self._membership
         code = membership.check(member_id, instance_id, generation_id)
         if code:
@@ -155,13 +155,13 @@ class ClassicGroup:
     def expire(
         self, kind: str, member_id: str, settings: ClassicSettings, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, None]:
-        """Act on a timer of the group that has run out."""
+        """Handle a timer of the group that has run out."""
         transition = self._transition(now_ms, wall_ms)
         transition.expire(kind, member_id, settings)
         return self._outcome(transition, None)
 
     def rebalance(self, now_ms: int, wall_ms: int) -> None:
-        """Begin a rebalance of a group that has just become classic; this changes no record."""
+        """Begin a rebalance of a group that has just become classic; write no records."""
         transition = self._transition(now_ms, wall_ms)
         transition.rebalance()
         assert not transition.records
@@ -208,7 +208,7 @@ class ClassicGroup:
         now_ms: int,
         transactional: bool,
     ) -> tuple[ErrorCode, Apply | None]:
-        """Return whether offsets may be committed, and the volatile changes of the commit.
+        """Return the error if offsets may not be committed, or NONE, and the volatile changes.
 
         A member's commit counts as a heartbeat, unless it is part of a transaction.
         """
@@ -233,8 +233,8 @@ class ClassicGroup:
         return ErrorCode.NONE if topics_known else ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether the group needs its offsets in a topic: everywhere, when the subscriptions
-        of its consumers cannot be read.
+        """Return whether the group is subscribed to a topic; True if a subscription cannot be
+        parsed.
         """
         subscribed = self._membership.subscribed
         if subscribed is None:
@@ -256,6 +256,6 @@ class ClassicGroup:
     # Replay ---------------------------------------------------------------------------------------
 
     def replay(self, generation: Generation) -> None:
-        """Take over a recorded generation."""
+        """Apply a recorded generation."""
         self.recorded, self.is_lasting = generation, True
         self._membership.restore(generation)

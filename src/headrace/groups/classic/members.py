@@ -15,11 +15,11 @@ from .member import JoinedMember, JoinRequest, Member
 class Members:
     """The members by id, in the order in which they joined.
 
-    Checks that every JoinGroup needs use counts, so that their cost does not grow with the group.
+    The checks of each JoinGroup use counts, so that their cost does not grow with the group.
 
     :ivar protocol_type: of the first member; all others must have the same
-    :ivar leader: the id of the member that assigns; None without members
-    :ivar pending: ids handed out with MEMBER_ID_REQUIRED whose owners have not yet come back
+    :ivar leader: the member id of the leader; None without members
+    :ivar pending: ids sent with MEMBER_ID_REQUIRED whose members have not yet rejoined
     """
 
     def __init__(self, members: Iterable[Member] = ()) -> None:
@@ -29,7 +29,7 @@ class Members:
         self.pending: set[str] = set()
         self._static_ids: dict[str, str] = {}  # member ids by instance id
         self._supporters: Counter[str] = Counter()  # number of members by protocol
-        self._joined = 0  # members whose JoinGroup waits
+        self._joined = 0  # number of members whose JoinGroup waits
         self._unsynced = 0
         for member in members:
             self.put(member)
@@ -47,7 +47,7 @@ class Members:
         return other
 
     def all(self) -> list[Member]:
-        """Return the members as they are now."""
+        """Return the current members."""
         return list(self.by_id.values())
 
     # Changes --------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Members:
             self.leader = next(iter(self.by_id), None)
 
     def replace_static(self, old_id: str, request: JoinRequest) -> Member:
-        """Give a static member that has come back a new id, in the place of the old one."""
+        """Replace the id of a static member that has rejoined."""
         old = self.by_id[old_id]
         new = old._replace(
             member_id=request.new_member_id,
@@ -108,7 +108,7 @@ class Members:
         return new
 
     def begin_generation(self) -> None:
-        """Forget the JoinGroups of all members, which are answered, and expect their SyncGroups."""
+        """Clear the answered JoinGroups of all members, and expect their SyncGroups."""
         self._joined, self._unsynced = 0, len(self.by_id)
         self.by_id = {
             member_id: member._replace(join_ticket=None, is_new=False, is_unsynced=True)
@@ -116,7 +116,7 @@ class Members:
         }
 
     def restore(self, generation: Generation) -> None:
-        """Take over the members of a recorded generation; members that are known keep the rest."""
+        """Restore the members of a recorded generation; known members keep their volatile state."""
         self.protocol_type, self.leader = generation.protocol_type, generation.leader
         known, self.by_id = self.by_id, {}
         for recorded in generation.members:
@@ -134,7 +134,7 @@ class Members:
                 self._count(member, 1)
 
     def elect(self) -> bool:
-        """Choose a leader among the members that have joined, the present one if possible.
+        """Choose a leader among the members that have joined; keep the current one if possible.
 
         :returns: False when no member has joined
         """
@@ -179,7 +179,7 @@ class Members:
         )
 
     def select_protocol(self) -> str | None:
-        """Return the protocol that all members support and most prefer; on a tie the one that was
+        """Return the protocol supported by all members and preferred by most; on a tie, the one
         preferred first.
         """
         common = {name for name, count in self._supporters.items() if count == len(self.by_id)}
@@ -191,7 +191,7 @@ class Members:
         return max(votes, key=votes.__getitem__, default=None)
 
     def static_member_id(self, instance_id: str | None) -> str | None:
-        """Return the id of a static member; None when there is none."""
+        """Return the id of a static member, or None."""
         return None if instance_id is None else self._static_ids.get(instance_id)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -205,7 +205,7 @@ class Members:
         return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def all_joined(self) -> bool:
-        """Return whether a rebalance need not wait for any member."""
+        """Return whether all members have joined the rebalance."""
         return not self.pending and self._joined == len(self.by_id)
 
     def all_synced(self) -> bool:
@@ -232,7 +232,7 @@ class Members:
         )
 
     def introduce(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """Return all members as the leader is told of them."""
+        """Return all members for the leader's JoinGroup response."""
         return tuple(
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol))
             for m in self.by_id.values()

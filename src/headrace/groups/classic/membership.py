@@ -1,4 +1,4 @@
-"""The membership of a classic group: one value that is copied, changed and installed as a whole."""
+"""The membership of a classic group: copied, changed and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .subscriptions import subscribed_topics
 class Membership:
     """The state, generation and members of a classic group.
 
-    A decision works on a :meth:`copy`, so it cannot change the group.
+    A decision changes a :meth:`copy`, not the group.
 
-    :ivar state_since_ms: when the group entered its state, in epoch milliseconds; -1 when the
-        record of an older broker does not tell
+    :ivar state_since_ms: when the group entered its state, in epoch milliseconds; -1 if an old
+        record does not have it
     :ivar protocol: the protocol of the generation; None without members
-    :ivar subscribed: the topics to which the generation is subscribed; None when unknown
-    :ivar initial_delay_left_ms: how much longer the first rebalance may be delayed; None in other
-        rebalances
-    :ivar has_newcomer: a member joined the first rebalance since it was last delayed
+    :ivar subscribed: the topics to which the generation is subscribed; None if unknown
+    :ivar initial_delay_left_ms: remaining delay of the initial rebalance, in milliseconds; None in
+        other rebalances
+    :ivar has_newcomer: a member has joined since the initial rebalance was last delayed
     """
 
     def __init__(self) -> None:
@@ -64,12 +64,12 @@ class Membership:
         return ErrorCode.NONE
 
     def handle(self, event: Event, wall_ms: int) -> None:
-        """Enter the state to which an event leads."""
+        """Enter the next state after an event."""
         self.state = TRANSITIONS[self.state, event]
         self.state_since_ms = wall_ms
 
     def begin_generation(self) -> None:
-        """Begin the next generation, with the members that there are."""
+        """Begin the next generation with the current members."""
         self.generation_id += 1
         self.protocol = self.members.select_protocol()
         self._learn_subscriptions()
@@ -90,7 +90,7 @@ class Membership:
         )
 
     def restore(self, generation: Generation) -> None:
-        """Take over a recorded generation."""
+        """Restore a recorded generation."""
         self.generation_id, self.protocol = generation.generation_id, generation.protocol
         self.state = State.STABLE if generation.members else State.EMPTY
         self.state_since_ms = generation.current_state_timestamp_ms

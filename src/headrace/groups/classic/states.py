@@ -1,16 +1,16 @@
-"""The states of a classic group, and the events that lead from one to another.
+"""The states of a classic group, and the events that change them.
 
-Members agree on a *generation*: who is in the group, which protocol they use, and what each of them
-is assigned. Forming a generation takes two rounds of requests.
+A *generation* is an agreed set of members, protocol and assignments. It takes two rounds of
+requests.
 
 1. **JoinGroup.** Every member sends one and waits (PREPARING_REBALANCE) until all members have sent
-   theirs or the rebalance timeout has passed. Then all are answered at once with the number of the
-   new generation, and one of them, the leader, with the subscriptions of all members.
-2. **SyncGroup.** The leader sends what it has assigned to whom, the other members send theirs
-   without assignments and wait for it (COMPLETING_REBALANCE). The leader's request makes the
-   generation STABLE and answers all of them.
+theirs or the rebalance timeout has passed. Then all responses are sent at once, with the new
+generation id. The leader's response also has the subscriptions of all members. 2. **SyncGroup.**
+The leader sends the assignments of all members. The others send no assignments and wait for the
+leader (COMPLETING_REBALANCE). The leader's request makes the group STABLE and completes all waiting
+requests.
 
-Whatever changes the membership begins a rebalance, that is, the first round::
+Any change of the members begins a rebalance, with the first round::
 
     EMPTY ────────────────┐
     STABLE ───────────────┼─ MEMBERS_CHANGED ─> PREPARING_REBALANCE
@@ -19,8 +19,8 @@ Whatever changes the membership begins a rebalance, that is, the first round::
     PREPARING_REBALANCE ── JOINED ──────> COMPLETING_REBALANCE ── ASSIGNED ──> STABLE
     PREPARING_REBALANCE ── NONE_LEFT ───> EMPTY
 
-Only generations in STABLE and EMPTY are recorded. A restart falls back to the last one of them: its
-members continue or join again.
+Only STABLE and EMPTY generations are recorded. After a restart the group is in the last recorded
+one, and its members continue or rejoin.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    """The state of a classic group; the value is the name that clients are told."""
+    """The state of a classic group; the value is the name in responses."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

@@ -1,7 +1,7 @@
 """One decision about a classic group: JoinGroup, SyncGroup, LeaveGroup or a timeout.
 
-The decision is made on a draft of the group's membership. The draft, the timers and the answers to
-waiting requests travel in the outcome and take effect when its records have been appended.
+The decision changes a draft of the group's membership. The draft, the timers and the answers to
+waiting requests are part of the outcome. They take effect when its records have been appended.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .membership import Membership
 from .states import Event, State
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""The longest time that the first JoinGroup of a new member waits. The member does not know its id
-yet, so it has no session that could expire.
+"""The longest wait of a new member's first JoinGroup. The member does not know its id yet, so it
+has no session that could expire.
 """
 
 
 class GroupTransition:
-    """The draft of a classic group that a decision changes, and what the decision brings about.
+    """A decision about a classic group: a draft of its membership, records, timers and answers.
 
-    :ivar draft: the membership as it is to be
-    :ivar records: to append; :attr:`draft` includes their effect
+    :ivar draft: the new membership
+    :ivar records: records to append; :attr:`draft` includes their effect
     :ivar completions: answers to waiting requests
     """
 
@@ -49,7 +49,7 @@ class GroupTransition:
     def join(
         self, request: JoinRequest, ticket: int, settings: ClassicSettings
     ) -> JoinReply | None:
-        """Let a member take part in the next generation; return None if it has to wait for it."""
+        """Join a member to the next generation; return None if the answer has to wait."""
         member_id, instance_id, members = (
             request.member_id,
             request.group_instance_id,
@@ -83,7 +83,7 @@ class GroupTransition:
         return self._join_again(members.by_id[member_id], request, ticket)
 
     def _require_member_id(self, request: JoinRequest) -> JoinReply:
-        """Send a new member away, to come back with the id that it is given (KIP-394)."""
+        """Give a new member an id and require it to rejoin with that id (KIP-394)."""
         member_id = request.new_member_id
         self._members.pending.add(member_id)
         self.timers.set(PENDING, member_id, self._now_ms + request.session_timeout_ms)
@@ -98,7 +98,7 @@ class GroupTransition:
         if not self.draft.is_empty:
             self.rebalance()
             return
-        # The first members of an empty group: wait for others to come.
+        # The group was empty: wait for more members.
         self.draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
         self.draft.initial_delay_left_ms = max(
             self._members.rebalance_timeout_ms(), settings.initial_rebalance_delay_ms
@@ -126,8 +126,8 @@ class GroupTransition:
         )
 
     def _replace_static(self, old_id: str, request: JoinRequest, ticket: int) -> JoinReply | None:
-        """Replace a static member that is back under a new id; a stable group needs no rebalance
-        for it (KIP-345).
+        """Replace the id of a static member that rejoined; a stable group does not rebalance
+        (KIP-345).
         """
         members, old_leader = self._members, self._members.leader
         old = members.by_id[old_id]
@@ -135,7 +135,7 @@ class GroupTransition:
         self._answer_sync(old, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
         self.timers.cancel(SESSION, old_id)
         member = members.replace_static(old_id, request)
-        self._restart_session(member)  # a new session timeout counts from the first heartbeat on
+        self._restart_session(member)  # a new session timeout applies from the first heartbeat on
         member = self._update(member, request, ticket)
         if self.draft.state is not State.STABLE or (
             members.select_protocol() != self.draft.protocol
@@ -146,8 +146,8 @@ class GroupTransition:
         if request.skips_assignment:
             reply = self._joined(member, skip_assignment=members.leader == member.member_id)
         else:
-            # An older client that is told its own id as leader would assign; told the old id, it
-            # takes itself for a follower.
+            # A client without skip_assignment would assign if the leader id were its own. With the
+            # old leader id it acts as a follower.
             reply = replace(self._joined(member), leader=old_leader or "", members=())
         self._record()
         return reply
@@ -198,7 +198,7 @@ class GroupTransition:
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """Remove dynamic members that have not joined; the rest form the next generation."""
+        """Remove dynamic members that have not joined, and begin the next generation."""
         draft, members = self.draft, self._members
         self.timers.cancel(JOIN)
         draft.initial_delay_left_ms = None
@@ -206,7 +206,7 @@ class GroupTransition:
             if member.join_ticket is None and member.group_instance_id is None:
                 self._remove(member.member_id)
         if len(members) and not members.elect():
-            # Only static members are left and none of them has joined: wait for them.
+            # Only static members remain and none has joined: wait for them.
             self.timers.set(JOIN, "", self._now_ms + members.rebalance_timeout_ms())
             return
         draft.begin_generation()
@@ -225,8 +225,8 @@ class GroupTransition:
     # Syncing and leaving --------------------------------------------------------------------------
 
     def sync(self, request: SyncRequest, ticket: int) -> SyncReply | None:
-        """Answer a member that :meth:`ClassicGroup.sync` has checked with its assignment; return
-        None if it has to wait for the leader.
+        """Answer a checked SyncGroup with the member's assignment; return None if it has to wait
+        for the leader.
         """
         members = self._members
         member = members.by_id[request.member_id]
@@ -275,7 +275,7 @@ class GroupTransition:
     # Time -----------------------------------------------------------------------------------------
 
     def expire(self, kind: str, member_id: str, settings: ClassicSettings) -> None:
-        """Act on a timer that has run out."""
+        """Handle a timer that has run out."""
         draft, members = self.draft, self._members
         preparing = draft.state is State.PREPARING_REBALANCE
         if kind == PENDING:
@@ -333,7 +333,7 @@ class GroupTransition:
         return self._members.put(member._replace(sync_ticket=None))
 
     def _record(self, assignments: Mapping[str, bytes] | None = None) -> None:
-        """Record the generation as it is now, with these assignments or those that members have."""
+        """Record the current generation, with these assignments or the members' current ones."""
         generation = self.draft.generation(assignments)
         self.draft.restore(generation)
         self.records = (GroupMetadata(self._group_id, generation),)

@@ -4,12 +4,12 @@ Each partition goes to exactly one of the members that are subscribed to its top
 The result depends on the arguments alone.
 
 ``uniform``
-    No member has two or more partitions more than another member that could take one of them.
-    Members keep as many of their partitions as that allows.
+    No member has at least two partitions more than another member that could take one of them.
+    Members keep as many of their partitions as this balance allows.
 ``range``
-    Each topic is assigned by itself, in ascending runs whose lengths differ by at most one. Topics
-    with the same number of partitions and the same subscribers are assigned alike, so that they can
-    be joined.
+    Each topic is assigned separately, in ascending runs whose lengths differ by at most one. Topics
+    with the same number of partitions and the same subscribers get the same assignment, so that
+    they can be joined.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ UNIFORM, RANGE = "uniform", "range"
 
 
 class Subscriber(NamedTuple):
-    """A member as assignors see it.
+    """A member as input of an assignor.
 
-    :param topic_ids: the existing topics that the member is subscribed to
+    :param topic_ids: the existing topics to which the member is subscribed
     """
 
     group_instance_id: str | None
@@ -41,8 +41,8 @@ Subscribers: TypeAlias = Mapping[str, Subscriber]
 Assignor: TypeAlias = Callable[
     [Subscribers, Mapping[UUID, int], Mapping[str, Assignment]], dict[str, Assignment]
 ]
-"""A function of members, partition counts by topic id and current assignments, that returns the
-target assignments.
+"""A function of members, partition counts by topic id and current assignments; returns the target
+assignments.
 """
 
 
@@ -119,8 +119,8 @@ def _keep(
 
 
 def _share_out(held: _Held, free: list[_Partition]) -> None:
-    """Share partitions out among members with the same subscription. Members with most partitions
-    keep the odd ones.
+    """Assign partitions evenly to members with the same subscription. Members with the most
+    partitions keep the remainder.
     """
     total = len(free) + sum(map(len, held.values()))
     least, odd = divmod(total, len(held))
@@ -138,7 +138,7 @@ def _share_out(held: _Held, free: list[_Partition]) -> None:
 
 
 def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
-    """Give free partitions to the members with fewest, topics with few subscribers first."""
+    """Assign free partitions to the least loaded members, topics with few subscribers first."""
     takers: dict[UUID, list[str]] = {}
     for member_id, member in members.items():
         for topic_id in member.topic_ids:
@@ -160,15 +160,15 @@ def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
 
 
 def _balance(members: Subscribers, held: _Held) -> None:
-    """Move single partitions from a member to a subscriber that has at least two fewer, while there
-    is one.
+    """Move single partitions from members to subscribers that have at least two fewer, until none
+    has.
     """
     by_topic: dict[UUID, list[str]] = {}
     for member_id, member in members.items():
         for topic_id in member.topic_ids:
             by_topic.setdefault(topic_id, []).append(member_id)
     moved = True
-    while moved:  # each move makes the sum of the squared loads smaller, so this ends
+    while moved:  # terminates: each move reduces the sum of the squared loads
         moved = False
         for topic_id, takers in by_topic.items():
             moved |= _balance_topic(topic_id, takers, held)
@@ -206,7 +206,7 @@ def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
 
 
 def _lightest(least: list[tuple[int, int, str]], held: _Held) -> str:
-    """Return the member at the head of the heap, after bringing the head up to date."""
+    """Return the least loaded member, after updating the head of the heap."""
     while True:
         load, place, member_id = least[0]
         if load == len(held[member_id]):

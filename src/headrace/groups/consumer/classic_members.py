@@ -1,9 +1,9 @@
 """Members of the classic protocol in a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat.
 
-To such a member the group looks as if another member led it. Its JoinGroup is answered at once,
-with the member epoch as the generation; its SyncGroup with the partitions that it may read. A
-heartbeat tells it to join again when its assignment changes: there is a new target assignment, it
-has to give partitions up, or partitions that it waits for are free.
+A classic member is never the leader. JoinGroup returns at once, with the member epoch as the
+generation; SyncGroup returns the partitions that the member may read. Heartbeat returns
+REBALANCE_IN_PROGRESS when the assignment changes: there is a new target assignment, the member has
+to revoke partitions, or partitions that it waits for are free.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def join(
     *,
     assigns: bool = True,
 ) -> Outcome[GroupRecord, JoinReply]:
-    """Let a classic member join a consumer group that has members, or join it again.
+    """Join a classic member to a consumer group that has members, or rejoin it.
 
     :param assigns: see :class:`~headrace.groups.consumer.transition.MemberTransition`
     """
@@ -142,7 +142,7 @@ def _owned(subscription: Subscription, catalog: TopicCatalog) -> dict[UUID, froz
 def sync(
     group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_ms: int
 ) -> Outcome[GroupRecord, SyncReply | None]:
-    """Answer a classic member that has joined with the partitions that it may read."""
+    """Return the partitions that a joined classic member may read."""
     member_id = request.member_id
     member = _member(group, MemberIdentity(member_id, request.group_instance_id))
     if isinstance(member, ErrorCode):
@@ -174,7 +174,7 @@ def sync(
 def heartbeat(
     group: ConsumerGroup, identity: MemberIdentity, generation_id: int, now_ms: int
 ) -> Outcome[GroupRecord, ErrorCode]:
-    """Keep a classic member's session alive; REBALANCE_IN_PROGRESS tells it to join again."""
+    """Extend a classic member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
     member = _member(group, identity)
     if isinstance(member, ErrorCode):
         return Outcome(member)
@@ -194,8 +194,8 @@ def heartbeat(
 
 
 def _assignment_changed(group: ConsumerGroup, member_id: str, current: ConsumerAssignment) -> bool:
-    """Return whether a member must join again: it has partitions to give up, or all that it waits
-    for are free.
+    """Return whether a member must rejoin: it has partitions to revoke, or all partitions that it
+    waits for are free.
     """
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return current.state is MemberState.UNREVOKED_PARTITIONS
@@ -210,7 +210,7 @@ def _assignment_changed(group: ConsumerGroup, member_id: str, current: ConsumerA
 def _expect_rejoin(
     group: ConsumerGroup, member_id: str, member: ConsumerMember, timers: TimerChanges, now_ms: int
 ) -> None:
-    """Give a classic member that is told to join again its rebalance timeout for it."""
+    """Start the rebalance timeout of a classic member that must rejoin."""
     if not group.timers.has(REJOIN, member_id):
         timers.set(REJOIN, member_id, now_ms + member.rebalance_timeout_ms)
 
@@ -226,7 +226,7 @@ def _member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember | 
 
 
 def leaver(group: ConsumerGroup, identity: MemberIdentity) -> str | ErrorCode:
-    """Return the id of the member that a LeaveGroup names, of either protocol, or its error."""
+    """Return the id of the member, of either protocol, in a LeaveGroup request, or its error."""
     member_id, instance_id = identity
     if instance_id is None:
         return member_id if member_id in group.state.members else ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,11 +1,10 @@
-"""A consumer group: members, epochs, and how partitions change hands (KIP-848,
-docs/behaviour/groups.md).
+"""A consumer group: members, epochs and assignments (KIP-848, docs/behaviour/groups.md).
 
-Members send one request, the heartbeat. It tells the coordinator the member's subscription and the
-partitions that the member holds; the answer has the partitions that the member may read.
+Members send one request, the heartbeat. It has the member's subscription and the partitions that
+the member holds; the answer has the partitions that the member may read.
 :class:`~headrace.groups.consumer.state.ConsumerState` is the durable state of the group;
-:class:`~headrace.groups.consumer.transition.MemberTransition` brings one member up to date. Members
-of the classic protocol may join, too: :mod:`headrace.groups.consumer.classic_members`.
+:class:`~headrace.groups.consumer.transition.MemberTransition` decides one member's heartbeat.
+    Members of the classic protocol may also join: :mod:`headrace.groups.consumer.classic_members`.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class ConsumerGroup:
         now_ms: int,
         wall_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """Let a member join or stay, and tell it which partitions it may read."""
+        """Join or keep a member, and return the partitions that it may read."""
         refusal = self._check(request, settings.max_size)
         if refusal is not None:
             return Outcome(refusal)
@@ -120,7 +119,7 @@ class ConsumerGroup:
     def timer_changes(
         self, transition: MemberTransition, session_timeout_ms: int, now_ms: int
     ) -> TimerChanges:
-        """Restart a member's session; start or end its time to give partitions up."""
+        """Restart a member's session; start or cancel its rebalance timeout."""
         timers, member_id = TimerChanges(self.timers), transition.member_id
         timers.set(SESSION, member_id, now_ms + session_timeout_ms)
         if transition.now.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -136,7 +135,7 @@ class ConsumerGroup:
             self.state.resolved_version = transition.catalog.version
 
     def check_room(self, member_id: str, max_size: int) -> Refusal | None:
-        """Return the error of a member that finds the group full."""
+        """Return the error if the group is full and the member is new."""
         if len(self.state.members) < max_size or member_id in self.state.members:
             return None
         return Refusal(
@@ -175,7 +174,7 @@ class ConsumerGroup:
         )
 
     def check_instance(self, member_id: str, instance_id: str) -> Refusal | None:
-        """Return the error of a member that does not own its instance id."""
+        """Return the error if the member does not own its instance id."""
         owner = self.state.static_members.get(instance_id)
         if owner is None:
             return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -199,9 +198,7 @@ class ConsumerGroup:
         return None if instance_id is None else self.state.static_members.get(instance_id)
 
     def replacement(self, old_id: str, new_id: str) -> tuple[ConsumerGroupRecord, ...]:
-        """Return the records that replace a static member by one with a new id, which keeps its
-        partitions.
-        """
+        """Return the records that replace the id of a static member, which keeps its partitions."""
         state, group_id = self.state, self.group_id
         was = replace(state.current[old_id], member_epoch=0, previous_member_epoch=0)
         return (
@@ -214,7 +211,7 @@ class ConsumerGroup:
     # Leaving --------------------------------------------------------------------------------------
 
     def leaver(self, request: ConsumerHeartbeat) -> Refusal | None:
-        """Return the error of a heartbeat with which a member leaves."""
+        """Return the error if the member may not leave, or None."""
         if request.group_instance_id is not None:
             return self.check_instance(request.member_id, request.group_instance_id)
         return None if request.member_id in self.state.members else self._unknown(request.member_id)
@@ -222,7 +219,7 @@ class ConsumerGroup:
     def pause(
         self, member_id: str, reply: ConsumerHeartbeatReply
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """Let a static member go that keeps its partitions until its session ends."""
+        """Let a static member leave temporarily; it keeps its partitions until its session ends."""
         current = self.state.current[member_id]
         gone = replace(current, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation={})
         record = ConsumerGroupCurrentMemberAssignment(self.group_id, member_id, gone)
@@ -236,7 +233,7 @@ class ConsumerGroup:
         )
 
     def remove(self, member_ids: Collection[str], catalog: TopicCatalog) -> Records:
-        """Return the records that remove members. The others get their partitions with their
+        """Return the records that remove members. Others get their partitions with later
         heartbeats.
         """
         state = self.state
@@ -261,9 +258,7 @@ class ConsumerGroup:
         return member_id in self.state.members and kind in (SESSION, REVOKE, REJOIN, RESYNC)
 
     def start_sessions(self, settings: ConsumerSettings, now_ms: int) -> None:
-        """Start the sessions of all members, and their time to give partitions up, after a
-        restart.
-        """
+        """Start the sessions and rebalance timeouts of all members after a restart."""
         self.state.complete_members()
         for member_id, member in self.state.members.items():
             classic = member.classic
@@ -285,13 +280,12 @@ class ConsumerGroup:
         *,
         knows_epochs: bool,
     ) -> ErrorCode:
-        """Return whether offsets may be committed, all of them or none.
+        """Return the error if these offsets may not be committed, or NONE.
 
-        A member may commit with an earlier epoch in partitions that it has held since then
+        A member may commit with an earlier epoch if it has held all partitions since then
         (KIP-1251).
 
-        :param knows_epochs: the request may come from a member of the consumer protocol
-            (OffsetCommit 9 and later)
+        :param knows_epochs: the request version supports member epochs (OffsetCommit 9 and later)
         """
         state = self.state
         if member_epoch < 0 and state.is_empty:
@@ -312,7 +306,7 @@ class ConsumerGroup:
         )
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Return whether a member may fetch offsets; requests that name no member may."""
+        """Return the error if the member may not fetch offsets, or NONE. A member id is optional."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member, current = (
@@ -340,7 +334,7 @@ class ConsumerGroup:
         )
 
     def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
-        """Return when the retention of an offset began: with its commit, in epoch milliseconds."""
+        """Return when the retention of an offset began, in epoch milliseconds: with its commit."""
         return committed.commit_timestamp_ms
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
@@ -355,7 +349,7 @@ class ConsumerGroup:
 
 
 def _held_since(current: ConsumerAssignment, commit: OffsetCommit, epoch: int) -> bool:
-    """Return whether a member was given a partition at an epoch or earlier and still holds it."""
+    """Return whether a member has held a partition since this epoch or earlier."""
     _, _, partition, value = commit
     if value is None or value.topic_id is None:
         return False

@@ -18,12 +18,11 @@ NO_TIMEOUT = -1
 class ConsumerHeartbeat:
     """A ConsumerGroupHeartbeat request. None stands for no change.
 
-    :param member_epoch: 0 to join or join again, -1 to leave, -2 when a static member leaves for a
-        while
-    :param rebalance_timeout_ms: how long the member may take to give partitions up; -1 for no
-        change
+    :param member_epoch: 0 to join or rejoin, -1 to leave, -2 for a static member that leaves
+        temporarily
+    :param rebalance_timeout_ms: the longest time to revoke partitions; -1 for no change
     :param subscribed_topic_regex: "" for none
-    :param owned: the partitions that the member reports
+    :param owned: the partitions that the member reports as its own
     """
 
     member_id: str
@@ -44,7 +43,7 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """The request has all fields, so its answer has the assignment."""
+        """True if the request has all fields, so that its answer has the assignment."""
         subscribes = (
             self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
         )
@@ -90,9 +89,7 @@ class ConsumerHeartbeat:
         return "MemberEpoch is invalid." if self.member_epoch < STATIC_LEAVE_EPOCH else None
 
     def member(self, known: ConsumerMember) -> ConsumerMember:
-        """Return the member with the changes of this heartbeat, as a member of the consumer
-        protocol.
-        """
+        """Return the member of the consumer protocol with the changes of this heartbeat."""
         names, regex, assignor = (
             self.subscribed_topic_names,
             self.subscribed_topic_regex,
@@ -121,7 +118,7 @@ class ConsumerHeartbeat:
 class ConsumerHeartbeatReply:
     """The answer to a heartbeat.
 
-    :param assigned: None when the member knows it already
+    :param assigned: the assignment; None if unchanged
     """
 
     member_id: str

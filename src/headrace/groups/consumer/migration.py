@@ -3,8 +3,8 @@
 
 A classic group becomes a consumer group when a member of the consumer protocol joins it, and
 becomes classic again when the last such member leaves. Members keep their partitions, and the
-generation continues as the epoch. One batch deletes the records of the one kind of group and writes
-those of the other.
+generation continues as the epoch. One batch deletes the records of the old kind of group and writes
+those of the new kind.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .state import ConsumerState
 
 
 def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> Refusal | None:
-    """Return the error of a classic group with members that cannot become a consumer group."""
+    """Return the error if a classic group with members cannot become a consumer group."""
     reason = None
     if not settings.upgrade:
         reason = "online upgrade is disabled"
@@ -67,8 +67,8 @@ def _no_upgrade(group: ClassicGroup, reason: str) -> Refusal:
 def upgraded(
     group: ClassicGroup, catalog: TopicCatalog
 ) -> tuple[ConsumerGroupRecord, ...] | Refusal:
-    """Return the records of the consumer group that a classic group becomes; write its tombstone
-    before them.
+    """Return the records of the consumer group that replaces a classic group; write its tombstone
+    first.
     """
     group_id, epoch = group.group_id, group.generation_id
     members, held = {}, {}
@@ -123,7 +123,7 @@ def _upgraded_member(member: Member, protocol: str | None) -> ConsumerMember:
 
 
 def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
-    """Yield REBALANCE_IN_PROGRESS for all requests that wait in a classic group."""
+    """Yield REBALANCE_IN_PROGRESS for all waiting requests of a classic group."""
     for member in group.members.all():
         if member.join_ticket is not None:
             yield Completion(
@@ -134,9 +134,7 @@ def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
 
 
 def downgrades(state: ConsumerState, leaving: Collection[str], settings: ConsumerSettings) -> bool:
-    """Return whether a group becomes classic when these members leave: only classic members
-    remain.
-    """
+    """Return whether the group becomes classic when these members leave: only classic ones remain."""
     left = len(state.members) - len(leaving)
     if not settings.downgrade or not 0 < left <= settings.classic_max_size:
         return False
@@ -144,7 +142,7 @@ def downgrades(state: ConsumerState, leaving: Collection[str], settings: Consume
 
 
 def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettings) -> bool:
-    """Return whether a group becomes classic when a classic member replaces this member."""
+    """Return whether the group becomes classic when a classic member replaces this member."""
     if not settings.downgrade or len(state.members) > settings.classic_max_size:
         return False
     return state.members.keys() - state.classic_members == {member_id}
@@ -157,7 +155,7 @@ def downgraded(
     generation_id: int,
     wall_ms: int,
 ) -> tuple[GroupRecord, ...]:
-    """Return the records that make a consumer group classic, without the members that leave."""
+    """Return the records that make a consumer group classic, without the leaving members."""
     members = Members(
         _downgraded_member(member_id, member)
         for member_id, member in state.members.items()
@@ -197,7 +195,7 @@ def _downgraded_member(member_id: str, member: ConsumerMember) -> Member:
 def named(
     partitions: Assignment | Mapping[UUID, Mapping[int, int]], catalog: TopicCatalog
 ) -> dict[str, list[int]]:
-    """Return partitions by topic name, without those of deleted topics."""
+    """Return partitions by topic name; omit deleted topics."""
     topics = catalog.topics_by_id
     return {
         topics[topic_id].name: sorted(numbers)

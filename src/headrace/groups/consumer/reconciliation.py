@@ -1,8 +1,7 @@
 """The reconciliation of a member's assignment with its target assignment (KIP-848).
 
-A partition changes hands in three steps, so that no two members ever read it: the coordinator tells
-its member to give it up, the member confirms with a heartbeat, and only then is it given to its new
-member::
+A partition moves in three steps, so that no two members read it at the same time: the coordinator
+requests its revocation, the member confirms with a heartbeat, and then the new member gets it::
 
     STABLE ──────────────── has its target assignment ────────────────────────────────────┐
       │ a newer target                                                                    │
@@ -31,7 +30,7 @@ Owned: TypeAlias = Mapping[UUID, AbstractSet[int]]
 class Goal:
     """The target of a member's reconciliation.
 
-    :param topic_ids: the existing topics that the member is subscribed to now
+    :param topic_ids: the existing topics to which the member is now subscribed
     :param is_free: returns whether no other member holds a partition
     """
 
@@ -44,11 +43,11 @@ class Goal:
 def reconcile(
     was: ConsumerAssignment, goal: Goal, owned: Owned | None, *, resubscribed: bool
 ) -> ConsumerAssignment:
-    """Return the member's next assignment; ``was`` itself when the member has to wait.
+    """Return the member's next assignment; ``was`` itself if the member has to wait.
 
     :param owned: the partitions that the member reports; None when it reports none
-    :param resubscribed: the subscription has changed: partitions of topics that it no longer names
-        are revoked at once
+    :param resubscribed: the subscription has changed; partitions of unsubscribed topics are revoked
+        at once
     """
     if was.state is MemberState.UNREVOKED_PARTITIONS and _holds_any(owned, was.pending_revocation):
         return _unsubscribed(was, goal, owned) if resubscribed else was
@@ -69,7 +68,7 @@ def holds_only(owned: Owned | None, partitions: HeldPartitions) -> bool:
 
 
 def _holds_any(owned: Owned | None, partitions: HeldPartitions) -> bool:
-    """Return whether a member may hold some of the partitions; one that reports nothing may."""
+    """Return whether a member may hold some of the partitions; True if it reports nothing."""
     if owned is None:
         return True
     return any(

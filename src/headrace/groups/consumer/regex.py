@@ -1,8 +1,8 @@
-"""Regular expressions that members subscribe with (KIP-848), matched by RE2 in linear time.
+"""Regular expressions of subscriptions (KIP-848), matched by RE2 in linear time.
 
-Apache Kafka matches them with RE2/J, whose syntax is RE2's. Both libraries refuse the same
-expressions, but for rare ones (docs/differences.md); the reasons are given in RE2/J's words, as
-clients of Kafka know them. See docs/decisions/0011-google-re2.md.
+Apache Kafka uses RE2/J, which has the same syntax. Both libraries refuse the same expressions, with
+rare exceptions (docs/differences.md). Error texts are RE2/J's. See
+docs/decisions/0011-google-re2.md.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import re2
 
 MAX_REGEX_BYTES = 128 << 10
-"""Memory for an expression's program and for matching it. A larger program is refused: the time to
-match a topic name grows with the program's size and the name's length."""
+"""Memory for compiling and matching an expression. A larger program is refused: the time to match a
+topic name grows with the program's size and the name's length."""
 
 _REASONS = {
     "bad repetition operator": "invalid nested repetition operator",
@@ -29,18 +29,18 @@ _REASONS = {
     "trailing \\": "trailing backslash at end of expression",
     "unexpected )": "regexp/syntax: internal error",
 }
-"""RE2's reasons, and RE2/J's where they differ."""
+"""RE2/J's error texts by RE2's, where they differ."""
 
 _GROUP_NAME = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^]\\])*\]|\(\?P?<([^>]*)>", re.DOTALL
 )
-"""Finds the groups' names in a valid expression, and what may look like one: quotations, escapes,
-classes.
+"""Matches group names in a valid expression, and constructs that may look like one: quotations,
+escapes, classes.
 """
 
 
 class InvalidRegex(ValueError):
-    """The reason why an expression is invalid, in the words of RE2/J."""
+    """An invalid expression; the message is RE2/J's."""
 
 
 class Regex:
@@ -52,7 +52,7 @@ class Regex:
     __slots__ = ("_compiled",)
 
     def __init__(self, pattern: str) -> None:
-        import re2  # few groups need it, and the broker starts sooner without it
+        import re2  # imported lazily: few groups need it, and it would slow the broker's start
 
         try:
             self._compiled = re2.compile(pattern, _options())
@@ -81,6 +81,6 @@ def _options() -> re2.Options:
 
     options = re2.Options()
     options.max_mem = MAX_REGEX_BYTES
-    options.never_capture = True  # groups only group: that is faster
+    options.never_capture = True  # do not capture: faster
     options.log_errors = False
     return options

@@ -116,7 +116,7 @@ def _held(value: HeldPartitions) -> bytes:
 
 def read_consumer_assignment(reader: Reader) -> ConsumerAssignment:
     """Read the value of type 8. Brokers before 4.3 wrote no assignment epochs; the member epoch
-    stands for them.
+    replaces them.
     """
 
     def topic(reader: Reader) -> tuple[UUID, dict[int, int]]:

@@ -1,4 +1,4 @@
-"""Requests to consumer groups (KIP-848), and to groups that become or were consumer groups."""
+"""Commands to consumer groups, and conversion to and from classic groups (KIP-848)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ConsumerGroupService:
     def heartbeat(
         self, group_id: str, request: ConsumerHeartbeat, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """Let a member join, stay or leave (ConsumerGroupHeartbeat)."""
+        """Join, keep or remove a member (ConsumerGroupHeartbeat)."""
         settings = self.settings(group_id)
         refusal = request.check(group_id, settings.assignors)
         if refusal is not None:
@@ -107,7 +107,7 @@ class ConsumerGroupService:
         return group.heartbeat(request, self._catalog, settings, now_ms, wall_ms)
 
     def _counted(self, outcome: Outcome[GroupRecord, R]) -> Outcome[GroupRecord, R]:
-        """Count the group epoch that a member's request begins, if it does."""
+        """Count a new group epoch if the request begins one."""
         for record in outcome.records:
             if isinstance(record, ConsumerGroupMetadata) and record.value is not None:
                 return outcome.then(self._meters.began_consumer_epoch)
@@ -121,9 +121,7 @@ class ConsumerGroupService:
         now_ms: int,
         wall_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        """Turn a classic group into a consumer group and let a member of the consumer protocol
-        join it.
-        """
+        """Turn a classic group into a consumer group and join a member of the consumer protocol."""
         group_id = classic.group_id
         converted: tuple[GroupRecord, ...] = (GroupMetadata(group_id, None),)
         completions: tuple[Completion, ...] = ()
@@ -179,7 +177,7 @@ class ConsumerGroupService:
         now_ms: int,
         wall_ms: int,
     ) -> Outcome[GroupRecord, None]:
-        """Remove members. A group that has only classic members left becomes classic and
+        """Remove members. If only classic members remain, the group becomes classic and
         rebalances.
         """
         if not downgrades(group.state, member_ids, settings):
@@ -207,7 +205,7 @@ class ConsumerGroupService:
     def join(
         self, group: ConsumerGroup, request: JoinRequest, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, JoinReply | None]:
-        """Let a classic member join a consumer group that has members (JoinGroup)."""
+        """Join a classic member to a consumer group that has members (JoinGroup)."""
         settings, state = self.settings(group.group_id), group.state
         replaced = state.static_members.get(request.group_instance_id or "")
         is_last = replaced is not None and replaces_last(state, replaced, settings)
@@ -226,7 +224,7 @@ class ConsumerGroupService:
     def sync(
         self, group: ConsumerGroup, request: SyncRequest, now_ms: int
     ) -> Outcome[GroupRecord, SyncReply | None]:
-        """Answer a classic member with its assignment (SyncGroup)."""
+        """Return a classic member's assignment (SyncGroup)."""
         return classic_members.sync(group, request, self._catalog, now_ms)
 
     def leave(
@@ -247,7 +245,7 @@ class ConsumerGroupService:
     def expire(
         self, group: ConsumerGroup, kind: str, member_id: str, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, None]:
-        """Act on a timer of a group that has run out."""
+        """Handle a timer of a group that has run out."""
         if not group.removes(kind, member_id):
             return Outcome(None)
         settings = self.settings(group.group_id)

@@ -1,6 +1,6 @@
 """The durable state of a consumer group: members, epochs and assignments (KIP-848).
 
-Three epochs tell how far a change has come::
+Three epochs track the progress of a change::
 
     group epoch        grows when a subscription or a subscribed topic changes, or a member leaves
     assignment epoch   the group epoch for which the target assignment was computed
@@ -46,12 +46,12 @@ class ConsumerState:
 
     :ivar target: the target assignment of each member, as of ``target_epoch``
     :ivar current: the current assignment of each member
-    :ivar regexes: the topics of each regular expression that members are subscribed to
+    :ivar regexes: the topics that match each subscribed regular expression
     :ivar static_members: member ids by instance id
-    :ivar name_users: the number of members that name a topic; likewise ``regex_users`` and
-        ``classic_protocols``
-    :ivar resolved_version: the version of the catalog with which ``regexes`` were last matched;
-        None when unknown
+    :ivar name_users: the number of members subscribed to each topic by name; ``regex_users`` and
+        ``classic_protocols`` count in the same way
+    :ivar resolved_version: the catalog version against which ``regexes`` were last matched; None
+        if unknown
     """
 
     def __init__(self, group_id: str) -> None:
@@ -76,7 +76,7 @@ class ConsumerState:
 
     @property
     def state_name(self) -> str:
-        """Kafka's name for the state of the group. Takes time in proportion to the members."""
+        """Kafka's name for the state of the group. The cost is proportional to the members."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch.epoch:
@@ -102,10 +102,9 @@ class ConsumerState:
         return (topic_id, partition) not in self._holders
 
     def subscribed_topics(self, without: Collection[str] = ()) -> set[str]:
-        """Return the names of all topics that members are subscribed to, by name or regular
-        expression.
+        """Return the names of all subscribed topics, by name or regular expression.
 
-        :param without: ids of members that do not count
+        :param without: ids of members to ignore
         """
         names, regexes = Counter(self.name_users), Counter(self.regex_users)
         for member_id in without:
@@ -118,8 +117,8 @@ class ConsumerState:
         return subscribed
 
     def topics_hash(self, catalog: TopicCatalog, without: Collection[str] = ()) -> int:
-        """Return the hash of the subscribed topics that exist. It is computed when topics or
-        subscriptions have changed.
+        """Return the hash of the subscribed topics that exist. Cached until topics or subscriptions
+        change.
         """
         if self._hash is not None and self._hash[0] == catalog.version and not without:
             return self._hash[1]
@@ -148,7 +147,7 @@ class ConsumerState:
         yield ConsumerGroupMetadata(group_id, None)
 
     def after(self, records: Collection[ConsumerGroupRecord]) -> ConsumerState:
-        """Return a copy of the state with these records replayed. Takes time in proportion to the
+        """Return a copy of the state with these records replayed. The cost is proportional to the
         members.
         """
         other = ConsumerState(self.group_id)
@@ -178,9 +177,9 @@ class ConsumerState:
                 self._hash = None
 
     def complete_members(self) -> None:
-        """Give members without a current assignment an empty one, and drop those of no member.
+        """Give members without a current assignment an empty one; drop those without a member.
 
-        Where a record could not be read at the start, the member has to join again.
+        A member whose record could not be decoded at the start has to rejoin.
         """
         for member_id in self.members.keys() - self.current.keys():
             self._replay_current(member_id, ConsumerAssignment())

@@ -1,5 +1,4 @@
-"""One member's transition: its new subscription, and the epochs and assignments that follow from
-it.
+"""One member's transition: its new subscription, and the resulting epochs and assignments.
 
 ConsumerGroupHeartbeat and the JoinGroup of a classic member have the same transition (KIP-848). The
 records come in the order in which Kafka writes them: the member, the group epoch, the target
@@ -39,12 +38,12 @@ from .state import ConsumerState
 
 
 class MemberTransition:
-    """The transition of a member that the group has accepted. Changes nothing; collects records.
+    """The transition of an accepted member. Changes nothing; collects records.
 
     :param member: the member with its new subscription
     :param owned: the partitions that the member reports; None when it reports none
-    :param assigns: a target assignment may be computed; otherwise the member waits while the
-        present one is out of date
+    :param assigns: a target assignment may be computed; else the member waits while the current one
+        is out of date
     :ivar was: the member's assignment before
     :ivar now: the member's assignment after
     """
@@ -94,7 +93,7 @@ class MemberTransition:
 
     @property
     def state_is_resolved(self) -> bool:
-        """The group's regular expressions match the topics as recorded, without the records of this
+        """True if the recorded topics of all regular expressions are up to date without this
         transition.
         """
         return self.regexes == self.group.regexes
@@ -113,7 +112,7 @@ class MemberTransition:
     # Regular expressions --------------------------------------------------------------------------
 
     def _resolve(self) -> Refusal | None:
-        """Match all regular expressions with the present topics."""
+        """Match all regular expressions against the current topics."""
         old, new = self.known.subscribed_topic_regex, self.member.subscribed_topic_regex
         if old == new and (
             not self.group.regex_users or self.group.resolved_version == self.catalog.version
@@ -221,7 +220,7 @@ class MemberTransition:
         return {topics[name].topic_id for name in names if name in topics}
 
     def _reconcile(self) -> None:
-        """Bring the member closer to its target assignment."""
+        """Reconcile the member with its target assignment."""
         settled = (
             self.was.state is MemberState.STABLE
             and self.was.member_epoch == self.target_epoch.epoch
@@ -239,6 +238,6 @@ class MemberTransition:
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: tuple[str, ...]) -> str:
-    """Return the assignor that most members prefer; on a tie the one that is configured first."""
+    """Return the assignor that most members prefer; on a tie, the one configured first."""
     votes = Counter(member.server_assignor for member in members)
     return max(assignors, key=votes.__getitem__)

@@ -1,6 +1,6 @@
 """The committed offsets of all groups (KIP-88, KIP-211).
 
-The groups decide who may commit, delete and expire offsets; this module stores them.
+The groups decide which offsets may be committed, deleted and expired; this module stores them.
 :mod:`headrace.groups.offsets.expiration` decides when they expire.
 """
 
@@ -17,7 +17,7 @@ from headrace.outcome import NOWHERE, Position
 from .pending import PendingOffsets
 
 NO_RETENTION = -1
-"""The retention of a commit that leaves it to the broker."""
+"""The retention of a commit without its own; the broker's applies."""
 
 
 def commit_record(
@@ -37,7 +37,7 @@ def commit_record(
     :param offset: any number; Kafka does not check it
     :param metadata: the client's own text; None is stored as ""
     :param wall_ms: the time of the commit in epoch milliseconds
-    :param retention_ms: how long to keep the offset (OffsetCommit 2-4), or :data:`NO_RETENTION`
+    :param retention_ms: the retention of the offset (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
     expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else wall_ms + retention_ms
     value = CommittedOffset(
@@ -53,7 +53,7 @@ TopicOffsets = Mapping[int, CommittedOffset]
 class CommittedOffsets:
     """The committed offsets of all groups, and those of open transactions.
 
-    :param config: the configuration, from which the limit of metadata is read
+    :param config: the configuration, for the size limit of metadata
     :ivar pending: the offsets of open transactions
     """
 
@@ -85,8 +85,8 @@ class CommittedOffsets:
     def deletions(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> tuple[GroupRecord, ...]:
-        """Return tombstones for those of these (topic, partition) pairs that have an offset,
-        committed or pending (KIP-496).
+        """Return tombstones for (topic, partition) pairs with a committed or pending offset
+        (KIP-496).
         """
         topics, pending = self.of_group(group_id), self.pending
         return tuple(

@@ -1,9 +1,9 @@
 """The expiration of committed offsets (KIP-211, KIP-496; docs/behaviour/offsets.md).
 
 Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It is divided into
-portions, so that many groups do not keep the event loop from other work. A group decides when the
-retention of an offset begins and which topics it still needs; an offset in an open transaction
-waits for its end. A group without offsets and members is deleted.
+portions, so that it does not block the event loop. The group determines when the retention of an
+offset begins and to which topics it is subscribed. An offset does not expire while its partition
+has another one in an open transaction. A group without offsets and members is deleted.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ PORTION = 2_000
 """The size of a portion: an offset that is checked counts as one, a write as :data:`WRITE_COST`."""
 
 WRITE_COST = 50
-"""The number of checks that take about as long as one append to the internal topic."""
+"""The cost of one append to the internal topic, in checks."""
 
 MAX_TOMBSTONES = 1_000
 """The most offsets that one write deletes."""
 
 PAUSE_MS = 1
-"""The time between two portions, in which other requests are served."""
+"""The time between two portions in milliseconds, in which other requests are served."""
 
 
 class OffsetOwner(Protocol):
-    """A group, as the expiration of its offsets sees it."""
+    """The part of a group that the expiration of offsets uses."""
 
     @property
     def group_id(self) -> str: ...
@@ -42,16 +42,16 @@ class OffsetOwner(Protocol):
         """Return the records that delete the group, except its offsets."""
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether the group needs its offsets in a topic."""
+        """Return whether the group is subscribed to a topic."""
 
     def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
-        """Return when the retention of an offset began, in epoch milliseconds; None while it does
-        not expire.
+        """Return when the retention of an offset began, in epoch milliseconds; None if it does not
+        expire.
         """
 
 
 class OffsetExpiration:
-    """The present round over all groups."""
+    """The current round over all groups."""
 
     def __init__(self, offsets: CommittedOffsets) -> None:
         self._offsets = offsets
@@ -59,7 +59,7 @@ class OffsetExpiration:
 
     @property
     def is_under_way(self) -> bool:
-        """Groups are left that this round has not checked."""
+        """True while the round has groups left to check."""
         return bool(self._left)
 
     def begin(self, group_ids: Iterable[str]) -> None:
@@ -69,14 +69,13 @@ class OffsetExpiration:
     def portion(
         self, owner_of: Callable[[str], OffsetOwner | None], wall_ms: int, retention_ms: int
     ) -> Iterator[tuple[str, Outcome[GroupRecord, int]]]:
-        """Check the next groups; yield (group id, outcome), each to be applied before the next is
-        asked for.
+        """Check groups; yield (group id, outcome). Apply each outcome before requesting the next.
 
-        When an outcome is not applied, the portion ends and its group comes again with the next.
+        If an outcome is not applied, the portion ends and the next one repeats its group.
 
-        :param owner_of: returns a group by its id; None when it is gone, or its kind has no offsets
+        :param owner_of: returns a group by its id; None if it is deleted or its kind has no offsets
         :param retention_ms: ``offsets.retention.minutes``
-        :returns: outcomes whose reply is the number of offsets that expire
+        :returns: outcomes; the reply is the number of expired offsets
         """
         left = PORTION
         while self._left and left > 0:
@@ -112,9 +111,7 @@ class OffsetExpiration:
     def _expired(
         self, owner: OffsetOwner, wall_ms: int, retention_ms: int
     ) -> tuple[int, tuple[GroupRecord, ...]]:
-        """Return the number of a group's offsets, and tombstones of those that expire, up to the
-        limit.
-        """
+        """Return the number of a group's offsets, and tombstones of expired ones up to the limit."""
         topics = self._offsets.of_group(owner.group_id)
         over = (
             OffsetCommit(owner.group_id, topic, partition, None)

@@ -1,7 +1,7 @@
 """Offsets committed in transactions that are still open (KIP-98, KIP-447).
 
-They become committed with the transaction, unless a later record has committed the same partition
-in between, and are dropped when it is aborted. Until then, OffsetFetch with ``require_stable`` does
+They become committed with the transaction, unless a later record has committed the same partition,
+and are dropped when it is aborted. Until then, OffsetFetch with ``require_stable`` does
 not return the partition.
 """
 
@@ -21,16 +21,14 @@ class _Key(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A pending offset, None when a later commit has replaced it, and the offset of its record."""
+    """A pending offset, or None if a later commit has replaced it, and the offset of its record."""
 
     value: CommittedOffset | None
     at: int
 
 
 class PendingOffsets:
-    """The offsets of open transactions, by producer and the partition of ``__consumer_offsets`` to
-    which the marker is appended.
-    """
+    """The offsets of open transactions, by producer and partition of ``__consumer_offsets``."""
 
     __slots__ = ("_groups", "_keys", "_transactions")
 
@@ -52,7 +50,7 @@ class PendingOffsets:
         return [(key.group_id, key.partition) for key in self._keys if key.topic == topic]
 
     def replay(self, record: OffsetCommit, at: Position) -> None:
-        """Add the offset of a record that a transaction wrote."""
+        """Add the offset of a transactional record."""
         assert record.value is not None
         key, transaction = (
             _Key(record.group_id, record.topic, record.partition),
@@ -81,9 +79,7 @@ class PendingOffsets:
             self._forget(key)
 
     def end(self, producer_id: int, partition: int) -> Iterator[tuple[OffsetCommit, Position]]:
-        """Forget a transaction; yield the records that become committed if it is, and their
-        positions.
-        """
+        """Remove a transaction; if committed, yield the records that take effect, with positions."""
         transaction = (producer_id, partition)
         for key, (value, at) in self._transactions.pop(transaction, {}).items():
             transactions = self._keys[key]

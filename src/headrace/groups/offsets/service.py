@@ -57,7 +57,7 @@ class OffsetService:
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
         """Commit offsets (OffsetCommit, TxnOffsetCommit); the reply has a code for each.
 
-        The parameters are those of :meth:`check_commit`.
+        See :meth:`check_commit` for the parameters.
         """
         codes = self.committed.check(commits)
         fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
@@ -78,14 +78,12 @@ class OffsetService:
         commits: Sequence[OffsetCommit],
         now_ms: int,
     ) -> tuple[ErrorCode, Apply | None]:
-        """Return whether the group accepts these commits, all of them or none, and the volatile
-        changes that come with them.
+        """Return the error if the group refuses these commits, or NONE, and the volatile changes.
 
-        :param generation_id: -1 for an administrator, or a consumer that assigns itself
+        :param generation_id: -1 for an administrator, or a consumer that assigns partitions itself
         :param now_ms: the steady time
         :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
-        :param transactional: the commit is part of a transaction, whose producer need not name a
-            member
+        :param transactional: the commit is part of a transaction; a member id is optional
         """
         group = self._groups.get(group_id)
         if isinstance(group, ShareGroup):
@@ -108,8 +106,8 @@ class OffsetService:
         return code, None
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Return whether a member may fetch offsets (OffsetFetch). Only consumer groups check
-        that.
+        """Return the error if a member may not fetch offsets (OffsetFetch), or NONE. Only consumer
+        groups check.
         """
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -142,20 +140,20 @@ class OffsetService:
         return Outcome(codes, tombstones, apply=partial(self._meters.deleted, len(tombstones)))
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """End a transaction whose marker was appended to ``partition`` of the internal topic: its
-        offsets become committed, or are dropped.
+        """Commit or drop the offsets of a transaction whose marker was appended to ``partition`` of
+        the internal topic.
         """
         self.committed.end_transaction(producer_id, partition, commit=commit)
 
     # Time -----------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """Set the timer of the first check for expired offsets."""
+        """Schedule the first check for expired offsets."""
         self._timers.set(OFFSETS, now_ms + OffsetSettings.of(self._config).check_interval_ms)
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """Expire the offsets of some groups: (group id, outcome), each to be applied before the
-        next is asked for. A timer continues the round.
+        """Expire offsets of some groups; yield (group id, outcome). Apply each outcome before
+        requesting the next. A timer continues the round.
         """
         settings = OffsetSettings.of(self._config)
         self._timers.set(OFFSETS, now_ms + PAUSE_MS)

@@ -1,1 +1,1 @@
-"""Share groups' membership (KIP-932)."""
+"""Membership of share groups (KIP-932)."""

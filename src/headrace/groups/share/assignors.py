@@ -1,7 +1,7 @@
 """The assignor of share groups: ``simple`` (KIP-932).
 
-Every partition is shared by as many members as it takes to give each member one. The numbers of the
-members' partitions differ by at most one, and members keep as many of their partitions as that
+Each partition goes to as many members as needed to give every member one. The members' numbers of
+partitions differ by at most one, and members keep as many of their partitions as this balance
 allows. The result depends on the arguments alone, not on the order of sets or on chance.
 """
 
@@ -24,7 +24,7 @@ def assign_simple(
 ) -> dict[M, dict[T, tuple[int, ...]]]:
     """Return the target assignment of a share group.
 
-    :param subscriptions: the topics of each member; topics that ``partitions`` lacks are ignored
+    :param subscriptions: the topics of each member; topics not in ``partitions`` are ignored
     :param partitions: the assignable partitions by topic
     :param current: the partitions that members have and should keep if possible; may be out of date
     :returns: each member's partitions by topic, ascending, in the order of ``partitions``; an empty
@@ -34,7 +34,7 @@ def assign_simple(
         rounds = [
             (list(subscriptions), [topic for topic in partitions if _wanted(topic, subscriptions)])
         ]
-    else:  # different subscriptions: balance each topic by itself
+    else:  # different subscriptions: balance each topic separately
         rounds = [
             ([m for m, topics in subscriptions.items() if topic in topics], [topic])
             for topic in partitions
@@ -62,7 +62,7 @@ def _wanted(topic: T, subscriptions: Mapping[M, AbstractSet[T]]) -> bool:
 def share_out(
     members: Sequence[M], partitions: Sequence[P], held: Mapping[M, AbstractSet[P]]
 ) -> dict[M, list[P]]:
-    """Share partitions out among members that are all subscribed to them.
+    """Assign partitions to members that are all subscribed to them.
 
     With M members and P partitions each partition goes to ``ceil(M / P)`` members, and each member
     has ``ceil(M / P) * P / M`` partitions, rounded down or up.
@@ -77,11 +77,11 @@ def share_out(
     kept = {member: dict.fromkeys(p for p in partitions if p in held[member]) for member in members}
     counts = _desired_counts(kept, sharing * len(partitions))
     holders = Counter(p for own in kept.values() for p in own)
-    # Members with too many partitions first give up those that too many members have, then others.
+    # Members over their count first give up partitions that too many members have, then others.
     for least in (sharing, 0):
         for member, own in kept.items():
             _give_up(own, len(own) - counts[member], holders, least)
-    for own in reversed(list(kept.values())):  # partitions that too many members still have
+    for own in reversed(list(kept.values())):  # partitions that still have too many members
         _give_up(own, len(own), holders, sharing)
     _fill_up(kept, holders, counts, partitions, sharing)
     order = {p: i for i, p in enumerate(partitions)}
@@ -92,8 +92,8 @@ Own: TypeAlias = dict[P, None]  # an ordered set
 
 
 def _desired_counts(kept: Mapping[M, Own[P]], total: int) -> dict[M, int]:
-    """Return the number of partitions that each member should have. Members with most partitions
-    keep the odd ones, so that fewest move.
+    """Return the number of partitions for each member. Members with the most partitions keep the
+    remainder, so that the fewest move.
     """
     least, odd = divmod(total, len(kept))
     by_load = sorted(kept, key=lambda member: -len(kept[member]))
@@ -101,8 +101,8 @@ def _desired_counts(kept: Mapping[M, Own[P]], total: int) -> dict[M, int]:
 
 
 def _give_up(own: Own[P], surplus: int, holders: Counter[P], least: int) -> None:
-    """Take up to ``surplus`` partitions from a member, the last first, that more than ``least``
-    members have.
+    """Take up to ``surplus`` partitions from a member, last first; only partitions of more than
+    ``least`` members.
     """
     for p in reversed(list(own)):
         if surplus <= 0:
@@ -120,7 +120,9 @@ def _fill_up(
     partitions: Sequence[P],
     sharing: int,
 ) -> None:
-    """Give missing partitions to the members that lack most, scarcest partitions first."""
+    """Assign missing partitions, those with the fewest members first, to the members that lack
+    most.
+    """
     missing = sorted(
         (p for p in partitions for _ in range(sharing - holders[p])),
         key=lambda p: holders[p] - sharing,
@@ -145,8 +147,8 @@ def _fill_up(
 
 
 def _swap_in(p: P, kept: Mapping[M, Own[P]], unfilled: list[M], counts: Mapping[M, int]) -> None:
-    """Give ``p`` to a member that lacks it in exchange for another of its partitions, which a
-    member that lacks partitions but has ``p`` can take.
+    """Give ``p`` to a member without it, and one of that member's partitions to a member below its
+    count that already has ``p``.
     """
     if not unfilled:
         return

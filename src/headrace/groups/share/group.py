@@ -1,14 +1,14 @@
 """A share group: members, epochs and assignments (KIP-932, docs/behaviour/share-groups.md).
 
-Members send one request, the heartbeat. They do not hand partitions over to each other, for they
-share them. Three epochs tell how far a change has come::
+Members send one request, the heartbeat. They share partitions, so there is no revocation. Three
+epochs track the progress of a change::
 
     group epoch        grows when a subscription, a subscribed topic or the set of ready
                        partitions changes
     assignment epoch   the group epoch for which the target assignment was computed
     member epoch       the assignment epoch that the member has reached
 
-A partition is ready, and can be assigned, when its share state is initialised. The partitions of
+A partition is ready, that is assignable, when its share state is initialised. The partitions of
 :meth:`ShareGroup.to_initialize` are initialised before the heartbeat is decided.
 """
 
@@ -79,7 +79,7 @@ class ShareGroup:
         self.current: dict[str, CurrentAssignment] = {}
         self.state_partitions = StatePartitions()
         self._timers = GroupDeadlines(timers, group_id)
-        # the partitions of the target assignment; None when out of date
+        # the partitions of the target assignment; None if out of date
         self._covered: dict[UUID, set[int]] | None = None
 
     @property
@@ -93,12 +93,12 @@ class ShareGroup:
     # Members --------------------------------------------------------------------------------------
 
     def leave(self, member_id: str, topics: Topics) -> Outcome[GroupRecord, None]:
-        """Remove a member. The others get its partitions with their heartbeats."""
+        """Remove a member. Others get its partitions with later heartbeats."""
         others = (member for other_id, member in self.members.items() if other_id != member_id)
         return self._remove(member_id, topics_hash(subscribed(others, topics)))
 
     def check_member(self, request: ShareHeartbeat, max_size: int) -> Refusal | None:
-        """Return the error of a heartbeat that the group refuses; None when it accepts it."""
+        """Return the error if the group refuses the heartbeat, or None."""
         known = self.current.get(request.member_id)
         if known is None:
             if request.member_epoch != LEAVE_EPOCH and len(self.members) >= max_size:
@@ -149,12 +149,12 @@ class ShareGroup:
         return self._remove(member_id, self.metadata_hash if len(self.members) > 1 else 0)
 
     def restart_session(self, member_id: str, settings: ShareGroupSettings, now_ms: int) -> None:
-        """Start a member's session, or start it again."""
+        """Start or restart a member's session."""
         self._timers.set(SESSION, member_id, now_ms + settings.session_timeout_ms)
 
     def start_sessions(self, settings: ShareGroupSettings, now_ms: int) -> None:
         """Start the sessions of all members, after a restart."""
-        # Where a record could not be read at the start, the member has to join again.
+        # A member whose record could not be decoded at the start has to rejoin.
         for member_id in self.members.keys() - self.current.keys():
             self.current[member_id] = CurrentAssignment(0, 0, {})
         for member_id in self.current.keys() - self.members.keys():
@@ -177,7 +177,7 @@ class ShareGroup:
     # again when it is done: see headrace.coordinators.share_state_recovery.
 
     def to_initialize(self, request: ShareHeartbeat, topics: Topics) -> dict[UUID, SharedTopic]:
-        """Return the partitions without share state that the group is subscribed to with this
+        """Return the subscribed partitions without share state, including those of this
         heartbeat.
         """
         wanted = {}
@@ -205,7 +205,7 @@ class ShareGroup:
         )
 
     def initialized(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
-        """Record that the share state of these partitions is initialised: they can be assigned."""
+        """Record that the share state of these partitions is initialised; they are assignable."""
         known = self.state_partitions
         done = intersection(partitions, known.initializing)  # a topic may have been deleted
         initializing, initialized = (
@@ -229,7 +229,7 @@ class ShareGroup:
         return self._become(self._without(topic_ids))
 
     def settled(self, stateful: Partitions) -> Outcome[GroupRecord, None]:
-        """Record after a restart that partitions with share state are ready and all others are not.
+        """Record after a restart that partitions with share state are ready and others are not.
 
         :param stateful: the partitions of :meth:`stateful` that the share coordinator knows
         """
@@ -261,19 +261,15 @@ class ShareGroup:
         return Outcome(None, (ShareGroupStatePartitionMetadata(self.group_id, new),))
 
     def stateful(self) -> dict[UUID, SharedTopic]:
-        """Return the partitions that have share state, or whose share state is being
-        initialised.
-        """
+        """Return the partitions whose share state is initialised or being initialised."""
         return union(self.state_partitions.initialized, self.state_partitions.initializing)
 
     def topic_ids(self) -> set[UUID]:
-        """Return the topics in which the group may have share state, even if its deletion has
-        begun.
-        """
+        """Return the topics that may have share state of the group, also those being deleted."""
         return {*self.stateful(), *self.state_partitions.deleting}
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """Return the records that delete an empty group. Its share state must be deleted before."""
+        """Return the records that delete an empty group. Delete its share state first."""
         return (
             ShareGroupTargetAssignmentMetadata(self.group_id, None),
             ShareGroupStatePartitionMetadata(self.group_id, None),

@@ -15,7 +15,7 @@ JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 class ShareHeartbeat:
     """A ShareGroupHeartbeat request.
 
-    :param member_epoch: 0 to join or join again, -1 to leave
+    :param member_epoch: 0 to join or rejoin, -1 to leave
     :param subscribed_topic_names: None for no change
     """
 
@@ -59,7 +59,7 @@ class ShareHeartbeat:
 class ShareHeartbeatReply:
     """The answer to a heartbeat.
 
-    :param assignment: None when the member knows it already
+    :param assignment: None if unchanged
     """
 
     member_id: str

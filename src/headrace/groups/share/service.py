@@ -1,4 +1,4 @@
-"""Requests to share groups (KIP-932)."""
+"""Commands to share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ShareGroupService:
     # Members --------------------------------------------------------------------------------------
 
     def member_group(self, group_id: str, request: ShareHeartbeat) -> ShareGroup | Refusal:
-        """Return the group that a heartbeat is for, a new one if the heartbeat creates it; or the
-        error of the heartbeat.
+        """Return the group of a heartbeat, new if the heartbeat creates it, or the error of the
+        heartbeat.
         """
         refusal = request.check(group_id)
         if refusal is not None:
@@ -56,7 +56,7 @@ class ShareGroupService:
     def heartbeat(
         self, group_id: str, request: ShareHeartbeat, topics: Topics, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ShareHeartbeatReply]:
-        """Let a member join, stay or leave (ShareGroupHeartbeat).
+        """Join, keep or remove a member (ShareGroupHeartbeat).
 
         :meth:`member_group` must have accepted the heartbeat, and the share state of
         :meth:`ShareGroup.to_initialize` should be initialised.
@@ -83,10 +83,9 @@ class ShareGroupService:
         return group if isinstance(group, ShareGroup) else wrong_kind(group_id, "share")
 
     def empty_group(self, group_id: str, *, create: bool) -> ShareGroup | Refusal:
-        """Return a share group without members, whose offsets an administrator may change; or the
-        error of the request.
+        """Return an empty share group, whose offsets may be changed, or the error of the request.
 
-        :param create: create a group that does not exist; it begins with its first record
+        :param create: create a group that does not exist; its first record makes it durable
         """
         if not group_id:
             return Refusal(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")

@@ -1,6 +1,4 @@
-"""One member's heartbeat to a share group, and the epochs and assignments that follow from it
-(KIP-932).
-"""
+"""One member's heartbeat to a share group, and the resulting epochs and assignments (KIP-932)."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from .member import JOIN_EPOCH, ShareHeartbeat, ShareHeartbeatReply
 
 
 class ShareMemberTransition:
-    """The heartbeat of a member that the group has accepted. Changes nothing; collects records.
+    """The heartbeat of an accepted member. Changes nothing; collects records.
 
     :ivar records: to append, in the order in which Kafka writes them
     """
@@ -115,8 +113,8 @@ class ShareMemberTransition:
         self._write(ShareGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
 
     def _advance(self) -> None:
-        """Give the member its target assignment at once: members need not give up partitions first,
-        for they share them.
+        """Give the member its target assignment at once; members share partitions, so there is no
+        revocation.
         """
         was = self.was_current or CurrentAssignment(JOIN_EPOCH, JOIN_EPOCH, {})
         epoch, previous, assigned = was.member_epoch, was.previous_member_epoch, was.assigned
