@@ -306,7 +306,7 @@ class ConsumerGroup:
         )
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Return the error if the member may not fetch offsets, or NONE. A member id is optional."""
+        """Return the error if a member may not fetch offsets, or NONE. The id may be None."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member, current = (

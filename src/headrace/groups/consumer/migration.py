@@ -134,7 +134,7 @@ def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
 
 
 def downgrades(state: ConsumerState, leaving: Collection[str], settings: ConsumerSettings) -> bool:
-    """Return whether the group becomes classic when these members leave: only classic ones remain."""
+    """Return whether the group becomes classic when these members leave."""
     left = len(state.members) - len(leaving)
     if not settings.downgrade or not 0 < left <= settings.classic_max_size:
         return False

@@ -111,7 +111,7 @@ class OffsetExpiration:
     def _expired(
         self, owner: OffsetOwner, wall_ms: int, retention_ms: int
     ) -> tuple[int, tuple[GroupRecord, ...]]:
-        """Return the number of a group's offsets, and tombstones of expired ones up to the limit."""
+        """Return the number of a group's offsets, and tombstones of expired ones."""
         topics = self._offsets.of_group(owner.group_id)
         over = (
             OffsetCommit(owner.group_id, topic, partition, None)

@@ -79,7 +79,7 @@ class PendingOffsets:
             self._forget(key)
 
     def end(self, producer_id: int, partition: int) -> Iterator[tuple[OffsetCommit, Position]]:
-        """Remove a transaction; if committed, yield the records that take effect, with positions."""
+        """Remove a transaction; if committed, yield the effective records and their positions."""
         transaction = (producer_id, partition)
         for key, (value, at) in self._transactions.pop(transaction, {}).items():
             transactions = self._keys[key]
