@@ -1,6 +1,4 @@
-"""Acknowledgements: the outcomes that a member reports for records that it holds, and their
-errors.
-"""
+"""Acknowledgements of records by the member that holds them, and their errors."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ NEXT_STATE = {
     REJECT: ARCHIVED,
     RENEW: ACQUIRED,
 }
-"""The state of an ACQUIRED record after an acknowledgement. No other state can be acknowledged."""
+"""Acknowledge type -> state of an ACQUIRED record after it."""
 
 MALFORMED = Refusal(ErrorCode.INVALID_REQUEST)
 RENEW_NOT_ENABLED = Refusal(
@@ -53,8 +51,8 @@ NOT_OWNER_OF_OFFSET = Refusal(ErrorCode.INVALID_RECORD_STATE, "Member is not the
 
 
 class AcknowledgementBatch(NamedTuple):
-    """One element of a request: ``last_offset`` is inclusive; one type for all offsets, or one for
-    each offset.
+    """An acknowledgement batch of a request, with one type for all offsets or one for each.
+    ``last_offset`` is inclusive.
     """
 
     first_offset: int
@@ -63,7 +61,7 @@ class AcknowledgementBatch(NamedTuple):
 
 
 def well_formed(batches: Iterable[AcknowledgementBatch], highest_type: int) -> bool:
-    """Return whether the batches of a request are in order and their types are at most
+    """Return True if the batches of a request are in order and no type is above
     ``highest_type``.
     """
     previous_last = -1
@@ -84,7 +82,7 @@ def well_formed(batches: Iterable[AcknowledgementBatch], highest_type: int) -> b
 def runs(
     first: int, last: int, types: Sequence[int], start_offset: int
 ) -> Iterable[tuple[int, int, int]]:
-    """Yield (first, last, type) for each run of one acknowledge type, from ``start_offset`` on."""
+    """Return (first, last, type) for each run of one acknowledge type, from ``start_offset`` on."""
     if len(types) == 1:
         return ((max(first, start_offset), last, types[0]),)
     same_type = []

@@ -1,7 +1,7 @@
-"""Acquisition locks: the members that hold records, and until when. A restart forgets them.
+"""Acquisition locks: which member holds records, and until when. Volatile: a restart ends them.
 
-They are kept apart from the durable state on purpose. A lock ends with its deadline, an
-acknowledgement or the member's session; RENEW renews it (KIP-1222).
+A lock ends with its deadline, an acknowledgement or the member's session; RENEW renews it
+(KIP-1222).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AcquisitionLocks(TimedSpans[AcquisitionLock]):
         self.grant([(first, last, locks[count]) for first, last, count in runs], deadline_ms)
 
     def renew(self, runs: Sequence[Run[AcquisitionLock]], deadline_ms: int) -> None:
-        """Move the deadline of ``runs`` (ascending; they may share offsets) to ``deadline_ms``."""
+        """Move the deadline of ``runs`` (ascending; they may overlap) to ``deadline_ms``."""
         fresh = {
             lock: AcquisitionLock(lock.member_id, deadline_ms, lock.delivery_count)
             for _, _, lock in runs

@@ -1,8 +1,8 @@
 """The records of a share-partition that can be acquired again, at once or after a backoff.
 
-A record that is released waits for ``share.release.backoff.ms``, twice as long with each delivery,
-up to ``share.release.backoff.max.ms``. By default it does not wait, as in Apache Kafka. A restart
-forgets backoffs.
+The backoff of a released record starts at ``share.release.backoff.ms`` and doubles with each
+delivery, up to ``share.release.backoff.max.ms``. By default there is none, as in Apache Kafka. A
+restart ends backoffs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AvailableRecords:
     """The AVAILABLE records of one share-partition.
 
     :ivar spans: the records that can be acquired now, with their delivery counts
-    :ivar backoffs: the records that wait for the end of a backoff
+    :ivar backoffs: the records in a backoff
     """
 
     __slots__ = ("backoffs", "spans")
@@ -40,20 +40,20 @@ class AvailableRecords:
         self.backoffs: TimedSpans[Backoff] = TimedSpans()
 
     def states(self) -> list[StateBatch]:
-        """Yield all of them, in no order."""
+        """Return the state of all of them, in no order."""
         states = [StateBatch(first, last, AVAILABLE, count) for first, last, count in self.spans]
         for first, last, backoff in self.backoffs.spans:
             states.append(StateBatch(first, last, AVAILABLE, backoff.delivery_count))
         return states
 
     def covers(self, first: int, last: int) -> bool:
-        """Return whether ``first..last`` are all available, with the same delivery count and
+        """Return True if all of ``first..last`` are available, with the same delivery count and
         backoff.
         """
         return self.spans.covers(first, last) or self.backoffs.spans.covers(first, last)
 
     def add(self, runs: Sequence[Run[int]], not_before_ms: Mapping[int, int] = NO_BACKOFF) -> None:
-        """Add ``runs`` of (first, last, delivery count); none of them is here yet.
+        """Add ``runs`` of (first, last, delivery count) that are not available yet.
 
         :param not_before_ms: the end of the backoff by delivery count; a count without an entry has
             no backoff
@@ -68,7 +68,7 @@ class AvailableRecords:
         )
 
     def end_backoffs(self, now_ms: int) -> bool:
-        """Make records available whose backoff has ended; return whether there were any."""
+        """End the backoffs that are due; return True if there were any."""
         over = self.backoffs.expired(now_ms)
         self.backoffs.spans.erase(over)
         self.spans.paint([(first, last, backoff.delivery_count) for first, last, backoff in over])
@@ -93,13 +93,13 @@ class AvailableRecords:
         *,
         record_limit: bool,
     ) -> tuple[list[AcquiredRecords], bool]:
-        """Take records up to ``last``, in-flight batch by batch, until there are ``max_records``.
+        """Take records up to ``last``, in whole in-flight batches, until there are ``max_records``.
 
         A batch that may contain a bad record is delivered alone, see
         :mod:`headrace.share.isolation`.
 
-        :param record_limit: take at most ``max_records``, not a whole batch
-        :returns: the records taken, and whether they must be delivered alone, without new records
+        :param record_limit: take at most ``max_records``, even if this splits a batch
+        :returns: the records taken, and True if they must be delivered without new records
         """
         spans = self.spans
         suspect = throttle_limit(settings.delivery_count_limit)

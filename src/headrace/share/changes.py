@@ -1,6 +1,4 @@
-"""Changes of records that a member holds or that are gone from the log, and the update that they
-make.
-"""
+"""Changes of the state of records, and the update that persists them."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from headrace.share.spans import Spans
 
 Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
 """The change of a run of records: (first offset, last offset inclusive, delivery state,
-delivery count, why they become ARCHIVED). A plain tuple, for requests may have thousands of them.
+delivery count, reason for ARCHIVED). A plain tuple, as a request may have thousands of them.
 """
 
 _REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
@@ -33,16 +31,14 @@ _REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 def acknowledged(
     first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings
 ) -> Change:
-    """Return the change that an acknowledgement other than RENEW makes."""
+    """Return the change for an acknowledgement other than RENEW."""
     if acknowledge_type == RELEASE:
         return given_back(first, last, delivery_count, settings)
     return first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type)
 
 
 def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
-    """Return the change that a release makes: the records are available again, or archived at the
-    delivery limit.
-    """
+    """Return the change for a release: to AVAILABLE, or to ARCHIVED at the delivery limit."""
     if delivery_count < settings.delivery_count_limit:
         return first, last, AVAILABLE, delivery_count, None
     return first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT
@@ -67,9 +63,10 @@ def update_of(
     finished: Spans[bool],
     not_before_ms: Mapping[int, int],
 ) -> StateUpdate:
-    """Return the update that ``changes`` make; the start offset moves over finished records.
+    """Return the update that persists ``changes``, with the start offset moved over finished
+    records.
 
-    :param changes: ascending, disjoint, and none of them ``finished`` before
+    :param changes: ascending, disjoint, without records that are ``finished`` already
     """
     start, complete = start_offset, delivery_complete_count
     joined: list[tuple[int, int, int, int]] = []

@@ -1,6 +1,6 @@
 """In-flight batches: records of a share-partition that were acquired together.
 
-Bad-record isolation and the texts of some errors use them; nothing else does.
+They are used by bad-record isolation, and to choose between error messages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class InFlightBatches:
-    """The offsets up to ``end_offset`` (exclusive), divided into batches without holes."""
+    """The offsets up to ``end_offset`` (exclusive), divided into contiguous batches."""
 
     __slots__ = ("_firsts", "end_offset")
 

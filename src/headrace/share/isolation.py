@@ -1,8 +1,8 @@
-"""Bad-record isolation: a record that no member can process must not use up the deliveries of its
-neighbours.
+"""Bad-record isolation: keep a record that cannot be processed from using up the deliveries of
+its neighbours.
 
-Once a record has half of its deliveries behind it, the in-flight batch that contains it is
-delivered alone, in ever smaller pieces; for its last delivery a record is delivered alone.
+After half of the allowed deliveries of a record, its in-flight batch is delivered alone, in smaller
+pieces each time. The last delivery of a record is that record alone.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from headrace.share.spans import Run
 
 
 def throttle_limit(delivery_count_limit: int) -> int:
-    """Return the delivery count from which on a record is suspected to be bad."""
+    """Return the lowest delivery count at which a record is suspected to be bad."""
     return max(2, -(-delivery_count_limit // 2))
 
 
 def isolate(runs: Sequence[Run[int]], size: int, delivery_count_limit: int) -> list[Run[int]]:
-    """Return the part of a batch's available ``runs`` to deliver while records of it are suspected
-    to be bad.
+    """Return the part of a batch's available ``runs`` to deliver; all of them if no record is
+    suspected to be bad.
 
-    The first suspected record determines how many are delivered. When as many records precede it,
-    there is no limit, as in Apache Kafka.
+    The first suspected record determines how many are delivered. If at least as many records
+    precede it, there is no limit, as in Apache Kafka.
 
     :param size: the number of offsets of the whole batch
     :param runs: (first, last, delivery count), ascending

@@ -1,6 +1,4 @@
-"""The state of one share-partition in the share coordinator, and the rules by which writes are
-merged into it.
-"""
+"""The state of one share-partition in the share coordinator, and the rules for merging writes."""
 
 from __future__ import annotations
 
@@ -63,10 +61,10 @@ class ShareState:
 def combined(
     state_batches: Sequence[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...] | Refusal:
-    """Return the batches of one write, which may come in any order and overlap, as ascending and
-    disjoint batches.
+    """Return the batches of one write as ascending and disjoint batches. They may come in any order
+    and overlap.
 
-    Offsets below ``start_offset`` are left out. A leader never writes a batch that is refused here.
+    Offsets below ``start_offset`` are left out. An invalid batch is refused.
     """
     for first, last, state, count in state_batches:
         if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:

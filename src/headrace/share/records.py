@@ -31,7 +31,7 @@ from headrace.protocol.primitives import (
 SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1
 UNKNOWN = -1
-"""A start offset not yet initialised, or a delivery-complete count that was not given."""
+"""A start offset that is not initialised, or a delivery-complete count that is not given."""
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 """The delivery states of a record. ACQUIRED is never persisted."""
@@ -62,7 +62,7 @@ class StateBatch(NamedTuple):
 
 
 class ArchiveReason(Enum):
-    """The reason for which records are archived without having been accepted."""
+    """The reason why records are archived without having been accepted."""
 
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery limit reached"
@@ -88,11 +88,10 @@ class StateUpdate(NamedTuple):
     :param delivery_complete_count: the finished records from there on, after the change (KIP-1226);
         -1 when unknown
     :param state_batches: the changed records from the start offset on, ascending and disjoint
-    :param archived: the changed records that become ARCHIVED, with reasons, including those that
-        the start offset passes with this change. Not persisted: it is for dead letters, which are
-        written before the change
+    :param archived: the records that become ARCHIVED, with reasons, including those that the start
+        offset passes. Not persisted: used for dead letters, which are written before the change
     :param not_before_ms: the end of the release backoff by delivery count, for records that become
-        AVAILABLE. Not persisted: a restart forgets backoffs
+        AVAILABLE. Not persisted: a restart ends backoffs
     """
 
     start_offset: int
@@ -227,7 +226,7 @@ def _decode_key(key: bytes) -> tuple[int, SharePartitionKey | None]:
 
 def _check_version(version: int) -> None:
     if version != 0:
-        raise ValueError(f"share state record of version {version}, known is 0")
+        raise ValueError(f"share state record of version {version}: only 0 is supported")
 
 
 def _encode_key(record_type: int, key: SharePartitionKey) -> bytes:

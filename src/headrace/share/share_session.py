@@ -1,7 +1,7 @@
-"""Share sessions: the partitions that a member fetches on this broker. Requests send only changes.
+"""Share sessions: the partitions that a member fetches. Requests list only changes.
 
-A ShareFetch with epoch 0 opens a session, which lives on the connection that opened it. Every
-ShareFetch and ShareAcknowledge names the next epoch; epoch -1 ends the session. Source: KIP-932,
+A ShareFetch with epoch 0 opens a session, which ends with its connection. Every further ShareFetch
+and ShareAcknowledge has the next epoch; epoch -1 ends the session. Source: KIP-932,
 "Share sessions".
 """
 
@@ -28,7 +28,7 @@ LIMIT_REACHED = Refusal(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
 class ShareSession:
     """The share session of one member.
 
-    :ivar epoch: the epoch that the next request must name
+    :ivar epoch: the epoch that the next request must have
     :ivar partitions: the fetched partitions, in the order in which they were added; an ordered set
     """
 
@@ -46,18 +46,16 @@ class ShareSession:
             self.partitions.pop(partition, None)
 
     def rotated(self) -> list[tuple[UUID, int]]:
-        """Return the partitions, beginning with another one in each request, so that each comes
-        first in turn.
-        """
+        """Return the partitions, rotated so that each request begins with the next one."""
         partitions = list(self.partitions)
         if len(partitions) < 2:
             return partitions
-        turn = (self.epoch - 1) % len(partitions)  # the epoch that the request named
+        turn = (self.epoch - 1) % len(partitions)  # the epoch of the present request
         return partitions[turn:] + partitions[:turn]
 
 
 class ShareSessions:
-    """All sessions of this broker, by (group, member). Volatile: a restart forgets them."""
+    """All sessions of this broker, by (group, member). Volatile: a restart ends them."""
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
@@ -81,8 +79,8 @@ class ShareSessions:
         acknowledges: bool,
         limit: int,
     ) -> ShareSession | Refusal:
-        """Return the session of a ShareFetch: a new one for epoch 0, else the known one with the
-        next epoch.
+        """Return the session of a ShareFetch: a new one for epoch 0, else the open one, moved to
+        its next epoch.
 
         :param acknowledges: the request contains acknowledgements
         :param limit: ``group.share.max.share.sessions``
@@ -104,11 +102,11 @@ class ShareSessions:
         return session
 
     def is_open(self, session: ShareSession) -> bool:
-        """Return whether a session was neither closed nor replaced."""
+        """Return True if a session was neither closed nor replaced."""
         return self._sessions.get((session.group_id, session.member_id)) is session
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
-        """Return the session of a ShareAcknowledge, with the next epoch."""
+        """Return the session of a ShareAcknowledge, moved to its next epoch."""
         if not member_id:
             return NO_MEMBER_ID
         if epoch == INITIAL_EPOCH:

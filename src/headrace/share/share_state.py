@@ -54,13 +54,13 @@ COLD_SNAPSHOTS_AT_ONCE = 200
 """The number of cold snapshots that are written before other requests are served."""
 
 SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 20_000, 20
-"""After so many records in all, and so many for each share-partition, the log is shortened without
-waiting for time to pass: what a restart has to read stays bounded."""
+"""A sweep starts early after this many records, plus this many for each share-partition. This
+bounds the log that a restart has to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """The state that a share-partition's leader loads. With a start offset of -1 the leader
+    """The state that a share-partition's leader loads. If the start offset is -1, the leader
     resolves ``share.auto.offset.reset``.
     """
 
@@ -83,13 +83,13 @@ class StateSummary:
 
 
 class ShareCoordinator:
-    """All share state, by share-partition. Commands decide; only :meth:`replay` changes anything.
+    """All share state, by share-partition. Commands decide; only :meth:`replay` changes state.
 
     :param snapshot_update_records: the number of updates after which the next write is a snapshot
         (``share.coordinator.snapshot.update.records.per.snapshot``)
     :param cold_interval_ms: the age at which the last snapshot of a share-partition is written
         again (``share.coordinator.cold.partition.snapshot.interval.ms``)
-    :param prune_interval_ms: the interval at which records that no longer matter are deleted
+    :param prune_interval_ms: the interval at which outdated records are deleted
         (``share.coordinator.state.topic.prune.interval.ms``)
 
     The ``partitions`` argument of the commands is the number of partitions of the topic, None for
@@ -110,13 +110,13 @@ class ShareCoordinator:
         self._states: dict[SharePartitionKey, ShareState] = {}
         self._by_topic: dict[UUID, set[SharePartitionKey]] = {}
         self._snapshots = Snapshots()
-        # The timers run while there is any state: the first snapshot starts them.
+        # Timers, started by the first snapshot and stopped when no state is left.
         self._sweep_due_ms: int | None = None
         self._prune_due_ms: int | None = None
-        self._since_sweep = 0  # records
+        self._since_sweep = 0  # records replayed since the last sweep
 
     def knows(self, key: SharePartitionKey) -> bool:
-        """Return whether a share-partition is initialised."""
+        """Return True if a share-partition is initialised."""
         return key in self._states
 
     def state_epoch(self, key: SharePartitionKey) -> int:
@@ -138,8 +138,9 @@ class ShareCoordinator:
         wall_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Initialise a share-partition, again if it is initialised, at ``start_offset`` (-1: by
-        ``share.auto.offset.reset``).
+        """Initialise a share-partition, or initialise it again.
+
+        :param start_offset: -1 leaves it to ``share.auto.offset.reset``
         """
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
@@ -161,7 +162,7 @@ class ShareCoordinator:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, wall_ms: int, partitions: int | None
     ) -> Outcome[ShareRecord, ReadState | Refusal]:
-        """Return the state for a leader of ``leader_epoch``. An epoch above the known one is
+        """Return the state for a leader of ``leader_epoch``. A higher epoch than the stored one is
         stored; -1 only reads.
         """
         state = self._states.get(key)
@@ -231,14 +232,14 @@ class ShareCoordinator:
     def delete(
         self, key: SharePartitionKey, partitions: int | None
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Delete the state of a share-partition. An unknown one is no error."""
+        """Delete the state of a share-partition, if there is any."""
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
         return Outcome(None, (ShareTombstone(key),) if key in self._states else ())
 
     def summary(self, key: SharePartitionKey, partitions: int | None) -> StateSummary | Refusal:
-        """Return epochs, start offset and delivery-complete count. An unknown share-partition has
-        neither of the last two (-1).
+        """Return epochs, start offset and delivery-complete count; for an unknown share-partition
+        the latter two are -1.
         """
         if refusal := _not_hosted(key, partitions):
             return refusal
@@ -306,7 +307,7 @@ class ShareCoordinator:
         return records.encode(record)
 
     def decode(self, key: bytes, value: bytes | None) -> ShareRecord | None:
-        """Return the record of these bytes; None for a record of another kind."""
+        """Return the record of these bytes; None for another record type."""
         return records.decode(key, value)
 
     def replay(self, record: ShareRecord, at: Position = NOWHERE) -> None:
@@ -320,7 +321,7 @@ class ShareCoordinator:
             self._snapshots.updated(at)
             state = self._states.get(key)
             if state is None:
-                # Its snapshot was deleted with the head of the log; another record follows.
+                # Its snapshot was deleted; a later snapshot or tombstone follows.
                 return
             state.leader_epoch = record.leader_epoch
             state.delivery_complete_count = record.delivery_complete_count
@@ -361,7 +362,7 @@ class ShareCoordinator:
     # --- time ---
 
     def next_deadline_ms(self) -> int | None:
-        """Return when :meth:`expire` is due: to delete records, or for cold share-partitions."""
+        """Return when :meth:`expire` is due; 0 when the log is too long."""
         if self._is_long():
             return 0
         return min(
@@ -370,8 +371,8 @@ class ShareCoordinator:
         )
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Delete records of the internal topic that no longer matter, and write new snapshots of
-        cold share-partitions.
+        """Delete outdated records of the internal topic, and write new snapshots of cold
+        share-partitions.
         """
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
             yield "", Outcome(None, deletable=self._snapshots.deletable())
@@ -389,9 +390,10 @@ class ShareCoordinator:
     def _sweep(
         self, now_ms: int, wall_ms: int, cold_before_ms: int
     ) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
-        """Write some snapshots of cold share-partitions. The deadline stays while there are more.
+        """Write at most ``COLD_SNAPSHOTS_AT_ONCE`` snapshots of cold share-partitions. The sweep
+        stays due while there are more.
 
-        After the last of them the records before them are deleted.
+        After the last one the outdated records are deleted.
         """
         keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
         if not keys:

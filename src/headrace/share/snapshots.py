@@ -1,8 +1,8 @@
 """The positions of the latest snapshots of share-partitions in the internal topic.
 
-Records before all of them no longer matter and can be deleted: an update without its snapshot has
-no meaning, and a later snapshot or tombstone follows it. An idle share-partition would keep the log
-from being pruned, so its snapshot is written again, further on, once it is cold.
+All records before the first of them are outdated and can be deleted. The snapshot of an idle
+share-partition would keep the log from being shortened, so it is written again, at the end of the
+log, once it is *cold*: older than a limit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from headrace.share.records import SharePartitionKey
 
 @dataclass(slots=True)
 class _Shard:
-    """The share-partitions whose state is in one partition of the internal topic.
+    """The share-partitions with state in one partition of the internal topic.
 
-    :ivar latest: offset and time of the latest snapshot of each, in the order of the offsets
-    :ivar cold_before_ms: snapshots up to this time are being written again
+    :ivar latest: offset and time of the latest snapshot of each, in the order of offsets
+    :ivar cold_before_ms: snapshots written up to this time are being written again
     """
 
     latest: dict[SharePartitionKey, tuple[int, int]] = field(default_factory=dict)
@@ -32,8 +32,8 @@ class _Shard:
         return next(iter(self.latest.values()))[0] if self.latest else self.end_offset
 
     def gains_from(self, cold_before_ms: int) -> bool:
-        """Return whether to write the cold snapshots again: if at least as many other records can
-        be deleted then as are written.
+        """Return True if writing the cold snapshots again lets at least as many other records be
+        deleted.
         """
         cold, kept_from = 0, self.end_offset
         for offset, written_ms in self.latest.values():
@@ -51,9 +51,7 @@ class _Shard:
 
 
 class Snapshots:
-    """The latest snapshots of all share-partitions. Each takes one dictionary entry, whatever is
-    written.
-    """
+    """The latest snapshots of all share-partitions, one dictionary entry for each."""
 
     def __init__(self) -> None:
         self._shards: dict[int, _Shard] = {}
@@ -84,24 +82,24 @@ class Snapshots:
         return shard
 
     def deletable(self) -> tuple[Position, ...]:
-        """Return the position of the first record that still matters, for each partition of the
-        internal topic.
+        """Return a position for each partition of the internal topic; all records before it can be
+        deleted.
         """
         return tuple(
             Position(partition, shard.redundant_offset) for partition, shard in self._shards.items()
         )
 
     def begin_sweep(self, cold_before_ms: int) -> None:
-        """Let :meth:`sweep` return the share-partitions without a snapshot since
-        ``cold_before_ms``, where enough records can be deleted.
+        """Make :meth:`sweep` return the share-partitions without a snapshot since
+        ``cold_before_ms``, in partitions where this lets enough records be deleted.
         """
         for shard in self._shards.values():
             if shard.gains_from(cold_before_ms):
                 shard.cold_before_ms = cold_before_ms
 
     def sweep(self, limit: int) -> list[tuple[SharePartitionKey, ...]]:
-        """Return the next share-partitions to write snapshots of, at most ``limit``, by partition
-        of the internal topic.
+        """Return at most ``limit`` share-partitions to write snapshots of, one tuple for each
+        partition of the internal topic.
         """
         found = []
         for shard in self._shards.values():

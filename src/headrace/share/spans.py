@@ -1,8 +1,8 @@
-"""Sorted, disjoint ranges of offsets, each with a value. Share groups keep them instead of an
+"""Sorted, disjoint ranges of offsets, each with a value. Share groups use them instead of an
 object per record.
 
-Three parallel lists and :mod:`bisect`. The cost of an operation is that of the spans that it
-touches (and one move of list memory), not of the offsets that they cover.
+They are three parallel lists, searched with :mod:`bisect`. The cost of an operation depends on the
+number of spans that it touches, not on the number of offsets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Run: TypeAlias = "tuple[int, int, V]"
 """(first offset, last offset inclusive, value)"""
 
 Range: TypeAlias = "tuple[int, int, *tuple[object, ...]]"
-"""(first offset, last offset inclusive), and whatever else there may be"""
+"""(first offset, last offset inclusive), perhaps with further elements"""
 
 
 def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
-    """Return ``runs`` (ascending, disjoint) without ``ranges`` (likewise). Runs that touch stay
-    apart.
+    """Return ``runs`` without ``ranges``, both ascending and disjoint. Adjacent runs are not
+    joined.
     """
     left: list[Run[V]] = []
     n = len(ranges)
@@ -42,10 +42,10 @@ def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
 
 
 class Spans(Generic[V]):
-    """Non-overlapping inclusive ranges in ascending order; neighbours that touch and are equal are
+    """Disjoint inclusive ranges in ascending order. Adjacent ranges with equal values are joined to
     one span.
 
-    The lists are public for the code that walks them; only the methods change them.
+    The lists are public for reading; only the methods change them.
 
     :ivar firsts: first offset of each span
     :ivar lasts: last offset of each span, inclusive
@@ -87,7 +87,7 @@ class Spans(Generic[V]):
         return runs
 
     def covers(self, first: int, last: int) -> bool:
-        """Return whether one single span contains all of ``first..last``."""
+        """Return True if a single span contains all of ``first..last``."""
         i = bisect_right(self.firsts, first) - 1
         return i >= 0 and self.lasts[i] >= last
 
@@ -114,7 +114,7 @@ class Spans(Generic[V]):
             firsts[0] = offset
 
     def paint(self, runs: Sequence[Run[V]], merge: Callable[[V, V], V] | None = None) -> None:
-        """Lay ``runs`` over the present spans.
+        """Set the values of ``runs``, replacing or merging existing spans.
 
         :param runs: ascending and disjoint
         :param merge: returns the value where an old and a new span overlap, from (old, new); by
@@ -122,7 +122,7 @@ class Spans(Generic[V]):
         """
         if not runs:
             return
-        # The old spans in reach, and the neighbour on either side so that equal ones grow together.
+        # The old spans that overlap, and the neighbour on either side, to join equal ones.
         i = bisect_left(self.lasts, runs[0][0] - 1)
         j = bisect_right(self.firsts, runs[-1][1] + 1, i)
         new: _Builder[V] = _Builder()
@@ -159,7 +159,7 @@ class Spans(Generic[V]):
         merge: Callable[[V, V], V] | None,
         new: _Builder[V],
     ) -> None:
-        """Return the spans ``i`` to ``j`` (exclusive) with ``runs`` laid over them."""
+        """Return the spans ``i`` to ``j`` (exclusive) with the values of ``runs`` set."""
         firsts, lasts, values = self.firsts, self.lasts, self.values
         put = new.put
         k = i
@@ -205,7 +205,7 @@ class _Builder(Generic[V]):
         self.values: list[V] = []
 
     def put(self, first: int, last: int, value: V) -> None:
-        """Add a span; join it with the one before if they touch and are equal."""
+        """Add a span; join it with the one before if they are adjacent and equal."""
         lasts = self.lasts
         if lasts and lasts[-1] == first - 1 and self.values[-1] == value:
             lasts[-1] = last
@@ -215,7 +215,7 @@ class _Builder(Generic[V]):
             self.values.append(value)
 
     def put_all(self, runs: Sequence[Run[V]]) -> None:
-        """Add spans as :meth:`put` does; nothing has been put before."""
+        """Add spans like :meth:`put` does, to an empty builder."""
         firsts = [run[0] for run in runs]
         lasts = [run[1] for run in runs]
         if any(last + 1 == first for last, first in zip(lasts, firsts[1:], strict=False)):

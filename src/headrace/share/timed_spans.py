@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Timed)
 class TimedSpans(Generic[T]):
     """Spans, and their deadlines in order.
 
-    A span that ends early leaves its timer behind, which is dropped when it reaches the head.
+    A timer whose span has ended early is dropped when it becomes the first one.
     """
 
     __slots__ = ("_timers", "spans")
@@ -34,8 +34,8 @@ class TimedSpans(Generic[T]):
         self._timers: list[tuple[int, int, int]] = []  # (deadline, first, last), ascending
 
     def grant(self, runs: Sequence[Run[T]], deadline_ms: int) -> None:
-        """Add ``runs`` (ascending, disjoint) that all end at ``deadline_ms``, in the place of
-        present spans.
+        """Set ``runs`` (ascending, disjoint), which all end at ``deadline_ms``, and replace
+        existing spans.
         """
         self.spans.paint(runs)
         insort(self._timers, (deadline_ms, runs[0][0], runs[-1][1]))
