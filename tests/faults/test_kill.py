@@ -24,7 +24,7 @@ from tests.clients.confluent import (
 )
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "10"))
 PARTITIONS = range(3)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.confluent import PATIENCE_S, consumer
 from tests.support import COMMON_CONFIGS, HeadraceProcess
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "10"))
 KEYS = 50
