@@ -1,1 +1,1 @@
-"""The bytes that brokers and clients exchange: primitives, frames, messages, versions, batches."""
+"""The wire protocol: primitives, frames, messages, versions and record batches."""

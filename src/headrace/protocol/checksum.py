@@ -1,6 +1,6 @@
 """CRC-32C of record batches.
 
-The library is loaded with the first checksum: a broker without records starts sooner.
+The library is loaded with the first checksum, so that a broker without records starts sooner.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ def _library() -> Any:
 
 
 def crc32c(data: bytes | bytearray | memoryview, before: int = 0) -> int:
-    """Return the checksum of ``data``, continued from bytes with the checksum ``before``."""
+    """Return the checksum of ``data``, continued from the checksum ``before``."""
     checksum: int = _library().crc32c(data, before)
     return checksum

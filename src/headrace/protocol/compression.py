@@ -16,7 +16,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
 
 class BadCompression(ValueError):
-    """The bytes cannot be decompressed with their codec."""
+    """Bytes that cannot be decompressed with their codec."""
 
 
 @cache
@@ -27,7 +27,7 @@ def _cramjam() -> Any:
 
 
 def _snappy(data: bytes) -> bytes:
-    """Decompress snappy blocks in xerial framing, as of the Java clients, or one bare block."""
+    """Decompress snappy blocks in xerial framing, as Java clients write, or one bare block."""
     if not data.startswith(_XERIAL_MAGIC):
         return bytes(_cramjam().snappy.decompress_raw(data))
     out, position = bytearray(), 16
@@ -78,7 +78,7 @@ def compress(codec: int, data: bytes) -> bytes:
 def decompress(codec: int, data: bytes) -> bytes:
     """Decompress the records of a batch.
 
-    :raises BadCompression: the bytes are not of this codec, or there is no such codec
+    :raises BadCompression: the bytes are corrupt, or the codec is unknown
     """
     try:
         return _DECOMPRESS[codec](data)

@@ -1,9 +1,8 @@
-"""Kafka's ConsumerProtocol, versions 0-3: the metadata of classic consumers in groups.
+"""Kafka's ConsumerProtocol, versions 0-3: subscriptions and assignments of classic consumers.
 
-A member's subscription travels in JoinGroup, its assignment in SyncGroup. To a classic group both
-are opaque: the members' leader reads and writes them. The coordinator reads subscriptions to know
-which topics a group reads (KIP-496), and both where classic members and members of the consumer
-protocol are in one group (KIP-848). Clients read assignments to show them.
+JoinGroup has a member's subscription, SyncGroup its assignment. In a classic group only the leader
+reads and writes them. The coordinator reads subscriptions to find the subscribed topics (KIP-496),
+and both in groups with members of both protocols (KIP-848). Clients read assignments to show them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from .primitives import Reader, array, blob, i16, i32, string
 
 PROTOCOL_TYPE = "consumer"
-"""The protocol type of classic groups whose members speak this protocol."""
+"""The protocol type of classic groups whose members use this protocol."""
 
 HIGHEST_VERSION = 3
 _NO_USER_DATA = i32(-1)
@@ -27,10 +26,9 @@ class Subscription:
     """A classic consumer's subscription.
 
     :param version: version of its encoding; its assignment has the same
-    :param owned: partitions that it still holds, by topic name; from version 1 on, by consumers
-        that rebalance cooperatively
-    :param rack_id: from version 3 on
-    :param user_data: bytes from its assignor to the assignor of the group's leader
+    :param owned: owned partitions by topic name, of cooperative consumers; version 1 and later
+    :param rack_id: version 3 and later
+    :param user_data: bytes from its assignor to the leader's assignor
     """
 
     version: int
@@ -53,7 +51,7 @@ def read_subscription(data: bytes) -> Subscription:
         topics, user_data = _subscribed(reader)
         owned = _topics(reader) if version >= 1 else {}
         if version >= 2:
-            reader.i32()  # the generation in which it got them
+            reader.i32()  # the generation of the owned partitions
         rack_id = reader.nullable_string() if version >= 3 else None
     except (struct.error, IndexError, ValueError) as error:
         raise ValueError(f"not the subscription of a consumer: {error}") from error
@@ -61,9 +59,9 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def read_subscribed_topics(data: bytes) -> tuple[str, ...]:
-    """Read the topics of a subscription as of version 0, with which every version begins.
+    """Read the topics of a subscription; every version begins like version 0.
 
-    :raises ValueError: the bytes do not begin like a subscription
+    :raises ValueError: the bytes are not a subscription
     """
     reader = Reader(data)
     try:
@@ -90,7 +88,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Read the partitions of an assignment by topic name; none from empty data.
+    """Read the partitions of an assignment by topic name; empty data has none.
 
     :raises ValueError: the bytes are not an assignment
     """

@@ -1,7 +1,7 @@
 """Fetch, versions 13-18: readers and writers of their own (docs/decisions/0005).
 
-These versions have topic ids (KIP-516) and differ only in fields for replicas, of which there are
-none. The classes have the names and fields of kio's.
+These versions have topic ids (KIP-516) and differ only in fields for replicas, which are not used.
+The classes have the names and fields of kio's.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """Where the log was truncated, for a reader that has read further (KIP-320)."""
+    """The end of the reader's epoch in a log that was truncated below its position (KIP-320)."""
 
     epoch: int
     end_offset: int
@@ -150,12 +150,12 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[FetchReque
     """Return the function that reads a request at an offset of its frame.
 
     It returns the request and the position after it. It raises IndexError, ValueError or
-    struct.error when the bytes are no such request.
+    struct.error if the bytes are not a valid request.
     """
     before = 0 if version >= _FIRST_WITHOUT_REPLICA_ID else INT32.size
 
     def read(frame: bytes | memoryview, offset: int) -> tuple[FetchRequest, int]:
-        frame = bytes(frame)  # a copy of a small frame costs less than views of it
+        frame = bytes(frame)  # copying a small frame is faster than slicing a view
         limits = _LIMITS.unpack_from(frame, offset + before)
         topics, forgotten = [], []
         count, offset = read_compact_count(frame, offset + before + _LIMITS.size)
@@ -203,14 +203,14 @@ def _forgotten(frame: bytes, offset: int) -> tuple[ForgottenTopic, int]:
 # Writing ------------------------------------------------------------------------------------------
 
 REFUSAL_TYPE = kio_response.FetchResponse
-"""The class of responses with the same error everywhere; others are :class:`FetchResponse`."""
+"""The class of responses with one error for everything; others are :class:`FetchResponse`."""
 
 _HEAD = Struct(">ihi")
 """Throttle time 0, error code, session id."""
 _READ = Struct(">ihqqq")
 """Index, error code, high watermark, last stable offset, log start offset."""
 _READ_EVERYTHING = Struct(">ihqqqBi")
-"""The same, no list of aborted transactions, and :data:`_NO_REPLICA`."""
+"""The same, null aborted transactions, and :data:`_NO_REPLICA`."""
 _ABORTED = Struct(">qqB")
 _DIVERGING_TAG, _DIVERGING = 0, Struct(">iqB")
 _NO_REPLICA = -1
@@ -218,7 +218,7 @@ _NO_REPLICA = -1
 
 @cache
 def writer(version: int) -> Callable[[Callable[[Any], object], Any], None]:
-    """Return the function that puts the bytes of a response, records as pieces of their own."""
+    """Return the function that writes a response; records are separate pieces."""
     write_any = general_writer(load_response_schema(API_KEY, version))
 
     def write(put: Callable[[Any], object], response: Any) -> None:

@@ -1,7 +1,7 @@
 """Length-prefixed frames and request headers.
 
-A frame is a big-endian int32 size and that many bytes. A request frame starts with its header: api
-key, api version, correlation id, client id, and, in flexible versions, tagged fields.
+A frame is a big-endian int32 size, followed by that many bytes. A request frame starts with its
+header: api key, api version, correlation id, client id, and, in flexible versions, tagged fields.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _FIXED_HEADER = Struct(">hhih")
 
 
 class BadFrame(ValueError):
-    """The bytes are not a Kafka request. The connection that sent them is closed."""
+    """Bytes that are not a Kafka request. The connection is closed."""
 
 
 class BadFrameSize(BadFrame):
-    """The size of a frame is out of range.
+    """A frame size that is out of range.
 
     :ivar size_bytes: the size that was received
     """
@@ -36,10 +36,10 @@ def cut_frames(
 ) -> int:
     """Pass each whole frame in ``data`` to ``take``, as a view without its size field.
 
-    :param end: where the received bytes end
-    :param sizes: the sizes that a frame may have
-    :returns: where the first incomplete frame starts
-    :raises BadFrameSize: a frame, perhaps an incomplete one, has another size
+    :param end: the end of the received bytes
+    :param sizes: the valid frame sizes
+    :returns: the start of the first incomplete frame
+    :raises BadFrameSize: the size of a frame, complete or not, is invalid
     """
     position = 0
     while end - position >= SIZE.size:
@@ -58,7 +58,7 @@ def cut_frames(
 class RequestHeader(NamedTuple):
     """The fixed part of a request header.
 
-    :ivar body_offset: where it ends in the frame; tagged fields follow in flexible versions
+    :ivar body_offset: its end in the frame; in flexible versions tagged fields follow
     """
 
     api_key: int
@@ -69,13 +69,13 @@ class RequestHeader(NamedTuple):
 
 
 def request_header(frame: bytes | memoryview) -> RequestHeader:
-    """Read the part of the header that all versions have.
+    """Read the fixed part of the header.
 
     :raises BadFrame: the frame ends too early, or the client id is not UTF-8
     """
     if len(frame) < 8:
         raise BadFrame(f"a request of {len(frame)} bytes is too short for its header")
-    if len(frame) < _FIXED_HEADER.size:  # an old client may leave out the client id altogether
+    if len(frame) < _FIXED_HEADER.size:  # old clients may omit the client id
         raise BadFrame("the request header has no client id")
     api_key, api_version, correlation_id, length = _FIXED_HEADER.unpack_from(frame)
     if length < 0:

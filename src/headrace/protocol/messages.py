@@ -1,9 +1,9 @@
 """Codecs of requests and responses by api key and version.
 
-Messages are kio's classes. kio reads requests, after :mod:`.skimmer` has checked their arrays, and
-:mod:`.writer` writes responses. Produce, Fetch and OffsetCommit have modules of their own. Classes
-of a version are imported when the version is first used: a broker that serves one kind of client
-loads only its versions.
+Messages are kio's classes. kio reads requests after :mod:`.skimmer` has checked their arrays, and
+:mod:`.writer` writes responses. Produce, Fetch and OffsetCommit have their own modules. The classes
+    of a version are imported when it is first used, so that a broker loads only the versions in
+    use.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NO_THROTTLE = NO_TIME
 """The ``throttle_time`` of every response: this broker never throttles."""
 
 Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
-"""``read(frame, offset)``: returns a message and the position after it. Raises any exception when
-the bytes are not such a message.
+"""``read(frame, offset)``: returns a message and the position after it. Raises any exception if the
+bytes are not a valid message.
 """
 
 _BY_HAND = {
@@ -35,18 +35,18 @@ _BY_HAND = {
     **{(1, version): ".fetch" for version in range(13, 19)},
     **{(8, version): ".offset_commit" for version in range(8, 11)},
 }
-"""Versions with a module of their own, which has ``reader(version)`` of requests, and
-``writer(version)`` of responses of the class ``REFUSAL_TYPE``.
+"""Modules of versions that are not read by kio: ``reader(version)`` of requests,
+``writer(version)`` of responses, and ``REFUSAL_TYPE``, a class of responses.
 """
 
-# A frame is sent as one piece. In frames larger than this, values of a page or more are sent as
-# pieces of their own, without a copy.
+# Frames up to this size are sent as one piece. In larger frames, values of a page or more are
+# separate pieces and are not copied.
 _JOIN_BYTES = 64 * 1024
 _PAGE_BYTES = 4096
 
 
 def frame_of(parts: list[Any]) -> list[Any]:
-    """Return the frame of ``parts``, size first, in the pieces to send."""
+    """Return the frame of ``parts`` with its size, as pieces to send."""
     size = sum(map(len, parts))
     parts.insert(0, SIZE.pack(size))
     if size < _JOIN_BYTES or max(map(len, parts)) < _PAGE_BYTES:
@@ -69,9 +69,8 @@ class Codec:
 
     :param request_type: kio's class of the request
     :param response_type: kio's class of the response
-    :param refusal_type: the response class for the same error everywhere
-    :param by_hand: the version has a module of its own, and its classes are those of the latest
-        version
+    :param refusal_type: the class of responses with one error for everything
+    :param by_hand: the version has its own module, with the classes of the latest version
     """
 
     api_key: int
@@ -86,25 +85,24 @@ class Codec:
     _flexible_response_header: bool
 
     def read_request(self, frame: bytes | memoryview, offset: int) -> Any:
-        """Read the request whose header's fixed part ends at ``offset``.
+        """Read the request; the fixed part of its header ends at ``offset``.
 
-        :raises BadFrame: the bytes are not such a request
+        :raises BadFrame: the bytes are not a valid request
         """
         try:
             if self._flexible_request:
                 offset = skip_tagged_fields(frame, offset)
             request, _ = self._read_request(frame, offset)
-        except Exception as error:  # kio raises many kinds
+        except Exception as error:  # kio raises many types
             raise BadFrame(
                 f"{self.request_type.__name__} v{self.version} cannot be read: {error}"
             ) from error
         return request
 
     def write_response(self, correlation_id: int, response: Any) -> list[bytes | memoryview]:
-        """Return the frame of a response, in the pieces to send.
+        """Return the frame of a response, as pieces to send.
 
-        ``response`` may be of a later version's class. Fields that this version does not have are
-        left out.
+        ``response`` may have a later version's class; fields that this version lacks are omitted.
         """
         parts: list[Any] = [SIZE.pack(correlation_id)]
         if self._flexible_response_header:
@@ -114,7 +112,7 @@ class Codec:
 
 
 def _skimmed(request_type: Any) -> Read:
-    """Return kio's reader, which reads bytes only after they were skimmed."""
+    """Return kio's reader, preceded by the skimmer."""
     skim, read = skimmer(request_type), entity_reader(request_type)
 
     def skim_and_read(frame: bytes | memoryview, offset: int) -> tuple[Any, int]:

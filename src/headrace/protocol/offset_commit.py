@@ -1,8 +1,8 @@
 """OffsetCommit, versions 8-10: readers and writers of their own (docs/decisions/0005).
 
-Reading a small commit field by field would take longer than carrying it out. The classes serve for
-all versions: up to version 9 a topic has a name, in version 10 an id (KIP-848). Their other fields
-have the names of kio's.
+Reading a small commit field by field would take longer than executing it. All versions use these
+classes: up to version 9 a topic has a name, in version 10 an id (KIP-848). The other fields have
+kio's names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OffsetCommitRequestPartition(NamedTuple):
 
 @dataclass(slots=True)
 class OffsetCommitRequestTopic:
-    """The offsets to commit in a topic, which has either a name or an id."""
+    """The offsets to commit in a topic; the topic has either a name or an id."""
 
     partitions: tuple[OffsetCommitRequestPartition, ...]
     name: str | None = None
@@ -76,7 +76,7 @@ class OffsetCommitResponsePartition:
 
 @dataclass(slots=True)
 class OffsetCommitResponseTopic:
-    """The results for a topic, which has the name or the id of the request."""
+    """The results for a topic, with the name or id of the request."""
 
     partitions: tuple[OffsetCommitResponsePartition, ...]
     name: str | None = None
@@ -95,7 +95,7 @@ REFUSAL_TYPE = OffsetCommitResponse
 
 
 def upgrade(request: Any) -> OffsetCommitRequest:
-    """Return a request of version 2-7, which kio has read, as one of this module."""
+    """Convert kio's request of version 2-7 to this module's class."""
     topics = tuple(
         OffsetCommitRequestTopic(
             tuple(
@@ -126,12 +126,12 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[OffsetComm
     """Return the function that reads a request at an offset of its frame.
 
     It returns the request and the position after it. It raises IndexError, ValueError or
-    struct.error when the bytes are no such request.
+    struct.error if the bytes are not a valid request.
     """
     read_topic = _topic_with_id if version >= FIRST_WITH_TOPIC_IDS else _topic_with_name
 
     def read(frame: bytes | memoryview, offset: int) -> tuple[OffsetCommitRequest, int]:
-        frame = bytes(frame)  # a copy of a small frame costs less than views of it
+        frame = bytes(frame)  # copying a small frame is faster than slicing a view
         group_id, offset = read_compact_string(frame, offset)
         (generation,) = INT32.unpack_from(frame, offset)
         member_id, offset = read_compact_string(frame, offset + INT32.size)
@@ -182,7 +182,7 @@ _MAX_PARTITIONS = 256
 
 
 class OffsetsLayout(NamedTuple):
-    """Where the offsets stand in a request for partitions of one topic.
+    """The positions of the offsets in a request for partitions of one topic.
 
     :ivar prefix_bytes: position of the first offset
     :ivar offsets: layout of the rest: offset, leader epoch and constant bytes of each partition
@@ -199,9 +199,9 @@ def offsets_layout(
 ) -> OffsetsLayout | None:
     """Return the layout of a request that was read from ``frame``.
 
-    None when it is not for one topic, has metadata or tagged fields, or has very many partitions.
+    Return None if it has several topics, metadata, tagged fields, or too many partitions.
 
-    :param body_offset: where the fixed part of its header ends
+    :param body_offset: the end of the fixed part of its header
     """
     if len(request.topics) != 1:
         return None
@@ -240,7 +240,7 @@ _ANSWER = Struct(">ihB")
 
 
 def writer(version: int) -> Callable[[Callable[[bytes], object], OffsetCommitResponse], None]:
-    """Return the function that puts the bytes of a response."""
+    """Return the function that writes a response."""
     has_ids = version >= FIRST_WITH_TOPIC_IDS
 
     def write(put: Callable[[bytes], object], response: OffsetCommitResponse) -> None:

@@ -1,7 +1,7 @@
 """Kafka's primitive types as bytes, in the old encoding and in the flexible one (KIP-482).
 
-Writers return bytes. Readers take the bytes and a position, and return the value and the position
-after it; :class:`Reader` keeps the position itself. Integers are big-endian. Strings, bytes and
+Writers return bytes. Readers take bytes and a position, and return the value and the position after
+it; :class:`Reader` keeps the position. Integers are big-endian. Strings, bytes and
 arrays of the flexible encoding ("compact") begin with their length plus 1 as an unsigned varint, 0
 for null. Those of the old encoding ("legacy") begin with a fixed integer, -1 for null: int16 for
 strings, int32 for bytes and arrays. Inside record batches lengths are zigzag varints.
@@ -26,7 +26,7 @@ i8, i16, i32, i64 = _INT8.pack, _INT16.pack, INT32.pack, _INT64.pack
 UUID_BYTES = 16
 
 MAX_STRING_BYTES = 0x7FFF
-"""The longest string, also where its encoding allows more, as in Kafka."""
+"""The longest string, even if its encoding allows more, as in Kafka."""
 
 NO_TAGS = b"\0"
 """The tagged fields of a structure without any."""
@@ -93,7 +93,7 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     :raises IndexError: the data ends inside it
     """
     low = data[position]
-    if low < 0x80:  # most are of one or two bytes: 89 and 142 ns, by the loop 115 and 180 ns
+    if low < 0x80:  # most have one or two bytes: 89 and 142 ns here, 115 and 180 ns in the loop
         return (low >> 1) ^ -(low & 1), position + 1
     high = data[position + 1]
     if high < 0x80:
@@ -183,8 +183,7 @@ def read_compact_length(data: bytes | memoryview, position: int) -> tuple[int, i
 def read_compact_count(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Read the length of a compact array that must not be null.
 
-    The length may be more than the data can hold. Read the items one by one, and allocate nothing
-    by this number.
+    The length may exceed the data. Read the items one by one; do not allocate by this number.
 
     :raises ValueError: the array is null
     """
@@ -195,9 +194,9 @@ def read_compact_count(data: bytes | memoryview, position: int) -> tuple[int, in
 
 
 def read_compact_span(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return where the content of a compact string or bytes starts and ends.
+    """Return the start and end of the content of a compact string or bytes.
 
-    For null the end is one before the start.
+    For null the end is the start - 1.
 
     :raises ValueError: the content runs past the end of the data
     """
@@ -233,7 +232,7 @@ def read_compact_string(data: bytes | memoryview, position: int) -> tuple[str, i
 
 @lru_cache(_TOPIC_IDS_CACHED)
 def topic_id_from(data: bytes) -> UUID:
-    """Return the topic id of these 16 bytes. Cached: making a UUID takes 1 µs."""
+    """Return the topic id of these 16 bytes. Cached: creating a UUID takes 1 µs."""
     return UUID(bytes=data)
 
 
@@ -309,12 +308,12 @@ def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
 
 
 class Reader:
-    """A position in the bytes of a structure, and the encoding of what follows.
+    """A position in encoded bytes, and their encoding.
 
-    Its methods read one value each and raise IndexError, struct.error or ValueError when the data
-    ends too early or is not text.
+    Each method reads one value, and raises IndexError, struct.error or ValueError if the data ends
+    too early or is not UTF-8.
 
-    :ivar flexible: whether strings, bytes, arrays and structures have the flexible encoding
+    :ivar flexible: strings, bytes, arrays and structures have the flexible encoding
     """
 
     __slots__ = ("_data", "_position", "flexible")
@@ -327,7 +326,7 @@ class Reader:
     def version(self, highest: int) -> int:
         """Read the version of a coordinator record's value.
 
-        :raises ValueError: it is not one of 0 to ``highest``
+        :raises ValueError: the version is not within 0 to ``highest``
         """
         version = self.i16()
         if not 0 <= version <= highest:
@@ -335,7 +334,7 @@ class Reader:
         return version
 
     def begin_flexible(self) -> Reader:
-        """Read version 0 of a value that has only flexible versions, and return the reader."""
+        """Read version 0 of a value that has only flexible versions; return the reader."""
         self.version(0)
         self.flexible = True
         return self
@@ -400,7 +399,7 @@ class Reader:
         return None if length < 0 else self._take(length)
 
     def array(self, read_item: Callable[[Reader], T], *, nullable: bool = True) -> tuple[T, ...]:
-        """Read an array. Null reads as empty, or is refused where it is not ``nullable``."""
+        """Read an array. Null reads as empty if ``nullable``, else it is refused."""
         length = self._long_length()
         if length < 0 and not nullable:
             raise ValueError("an array that must not be null is null")

@@ -1,7 +1,7 @@
-"""Produce, version 13: reader and writer of its own (docs/decisions/0005).
+"""Reader and writer of Produce, version 13 (docs/decisions/0005).
 
-kio copies the records out of a request. Here they stay where they were received, so that nothing
-copies them between the socket and the file. The classes have the names and fields of kio's.
+kio copies the records out of a request. Here they are views of the receive buffer, so that nothing
+is copied between socket and file. The classes have the names and fields of kio's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ API_KEY, VERSION = 0, 13
 class PartitionProduceData:
     """Records for a partition.
 
-    :param records: a view of the buffer they were received in; valid until the request was served
+    :param records: a view of the receive buffer; valid until the request has been served
     """
 
     index: int
@@ -65,7 +65,7 @@ class ProduceRequest:
 
     @property
     def timeout(self) -> timedelta:
-        """The time to wait for replicas. Not used: there are none."""
+        """The time to wait for replicas. Not used: there are no replicas."""
         return timedelta(milliseconds=self.timeout_ms)
 
 
@@ -87,7 +87,7 @@ class PartitionProduceResponse:
 
     @property
     def log_append_time(self) -> datetime | None:
-        """The time that the log has given the records; None for CreateTime."""
+        """The log append time of the records; None for CreateTime."""
         return (
             None
             if self.log_append_time_ms < 0
@@ -122,7 +122,7 @@ def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
 
     Its records are views of ``frame``.
 
-    :raises IndexError, ValueError, struct.error: the bytes are no such request
+    :raises IndexError, ValueError, struct.error: the bytes are not a valid request
     """
     frame = memoryview(frame)
     transactional_id, offset = read_nullable_compact_string(frame, offset)
@@ -155,15 +155,15 @@ def _topic(frame: memoryview, offset: int) -> tuple[TopicProduceData, int]:
 
 FIRST_FLEXIBLE = 9
 _EMPTY_TAGS = b"\0\0\0"
-"""The tagged fields of partition, topic and request, which follow the records."""
+"""The empty tagged fields of partition, topic and request, after the records."""
 
 
 def prefix_of_one_partition(
     frame: memoryview, version: int, records: bytes | memoryview
 ) -> int | None:
-    """Return how many bytes of a request precede the length of ``records``.
+    """Return the number of bytes before the length of ``records`` in a request.
 
-    None unless ``records`` are the last field of the request, with empty tagged fields after them.
+    Return None unless only empty tagged fields follow the records.
     """
     is_flexible = version >= FIRST_FLEXIBLE
     if is_flexible:
@@ -175,9 +175,9 @@ def prefix_of_one_partition(
 
 
 def records_at(frame: memoryview, position: int, is_flexible: bool) -> memoryview | None:
-    """Return the records whose length is at ``position``, as a view of ``frame``.
+    """Return the records with their length at ``position``, as a view of ``frame``.
 
-    None when they are null, or are not the last field of the request with empty tagged fields.
+    Return None if they are null, or if more than empty tagged fields follows.
     """
     if not is_flexible:
         start = position + INT32.size
@@ -198,7 +198,7 @@ def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceReq
 # Writing ------------------------------------------------------------------------------------------
 
 REFUSAL_TYPE = kio_response.ProduceResponse
-"""The class of responses with the same error everywhere; others are :class:`ProduceResponse`."""
+"""The class of responses with one error for everything; others are :class:`ProduceResponse`."""
 
 _write_any = general_writer(kio_response.ProduceResponse)
 _APPENDED = Struct(">ihqqqBBB")
@@ -209,9 +209,9 @@ _END = b"\0\0\0\0\0"
 
 
 def write(put: Callable[[Any], object], response: Any) -> None:
-    """Put the response's bytes, with one ``struct`` call for each partition.
+    """Write the response, with one ``struct`` call for each partition.
 
-    Responses with errors are written by the general writer.
+    The general writer writes responses with errors.
     """
     pieces = [compact_length(len(response.responses))]
     for topic in response.responses:

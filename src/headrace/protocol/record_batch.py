@@ -1,11 +1,11 @@
 """Record batches of magic 2 (KIP-98): a header of 61 bytes, then the records.
 
-The broker moves batches as bytes and reads only their header (:func:`headers`). It opens a batch
-(:func:`records`) to look up a time, and where coordinators or tools need the records. :func:`build`
-makes the batches that the broker itself writes.
+The broker stores and sends batches as bytes, and reads only their header (:func:`headers`). It
+opens a batch (:func:`records`) to look up a timestamp, and for coordinators and tools.
+:func:`build` makes the batches that the broker writes.
 
-The CRC-32C covers everything from ``attributes`` on. So the broker can set base offset and leader
-epoch without computing it again.
+The CRC-32C covers everything from ``attributes`` on, so setting base offset and leader epoch does
+not change it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ timestamp, producer id and epoch, base sequence, record count."""
 
 HEADER_BYTES = HEADER.size
 LENGTH_OVERHEAD = 12
-"""Bytes before the length field and of it: a batch has ``batch_length + LENGTH_OVERHEAD`` bytes."""
+"""Bytes up to the end of the length field: a batch has ``batch_length + LENGTH_OVERHEAD`` bytes."""
 CRC_START = 21
 """Position of the first byte that the CRC covers."""
 _CRC_AT = CRC_START - 4
 
 ATTRIBUTES_LOW_BYTE = CRC_START + 1
-"""Position of the byte with all bits of the attributes that have a meaning."""
+"""Position of the byte with all attribute bits in use."""
 
 EPOCH_START, EPOCH_AND_MAGIC = 12, b"\0\0\0\0\2"
-"""Position of leader epoch and magic, and their value in every batch that this broker wrote.
-Recovery finds batches among garbage by them."""
+"""Position of leader epoch and magic, and their value in every batch that this broker writes.
+Recovery searches for them in damaged logs.
+"""
 
 CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 DELETE_HORIZON_BIT = 0x40
-"""The base timestamp is the time from which compaction may drop tombstones or the marker (KIP-534).
+"""The base timestamp is the delete horizon of tombstones or the marker (KIP-534).
 """
 
 NO_TIMESTAMP = -1
@@ -62,7 +63,7 @@ Header = tuple[str, bytes | None]
 
 
 class CorruptBatch(ValueError):
-    """The bytes are not a batch: its length, magic, checksum or records are wrong."""
+    """Bytes that are not a batch: the length, magic, checksum or records are wrong."""
 
 
 class BatchHeader(NamedTuple):
@@ -94,7 +95,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; 0 follows 2**31 - 1."""
+        """Sequence of the last record; wraps from 2**31 - 1 to 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -106,27 +107,27 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> str:
-        """``CreateTime``, or ``LogAppendTime``: then every record's time is ``max_timestamp``."""
+        """``CreateTime``, or ``LogAppendTime`` if every record's time is ``max_timestamp``."""
         return "LogAppendTime" if self.attributes & LOG_APPEND_TIME_BIT else "CreateTime"
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction (KIP-98)."""
+        """True for a batch of a transaction (KIP-98)."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """A transaction marker, not user data."""
+        """True for a control batch (transaction marker)."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Time from which compaction drops the tombstones or the marker in it; None if not set."""
+        """Epoch time from which compaction drops tombstones or the marker; None if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
 class Record(NamedTuple):
-    """One record, opened."""
+    """A record of an opened batch."""
 
     offset: int
     timestamp_ms: int
@@ -136,7 +137,7 @@ class Record(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction in a control batch."""
+    """A transaction marker in a control batch."""
 
     commit: bool
     coordinator_epoch: int
@@ -148,9 +149,9 @@ def header_at(data: bytes | memoryview, position: int = 0) -> BatchHeader:
 
 
 def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield ``(position, header)`` of each whole batch in ``data``, without a torn last one.
+    """Yield ``(position, header)`` of each whole batch in ``data``; skip an incomplete last one.
 
-    :raises CorruptBatch: a batch has an impossible length
+    :raises CorruptBatch: a batch has an invalid length
     """
     position, end = 0, len(data)
     while position + HEADER_BYTES <= end:
@@ -168,7 +169,7 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
     """Return ``(base offset, last offset)`` of each whole batch, and the positions of the batches
     and of the end of the last one.
 
-    Reads only the fields that share groups need of every batch that they fetch.
+    Read only the fields that a share fetch needs.
     """
     ranges: list[tuple[int, int]] = []
     positions: list[int] = []
@@ -187,7 +188,7 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
 
 
 def whole_batches(data: bytes | memoryview, start: int = 0) -> int:
-    """Return where the last whole batch in ``data`` ends; ``start`` is where a batch begins."""
+    """Return the end of the last whole batch in ``data``; a batch begins at ``start``."""
     position, end = start, len(data)
     while position + LENGTH_OVERHEAD <= end:
         length: int = _LENGTH.unpack_from(data, position + 8)[0]
@@ -213,7 +214,7 @@ def build(
 ) -> bytes:
     """Return one batch of ``(key, value)`` pairs.
 
-    :param timestamp_ms: CreateTime of every record, unless ``timestamps_ms`` gives one per record
+    :param timestamp_ms: CreateTime of every record, unless ``timestamps_ms`` has one per record
     :param headers: the headers of each record, in the order of ``records``
     :param codec: 0 none, 1 gzip, 2 snappy (xerial framing, as Java clients do), 3 lz4, 4 zstd
     :param attributes: bits to set besides the codec, such as :data:`TRANSACTIONAL_BIT`
@@ -288,7 +289,7 @@ def end_transaction_marker(
 def marker_in(batch: bytes | memoryview) -> Marker | None:
     """Return the transaction marker in a control batch; None for a control batch of another type.
 
-    :raises CorruptBatch: it cannot be read
+    :raises CorruptBatch: the marker cannot be decoded
     """
     for record in records(batch):
         if record.key is not None and record.value is not None:
@@ -299,7 +300,7 @@ def marker_in(batch: bytes | memoryview) -> Marker | None:
 
 
 def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
-    """Return the header's bytes, with the CRC for ``payload``."""
+    """Return the encoded header, with the CRC over ``payload``."""
     head = HEADER.pack(*header)
     summed = head[CRC_START:]
     crc = crc32c(payload, crc32c(summed))
@@ -309,11 +310,11 @@ def seal(header: BatchHeader, payload: bytes | memoryview) -> bytes:
 def place(
     batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int
 ) -> tuple[BatchHeader, tuple[bytes, memoryview]]:
-    """Set a batch's offset and, for LogAppendTime, its time; return its header and the buffers to
-    write.
+    """Set a batch's base offset and, for LogAppendTime, its time; return its header and the
+    buffers to write.
 
-    The CRC does not cover offset and leader epoch (always 0), so usually only the first 16 bytes
-    change. The header keeps its old base offset then.
+    The CRC does not cover base offset and leader epoch (always 0), so usually only the first 16
+    bytes change. The returned header then keeps its old base offset.
 
     :param log_append_time_ms: -1 for CreateTime, which also clears the LogAppendTime bit
     """
@@ -334,7 +335,7 @@ def place(
 
 
 def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
-    """Return whether the checksum of a whole batch is the one in its header."""
+    """Return whether the checksum of a whole batch matches its header."""
     return bool(crc32c(batch[CRC_START : header.size_bytes]) == header.crc)
 
 

@@ -1,7 +1,7 @@
-"""Responses with the same error everywhere, for requests that failed as a whole.
+"""Responses to requests that failed as a whole: one error in every error field.
 
-Some APIs have an error code at the top of their response, others only with each topic, group or
-partition. The response mirrors the request, so that a client finds the error where it looks for it.
+Some responses have a top-level error code, others only one for each topic, group or partition. The
+response mirrors the request, so that clients find the error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from .versions import ABSENT, field_kind
 from .writer import nested_type
 
-# Fields of responses that are -1 when there is no position or time.
+# Response fields that are -1 if there is no position or time.
 _UNKNOWN = frozenset(
     (
         "base_offset",
@@ -28,7 +28,7 @@ _UNKNOWN = frozenset(
     )
 )
 _ERROR_CODES = frozenset(("error_code", "partition_error_code"))
-# Names for the same field in a request and in its response.
+# Fields with different names in request and response.
 _INDEX = ("partition_index", "partition", "index")
 _ALIASES = dict.fromkeys(_INDEX, _INDEX)
 
@@ -36,8 +36,7 @@ _ALIASES = dict.fromkeys(_INDEX, _INDEX)
 def refuse_all(request: Any, response_type: Any, error_code: int) -> Any:
     """Return a response of ``response_type`` with ``error_code`` in every error field.
 
-    :param request: the request in the latest version, or the part of it that a part of the response
-        answers
+    :param request: the request in the latest version, or the part that corresponds to the response
     """
     hints = typing.get_type_hints(response_type)
     fields = {}
@@ -81,10 +80,7 @@ def _as_part(part: Any, response_type: Any) -> Any:
 
 
 def _asked(request: Any, response_field: str) -> tuple[Any, ...]:
-    """Return the array of the request that an array of the response answers.
-
-    It is the one with the same name, or else the first.
-    """
+    """Return the request's array for an array of the response: by name, or else the first."""
     if not dataclasses.is_dataclass(request):
         return ()
     values = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
@@ -93,7 +89,7 @@ def _asked(request: Any, response_field: str) -> tuple[Any, ...]:
 
 
 def _same(request: Any, name: str) -> Any:
-    """Return the plain value under the same name in the request, or None."""
+    """Return the plain value with the same name in the request, or None."""
     for alias in _ALIASES.get(name, (name,)):
         value = getattr(request, alias, None)
         if value is not None and not isinstance(value, tuple):

@@ -1,10 +1,9 @@
-"""Request templates: serve requests that begin like an earlier one without reading them
-(docs/decisions/0009).
+"""Request templates: serve requests with a known prefix without reading them (docs/decisions/0009).
 
-A producer sends the same bytes before its records again and again, and a consumer before its
-offsets. A template is made of a request that was read and served. It keeps what that request led
-to, so that only what differs in the next one has to be looked at. Serving by template is optional:
-a template returns None for everything unusual, and the request is read and served like any other.
+A producer repeats the same bytes before its records, a consumer before its offsets. A template is
+made from a request that was read and served. It keeps the results of reading the prefix, so that
+only the rest of later requests is read. A template returns None for anything unusual; then the
+request is read and served as usual.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import Any, Protocol
 from .frames import SIZE, RequestHeader
 
 MAX_PREFIX_LENGTHS = 16
-"""Lengths of prefixes of one API on one connection, which are tried one after the other. One more
-discards all templates. Names of different lengths give different prefixes."""
+"""The most prefix lengths of one API on one connection, tried in turn; one more discards all
+templates. Names of different lengths give different prefix lengths.
+"""
 
 _FIXED_PREFIX = "4s4s"
 """Api key and version, correlation id."""
 
 
 class RequestTemplate(Protocol):
-    """Requests of one API and version that are equal up to some position, but for the correlation
-    id.
+    """Requests of one API and version with the same prefix, except for the correlation id.
 
-    :ivar prefix_bytes: that position in the frame
+    :ivar prefix_bytes: the length of the prefix in the frame
     """
 
     @property
@@ -36,14 +35,14 @@ class RequestTemplate(Protocol):
     def try_serve(self, frame: memoryview, correlation_id: bytes) -> Any:
         """Serve a request with this prefix.
 
-        :returns: the response's frame, or a deferred one; None when nothing was done, because the
-            request has to be read
+        :returns: the response's frame, or a deferred one; None if the request has to be read
         """
 
 
 MakeTemplate = Callable[[memoryview, RequestHeader, Any], RequestTemplate | None]
-"""``make(frame, header, request)``: a template of a request that was read, with its frame; None for
-a request that cannot be served by template."""
+"""``make(frame, header, request)``: returns a template of a read request; None if it cannot have
+one.
+"""
 
 
 class RequestTemplates:
@@ -62,7 +61,7 @@ class RequestTemplates:
         self._count = 0
 
     def try_serve(self, frame: memoryview) -> Any:
-        """Serve a request by the template with its prefix, as that template's method does."""
+        """Serve a request by the template with its prefix, as in :class:`RequestTemplate`."""
         frame_bytes = len(frame)
         for prefix_bytes, (prefix, templates) in self._by_length.items():
             if frame_bytes > prefix_bytes:
@@ -76,7 +75,7 @@ class RequestTemplates:
         return self._count
 
     def remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
-        """Make a template of a request that was read, if possible."""
+        """Make a template of a read request, if possible."""
         template = self._make(frame, header, request)
         if template is None:
             return
@@ -97,5 +96,5 @@ class RequestTemplates:
 
 
 def split_response(frame: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and after the correlation id in a response's frame."""
+    """Return the bytes before and after the correlation id in a response's frame."""
     return frame[: SIZE.size], frame[2 * SIZE.size :]

@@ -1,9 +1,9 @@
 """Check the lengths in a request before kio reads it (docs/decisions/0004).
 
-kio's native reader allocates memory for as many elements as an array claims to have. A few bytes
-that claim billions would end the whole process. The functions generated here walk over a request of
-one version without making objects. They refuse an array with more elements than bytes are left, and
-a string longer than 32,767 bytes, as Kafka's readers do.
+kio's native reader allocates memory for the claimed number of array elements. A few bytes that
+claim billions would end the process. The functions generated here walk over a request of one
+version without creating objects. They refuse an array with more elements than bytes left, and a
+string longer than 32,767 bytes, as Kafka's readers do.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .writer import FIXED_FORMATS, nested_type
 Skim = Callable[[Any, int, int], int]
 """``skim(frame, offset, end)``: the offset after a message that starts at ``offset``.
 
-Raises ValueError for an impossible array, varint or string, IndexError or struct.error where the
-frame ends too early."""
+Raises ValueError for an invalid array, varint or string; IndexError or struct.error if the frame
+ends too early."""
 
 _INT16, _INT32 = Struct(">h").unpack_from, INT32.unpack_from
 
@@ -79,7 +79,7 @@ def _size(kind: str) -> int:
 
 
 def _walk(nested: Any, many: bool, kind: str, nullable: bool, names: dict[str, Any]) -> list[str]:
-    """Return the source that walks over one field that is not a number."""
+    """Return the source code that walks over a field that is not a number."""
     if nested is not None:
         walker = f"_{len(names)}"
         names[walker] = skimmer(nested)
@@ -109,9 +109,9 @@ def _walk(nested: Any, many: bool, kind: str, nullable: bool, names: dict[str, A
 
 
 def _of_tag(nested: Any, many: bool) -> Skim | None:
-    """Return how to walk over a tagged field that may hold an array.
+    """Return the source code that walks over a tagged field with an array.
 
-    None for any other: its size is enough.
+    Return None for other fields, which are skipped by size.
     """
     if not many:
         return None if nested is None else skimmer(nested)
@@ -126,7 +126,7 @@ def _of_tag(nested: Any, many: bool) -> Skim | None:
     return elements
 
 
-# What generated functions call --------------------------------------------------------------------
+# Called by generated functions --------------------------------------------------------------------
 
 
 def _compact(frame: Any, offset: int) -> int:
@@ -172,6 +172,6 @@ def _tags(frame: Any, offset: int, end: int, known: dict[int, Skim]) -> int:
         tag, offset = read_unsigned_varint(frame, offset)
         size, offset = read_unsigned_varint(frame, offset)
         walk = known.get(tag)
-        # kio reads a field that it knows to its own end, whatever its size says.
+        # kio ignores the size of tagged fields that it knows.
         offset = walk(frame, offset, end) if walk is not None else offset + size
     return offset

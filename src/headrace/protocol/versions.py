@@ -1,11 +1,9 @@
-"""Requests of older versions to the latest version, and responses of the latest to the older one.
+"""Conversion of requests to the latest version, and of responses to the client's version.
 
-Handlers see the latest version of each request and answer in the latest version. This is the only
-module that knows the differences. Most versions differ only in fields that were added. Such a field
-gets its default value in an older request, and the writer of the older response leaves it out. The
-other differences have a function each: requests that name topics where the latest version has topic
-ids (KIP-516), and requests for one group, coordinator, member or topic list where the latest one
-has several.
+Handlers take and return messages of the latest version. Only this module knows the differences.
+Most versions differ in added fields: such a field gets its default value in an older request, and
+the writer of the older response omits it. The other differences have one function each: topic names
+instead of topic ids (KIP-516), and one group, coordinator, member or topic list instead of several.
 """
 
 from __future__ import annotations
@@ -40,11 +38,10 @@ class TopicNames(typing.Protocol):
 class Adapted(NamedTuple):
     """A request in the latest version.
 
-    :param request: of the latest version's class
-    :param legacy: values that the latest version has no field for (``retention_time`` of
-        OffsetCommit 2-4, ``topic_ids`` of Fetch 4-12)
-    :param to_response: makes of a response of the latest version one that the older version's
-        writer can write
+    :param request: the request in the latest version's class
+    :param legacy: values without a field in the latest version (``retention_time`` of OffsetCommit
+        2-4, ``topic_ids`` of Fetch 4-12)
+    :param to_response: converts a response for the older version's writer
     """
 
     request: Any
@@ -85,7 +82,7 @@ class _Field(NamedTuple):
 def reshape(value: Any, new_type: Any, **given: Any) -> Any:
     """Return ``value`` as ``new_type``.
 
-    Fields with the same name are kept, nested ones reshaped, missing ones set to their default.
+    Keep fields with the same name, reshape nested ones, and set missing ones to their default.
 
     :param given: field values to use instead of those of ``value``
     """
@@ -165,13 +162,13 @@ ABSENT: Mapping[str, Any] = {
 }
 
 # --------------------------------------------------------------------------------------------------
-# Topics by name, where the latest version has topic ids
+# Topic names instead of topic ids
 
 
 class TopicIds:
     """The topic ids for the topic names in one request.
 
-    A name of no topic gets an id of no topic.
+    An unknown name gets an unused id.
     """
 
     def __init__(self, catalog: TopicNames) -> None:
@@ -240,7 +237,7 @@ def _topic_type(message_type: Any, *path: str) -> Any:
 
 
 class _Replaced:
-    """A response with some of its fields replaced. Writers take its fields by name."""
+    """A response with some fields replaced. Writers read its fields by name."""
 
     def __init__(self, response: Any, **fields: Any) -> None:
         self._response = response
@@ -273,11 +270,11 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
 
 
 # --------------------------------------------------------------------------------------------------
-# One group, coordinator or member, where the latest version asks for several
+# One group, coordinator or member instead of several
 
 
 def _offset_commit(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 2-7 are upgraded to the classes of later ones; 2-4 may have a retention time."""
+    """Upgrade versions 2-7 to the classes of later ones. Versions 2-4 may have a retention time."""
     legacy = (
         {"retention_time": request.retention_time}
         if hasattr(request, "retention_time")
@@ -287,8 +284,8 @@ def _offset_commit(request: Any, old: Codec, latest: Codec, catalog: TopicNames)
 
 
 def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 1-7 ask for one group; 1-9 name their topics and return neither offset nor error
-    for an unknown one.
+    """Upgrade versions 1-7, for one group, and 1-9, with topic names. The response has offset -1
+    and no error for an unknown topic.
     """
     ids = TopicIds(catalog)
     group_type = _topic_type(latest.request_type, "groups")
@@ -313,7 +310,7 @@ def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) 
             return _Replaced(response, groups=named)
         only = named[0]
         topics = only.topics
-        if old.version < 2 and only.error_code:  # version 1 has error codes in partitions only
+        if old.version < 2 and only.error_code:  # version 1 has error codes only in partitions
             topics = ids.downgrade(
                 _failed(groups[0].topics, only.error_code), old_topic_type, only.error_code
             )
@@ -343,7 +340,7 @@ def _failed(topics: Any, error_code: ErrorCode) -> Any:
 
 
 def _find_coordinator(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 0-3 ask for one key."""
+    """Upgrade versions 0-3, for one key."""
     latest_request = reshape(request, latest.request_type, coordinator_keys=(request.key,))
 
     def to_response(response: Any) -> Any:
@@ -361,7 +358,7 @@ def _find_coordinator(request: Any, old: Codec, latest: Codec, catalog: TopicNam
 
 
 def _leave_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 0-2 name one member; its error is the error of the response."""
+    """Upgrade versions 0-2, for one member; its error is the top-level error."""
     member_type = _topic_type(latest.request_type, "members")
     members = (member_type(member_id=request.member_id),)
 
@@ -375,15 +372,15 @@ def _leave_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -
 
 
 def _delete_topics(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 1-5 list names."""
+    """Upgrade versions 1-5, which have topic names only."""
     topic_type = _topic_type(latest.request_type, "topics")
     topics = tuple(topic_type(name=name, topic_id=None) for name in request.topic_names)
     return Adapted(reshape(request, latest.request_type, topics=topics), _NOTHING, _unchanged)
 
 
 def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Version 0 asks for all topics with an empty list, later ones with null; 8-10 may ask for the
-    operations that are allowed on the cluster.
+    """Upgrade version 0, which requests all topics with an empty list, later ones with null.
+    Versions 8-10 may request the authorized operations of the cluster.
     """
     given = {"topics": None} if old.version == 0 and not request.topics else {}
 
@@ -394,8 +391,8 @@ def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> A
 
 
 def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Version 0 has no rebalance timeout but uses the session timeout; before 7 a protocol name
-    cannot be null.
+    """Upgrade version 0, whose session timeout is also the rebalance timeout. Before version 7 a
+    protocol name cannot be null.
     """
     given = {"rebalance_timeout": request.session_timeout} if old.version == 0 else {}
 
@@ -406,7 +403,7 @@ def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) ->
 
 
 def _add_partitions_to_txn(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Versions 0-3 are about one transaction."""
+    """Upgrade versions 0-3, for one transaction."""
     transaction_type = _topic_type(latest.request_type, "transactions")
     topic_type = _topic_type(latest.request_type, "transactions", "topics")
     only = transaction_type(
@@ -430,7 +427,7 @@ _OPERATIONS_NOT_ASKED = -(2**31)
 
 class _Special(NamedTuple):
     until: int
-    """The first version that needs no special treatment."""
+    """The first version that needs no conversion function."""
     adapt: Callable[[Any, Codec, Codec, TopicNames], Adapted]
 
 
