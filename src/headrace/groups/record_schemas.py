@@ -70,8 +70,7 @@ from .records import (
 )
 
 _KEYS_KEPT = 4096
-"""Cached keys of committed offsets: consumers commit the same partitions repeatedly.
-"""
+"""Cached keys of committed offsets: consumers commit the same partitions repeatedly."""
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:

@@ -45,8 +45,7 @@ Recovery searches for them in damaged logs.
 
 CODEC_MASK, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 DELETE_HORIZON_BIT = 0x40
-"""The base timestamp is the delete horizon of tombstones or the marker (KIP-534).
-"""
+"""The base timestamp is the delete horizon of tombstones or the marker (KIP-534)."""
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
