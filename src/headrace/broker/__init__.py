@@ -1,3 +1,1 @@
-"""The shell around the machines: the only place with sockets, an event loop, a clock and a writing
-path.
-"""
+"""The broker around the machines: sockets, event loop, clock and disk."""

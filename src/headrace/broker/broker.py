@@ -49,9 +49,9 @@ class Broker:
     serve``.
 
     :param config: broker configuration, with Kafka's names
-    :param data_dir: where state lives; None for a temporary directory that goes with the broker
-    :param clock_ms: the wall time in epoch milliseconds; None for the system's. How long requests
-        wait is measured by the event loop
+    :param data_dir: the directory for all state; None for a temporary one, deleted with the broker
+    :param clock_ms: the wall time in epoch milliseconds; None for the system's. Waits of requests
+        are timed by the event loop
     :param steady_ms: the steady time in milliseconds, see :class:`~headrace.clock.Clock`; None for
         ``clock_ms``, or the system's
     """
@@ -120,7 +120,7 @@ class Broker:
 
     @cached_property
     def group_runtime(self) -> CoordinatorRuntime[GroupCoordinator]:
-        """The door to groups and committed offsets."""
+        """The runtime of the group coordinator, for groups and committed offsets."""
         return self.coordinators.group_runtime
 
     @cached_property
@@ -130,7 +130,7 @@ class Broker:
 
     @cached_property
     def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]:
-        """The door to the state of share-partitions."""
+        """The runtime of the share coordinator."""
         return self.coordinators.share_state_runtime
 
     @cached_property
@@ -164,8 +164,8 @@ class Broker:
         self.cleaner.start()
 
     def close(self) -> None:
-        """Stop the timers, flush and close the files. Acquired records are released, for locks do
-        not survive.
+        """Stop the timers, flush and close the files. Acquired records are released, as locks do
+        not survive a restart.
         """
         try:
             self.coordinators.close()
@@ -187,14 +187,14 @@ class Broker:
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records, offsets and share state.
 
-        :raises CatalogError: when the database refuses; then nothing has changed
+        :raises CatalogError: when the database fails; then nothing has changed
         :raises StorageError: when offsets or share state cannot be deleted now
         """
         self.topic_logs.delete_topic(topic)
         self.coordinators.topic_deleted(topic)
 
     def disconnected(self, connection_id: int) -> None:
-        """Release what a client held in share sessions: its connection is gone."""
+        """End the share sessions of a closed connection and release their records."""
         share = self.coordinators.loaded_share
         if share is None:
             return

@@ -38,8 +38,8 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
 class CatalogError(StorageError):
-    """The database cannot be opened, or refuses a write, which changed nothing. The message is for
-    users.
+    """An error of the database: it cannot be opened, or a write failed and changed nothing. The
+    message is for users.
     """
 
 
@@ -80,7 +80,7 @@ class Catalog:
     """All topics by id. A live view."""
 
     version: int
-    """Grows with every change of a topic, of its configs too."""
+    """The version of the topics; every change of a topic or its configs increases it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -189,8 +189,8 @@ class Catalog:
         return self._put(topic)
 
     def twin(self, name: str) -> str | None:
-        """Return the topic whose name equals ``name`` when '.' and '_' count as the same character,
-        None if there is none. Such names collide, so there is at most one.
+        """Return the topic whose name collides with ``name``, None if there is none. Names collide
+        if they are equal when '.' and '_' count as the same character.
         """
         return self._folded.get(_fold(name))
 
@@ -287,8 +287,8 @@ def _fold(name: str) -> str:
 
 
 def _new_uuid() -> UUID:
-    """Return a random id whose text does not start with a dash, which command lines take for an
-    option (as in Kafka).
+    """Return a random id whose text does not start with a dash, as in Kafka: on command lines it
+    would look like an option.
     """
     while True:
         made = uuid4()

@@ -27,7 +27,7 @@ from .topic_logs import TopicLogs, roll
 log = logging.getLogger("headrace.cleaner")
 
 MAX_THREADS = 16
-"""More ``log.cleaner.threads`` than that are not used."""
+"""The largest number of cleaner threads, even if ``log.cleaner.threads`` is larger."""
 
 
 class Cleaner:
@@ -49,7 +49,7 @@ class Cleaner:
         self._executor: ThreadPoolExecutor | None = None
         self._pace = Pace(lambda: config.get_float("log.cleaner.io.max.bytes.per.second"))
         self._begun: list[Generator[Callable[[], None]]] = []
-        """The rounds that are not over."""
+        """The running rounds."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class Cleaner:
                 ):
                     pass
             except Exception:
-                log.exception("compaction failed; it goes on after log.cleaner.backoff.ms")
+                log.exception("compaction failed; trying again after log.cleaner.backoff.ms")
 
     async def _clean_all(self, threads: int) -> int:
         """Clean the logs that are due now; return how many were cleaned."""
@@ -114,8 +114,9 @@ class Cleaner:
                 await asyncio.sleep(0)
 
     def _roll_if_dirty(self, logs: Sequence[PartitionLog]) -> None:
-        """Begin new segments in the logs of an internal topic when the last ones have grown
-        together: they cannot be cleaned while they are active, and a start reads them.
+        """Begin new segments in the logs of an internal topic when the active ones are larger
+        together than ``INTERNAL_DIRTY_BYTES``. Active segments cannot be cleaned, and a start reads
+        them.
 
         A segment stays active if it is too small to be worth a round, or if an open transaction in
         the segment before keeps it from being cleaned.
@@ -146,7 +147,7 @@ class Cleaner:
         try:
             return cleanable(partition_log, self._wall_ms())
         except OSError as error:
-            log.warning("cannot look at %s for compaction: %s", partition_log.path, error)
+            log.warning("cannot check %s for compaction: %s", partition_log.path, error)
             return None
 
     async def _clean(self, partition_log: PartitionLog, plan: Cleanable, dedupe_bytes: int) -> bool:

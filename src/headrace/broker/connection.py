@@ -1,8 +1,8 @@
 """One client connection: frames in, responses out, in the order of the requests.
 
-The requests of one connection are served one after the other, as in Kafka, so responses never
-overtake each other. An idle connection costs a small object and no buffer: all connections receive
-into one shared buffer, and only a frame that has not arrived whole gets memory of its own.
+The requests of one connection are served one after the other, as in Kafka, so responses keep their
+order. An idle connection has no buffer: all connections receive into one shared buffer, and only an
+incomplete frame is copied to a buffer of its own.
 """
 
 from __future__ import annotations
@@ -115,12 +115,12 @@ class Connection(asyncio.BufferedProtocol):
         self.host = "/"
         self.last_active = 0.0
         self.task: asyncio.Task[None] | Deferred[Any] | None = None
-        self._frame: bytearray | None = None  # a frame that has not arrived whole
+        self._frame: bytearray | None = None  # an incomplete frame
         self._frame_used = 0
         self._context: RequestContext | None = None
         self._templates = _NO_TEMPLATES
         self._templated: tuple[bytes, float] = b"", 0.0
-        """The request served by template that waits for its answer, and when it came."""
+        """The templated request that waits for its answer: its frame and when it arrived."""
         self._answers: list[bytes | memoryview] = []
         self._requests: deque[memoryview] = deque()
         self._writable = True
@@ -304,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer_templated(
         self, frame: bytes | memoryview, started: float, answer: bytes | Exception
     ) -> None:
-        """Answer a request that was served by template."""
+        """Answer a request that was served by a template."""
         if isinstance(answer, Exception):
             header = request_header(frame)
             wire, adapted = self._read(frame, header)
@@ -432,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._frame is not None:
             log.info(
-                "%s went away after %d of %d bytes of a request",
+                "%s disconnected after %d of %d bytes of a request",
                 self.host,
                 self._frame_used,
                 len(self._frame),

@@ -1,13 +1,13 @@
 """Fetch sessions (KIP-227): the client sends its partitions once, and then only changes.
 
 A Fetch with epoch 0 opens a session if there is room. Each further Fetch has the next epoch and
-only the partitions to add, change or forget. Responses have only partitions with news. A session is
-independent of connections: it lasts until the client closes it or it is evicted.
+only the partitions to add, change or forget. Responses have only partitions with records or
+changes. A session is independent of connections: it lasts until the client closes it or it is
+evicted.
 
-A partition of a session is *pending* when the next Fetch has to look at it. Otherwise it has
-nothing to report until :class:`~headrace.broker.long_polls.LongPolls` notifies it of a change of
-its log. So the cost of a Fetch grows with the pending partitions, not with all partitions of the
-session.
+A partition of a session is *pending* when the next Fetch must read it. Otherwise it is unchanged
+until :class:`~headrace.broker.long_polls.LongPolls` notifies it of a change of its log. So a Fetch
+takes time in proportion to the pending partitions, not to all partitions of the session.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ INVALID_EPOCH = Refusal(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 TOPIC_ID_ERROR = Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 TopicKey = UUID | str | None
-"""A topic's id (None is how the zero id is read), or its name in the sessions of clients that know
-no ids.
-"""
+"""A topic's id (None for the zero id), or its name in sessions of clients that do not send ids."""
 
 
 class AskedPartition(Protocol):
@@ -59,7 +57,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class CachedPartition:
-    """A partition of a session: what the client has requested, and what it was told last.
+    """A partition of a session: its fields in the last request and in the last response.
 
     :ivar high_watermark: as last sent; -1 if it was not sent, or with an error
     :ivar log_start_offset: likewise
@@ -88,15 +86,15 @@ class CachedPartition:
         self.asked(asked)
 
     def asked(self, asked: AskedPartition) -> None:
-        """Store what a request says of the partition."""
+        """Store the fields of a request for the partition."""
         self.fetch_offset = asked.fetch_offset
         self.partition_max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Store what a response would say (-1 with an error); return True if it is news to the
-        client.
+        """Store the offsets for a response (-1 with an error); return True if they differ from the
+        last response.
         """
         news = self.high_watermark != high_watermark or self.log_start_offset != log_start_offset
         if news:
@@ -189,9 +187,7 @@ class FetchSession:
             self._unwatch(cached)
 
     def isolate(self, isolation_level: int) -> None:
-        """Set the isolation level. A change makes all partitions pending, as it changes what they
-        may return.
-        """
+        """Set the isolation level. If it changes, all partitions become pending."""
         if isolation_level != self.isolation_level:
             self.isolation_level = isolation_level
             self.pending.update(dict.fromkeys(self._partitions.values()))
@@ -202,7 +198,7 @@ class FetchSession:
         self._long_polls.notify(self.wait_key)
 
     def watch(self, cached: CachedPartition, log_key: Hashable) -> None:
-        """Take a partition without news off the pending ones. The next change of its log makes it
+        """Remove an unchanged partition from the pending ones. The next change of its log makes it
         pending.
         """
         self.pending.pop(cached, None)
@@ -216,7 +212,7 @@ class FetchSession:
         self.pending[cached] = None
 
     def close(self) -> None:
-        """Stop watching. A request that waits is answered."""
+        """Stop watching, and wake the request that waits."""
         self.is_open = False
         for cached in self._partitions.values():
             self._unwatch(cached)
@@ -229,11 +225,11 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a broker. A restart forgets them.
+    """All sessions of a broker. Volatile: a restart ends them.
 
-    When all slots are taken, a new session replaces the one that was unused for longest, if that is
-    longer than ``FETCH_SESSION_EVICTION_MS``; otherwise the smallest one, if that is older than so
-    long and smaller than the new one. Otherwise no session is opened.
+    When all slots are taken, a new session replaces the least recently used one, if that is unused
+    for longer than ``FETCH_SESSION_EVICTION_MS``; else the smallest one, if that is older than this
+    time and smaller than the new one; else no session is opened.
 
     :param most: ``max.incremental.fetch.session.cache.slots``
     :param new_id: returns a random number from 1 to 2^31 - 1; clients send ids of sessions before a
@@ -292,10 +288,10 @@ class FetchSessions:
         return session
 
     def advance(self, session: FetchSession, now_ms: float) -> FetchSession | Refusal:
-        """Move a session to the next epoch, as it is used with its present partitions.
+        """Move a session to the next epoch.
 
-        A session without partitions is closed. So is one with which all sessions would have too
-        many partitions: then the error has the client send all its partitions again.
+        Close the session if it has no partitions, or if all sessions together have too many. In the
+        latter case the error makes the client send all its partitions again.
         """
         size = len(session)
         too_many = (

@@ -1,8 +1,8 @@
 """Group commit: one fsync for all writers that wait (``log.flush.interval.messages``,
 ``log.flush.interval.ms``).
 
-By default an acknowledged write is in the page cache, which survives the death of the process. When
-the flush settings of a log ask for more, an append makes the log *due*. Due logs are flushed in
+By default an acknowledged write is in the page cache, which survives a crash of the process. When
+the flush settings of a log require more, an append makes the log *due*. Due logs are flushed in
 rounds: one round runs in a thread while the next one collects. A write is acknowledged after a
 round that began after its append.
 """
@@ -34,7 +34,7 @@ class _RoundEnd:
 
 
 class _Durable:
-    """An awaitable that has nothing to wait for."""
+    """An awaitable that is done."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Flusher:
         return bool(self._due) or self._running is not None
 
     def appended(self, partition: PartitionLog) -> None:
-        """Make a log due after an append, if its flush settings say so."""
+        """Make a log due after an append, if its flush settings require it."""
         config = partition.config
         if partition.unflushed_records >= config.flush_messages:
             self._due.add(partition)
@@ -134,7 +134,7 @@ class Flusher:
             self._next = asyncio.get_running_loop().create_future()
         for waiter in waiters:
             waiter.set_exception(error)
-            waiter.exception()  # mark it as retrieved, as there may be nobody who waits
+            waiter.exception()  # mark it as retrieved, as there may be no waiter
 
     def close(self) -> None:
         """Stop the timers and the thread. The logs flush themselves when they are closed."""
@@ -145,7 +145,7 @@ class Flusher:
 
 
 def _flush_all(logs: Iterable[PartitionLog]) -> None:
-    """Flush each log, and raise the first error when all have had their turn."""
+    """Flush all logs, then raise the first error."""
     first_error: Exception | None = None
     for partition in logs:
         try:

@@ -1,4 +1,4 @@
-"""Every bound of the broker that is not a Kafka config, by name.
+"""The limits of the broker that are not Kafka configs.
 
 Kafka's configs bound the rest: ``socket.request.max.bytes``, ``max.connections``,
 ``group.max.size``, ``group.share.max.share.sessions``, ``group.share.partition.max.record.locks``
@@ -13,10 +13,10 @@ MIN_REQUEST_BYTES = 8
 """The shortest request header: api key, version, correlation id."""
 
 MAX_QUEUED_REQUESTS = 64
-"""Received requests of one connection that wait to be served. With more nothing is read from it."""
+"""The number of unserved requests of one connection above which nothing is read from it."""
 
 MAX_QUEUED_BYTES = 8 * 1024 * 1024
-"""The bytes of such requests, likewise."""
+"""The bytes of unserved requests above which nothing is read from a connection."""
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """The buffer that all connections receive into: the most bytes that one read returns."""
@@ -33,12 +33,12 @@ deleted, and a start after a crash has less to verify.
 """
 
 INTERNAL_DIRTY_BYTES = 4 * 1024 * 1024
-"""When the active segments of a compacted internal topic are larger than this together, they are
-closed to be cleaned. Until then a start reads them, at about 10 MB a second.
+"""If the active segments of a compacted internal topic exceed this together, they are closed so
+that they can be cleaned. A start reads them, at about 10 MB a second.
 """
 
 INTERNAL_CLEANED_BYTES = 64 * 1024
-"""The least size of an active segment that is closed for that."""
+"""The smallest active segment that is closed for cleaning."""
 
 MAX_FETCH_WAIT_MS = 5 * 60_000
 """The longest time that a fetch waits for records, whatever it requests."""

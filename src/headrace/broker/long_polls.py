@@ -1,11 +1,11 @@
-"""Long polls: requests that wait for keys, woken by exactly the changes that concern them.
+"""Long polls: requests that wait for a change of one of their keys.
 
-A key is ``("log", topic_id, partition)`` or ``("share", group_id, topic_id, partition)``. A
-notification costs in proportion to the waiters of its key and nothing when there are none.
+A key is ``("log", topic_id, partition)`` or ``("share", group_id, topic_id, partition)``. Notifying
+a key takes time in proportion to its waiters.
 
-A :class:`LongPoll` waits for the keys of one request and is gone with its answer. A fetch session
-has many keys over many requests and watches them instead: a watcher is told once, and watches the
-key again when it has looked.
+A :class:`LongPoll` waits for the keys of one request until it is answered. A fetch session keeps
+its keys over many requests and watches them instead: a watcher is notified once, and must watch the
+key again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Watcher(Protocol):
 
 
 class LongPoll(Deferred[R]):
-    """A request that waits until it can be answered or its time is over.
+    """A request that waits until it can be answered or its time has run out.
 
     :param long_polls: the waiting requests of the broker
-    :param keys: returns the keys to wait for; called again after each look that led to no answer
-    :param look: returns the answer, or None to wait on. It is called in a turn of its own after a
-        notification, and with True when the time is over; then it must answer
-    :param wait_ms: how long to wait at most
+    :param keys: returns the keys to wait for; called again each time ``look`` returns None
+    :param look: returns the answer, or None to keep waiting. Called in a separate turn after a
+        notification; called with True when the time has run out, and then must return the answer
+    :param wait_ms: the longest wait
     """
 
     __slots__ = ("_is_woken", "_keys", "_keys_of", "_long_polls", "_look", "_timer")
@@ -81,7 +81,7 @@ class LongPoll(Deferred[R]):
         self.answer(answer)
 
     def cancel(self) -> None:
-        """Give up waiting."""
+        """Stop waiting."""
         super().cancel()
         self._timer.cancel()
         self._forget()
@@ -95,7 +95,7 @@ class LongPolls:
     """The waiting requests of one broker. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:
-        # In the order in which they came: the first waiter may get what the others then do not.
+        # In order of arrival: the first waiter may take all records.
         self._waiting: dict[Hashable, dict[LongPoll[Any], None]] = {}
         self._watching: dict[Hashable, list[Watcher]] = {}
 
@@ -114,7 +114,7 @@ class LongPolls:
                     del self._waiting[key]
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
-        """Tell ``watcher`` of the next notification of ``key``, which it must not watch yet."""
+        """Notify ``watcher`` once, when ``key`` is notified. It must not watch the key already."""
         watchers = self._watching.get(key)
         if watchers is None:
             self._watching[key] = [watcher]
@@ -122,14 +122,14 @@ class LongPolls:
             watchers.append(watcher)
 
     def unwatch(self, key: Hashable, watcher: Watcher) -> None:
-        """Forget a watcher that has not been told yet."""
+        """Forget a watcher that was not notified yet."""
         watchers = self._watching[key]
         watchers.remove(watcher)
         if not watchers:
             del self._watching[key]
 
     def notify(self, key: Hashable) -> None:
-        """Wake all waiters of ``key``, first come first served, and tell its watchers."""
+        """Wake all waiters of ``key`` in order of arrival, and notify its watchers."""
         waiters = self._waiting.get(key)
         if waiters:
             for waiter in waiters:

@@ -73,7 +73,7 @@ class TopicLogs:
     # Topics ---------------------------------------------------------------------------------------
 
     def name_refusal(self, name: str) -> Refusal | None:
-        """Return the error for a topic that is to be created under ``name``, None for none."""
+        """Return the error for creating a topic called ``name``, None if it may be created."""
         return check_new_topic_name(name, self._catalog.twin(name))
 
     def create_topic(
@@ -207,8 +207,8 @@ class TopicLogs:
         return not self.flusher.pending
 
     def durable(self) -> Awaitable[None]:
-        """Return an awaitable for when everything appended up to this call is as durable as the
-        flush settings ask; usually that is at once.
+        """Return an awaitable that completes when everything appended before this call is as
+        durable as the flush settings require; usually at once.
 
         :raises StorageError: from the awaitable, when a flush failed
         """

@@ -44,8 +44,8 @@ class AbortedTransaction(NamedTuple):
 class AbortedTransactions:
     """The aborted transactions of one log, ordered by ``last_offset``.
 
-    :ivar saved: whether the files have all of them. If not, no further snapshot may be written, so
-        that the next start replays the batches and finds the missing ones
+    :ivar saved: True if the files have all of them. Otherwise no further snapshot may be written,
+        so that the next start replays the batches and finds the missing ones
     """
 
     __slots__ = ("_entries", "saved")
@@ -105,8 +105,8 @@ class AbortedTransactions:
         del self._entries[i:j]
 
     def in_segment(self, base_offset: int, end_offset: int | None) -> list[AbortedTransaction]:
-        """Return the transactions whose marker is in a segment, given by its base offset and its
-        end offset, exclusive; None for the end of the last segment.
+        """Return the transactions whose marker is in the segment from ``base_offset`` to
+        ``end_offset`` (exclusive; None for the last segment).
         """
         key = attrgetter("last_offset")
         i = bisect_left(self._entries, base_offset, key=key)

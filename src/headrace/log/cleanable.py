@@ -21,7 +21,7 @@ class Cleanable(NamedTuple):
     :ivar end_offset: end offset of this round, exclusive
     :ivar segments: segments with offsets before ``end_offset``
     :ivar dirty_ratio: share of the bytes of ``segments`` that no round has cleaned, 0 to 1
-    :ivar is_overdue: whether a record has waited for longer than max.compaction.lag.ms
+    :ivar is_overdue: True if a record has waited for longer than max.compaction.lag.ms
     """
 
     first_dirty_offset: int
@@ -35,8 +35,8 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
     """Return the plan for a round over a log; None if there is nothing to clean, or less than
     min.cleanable.dirty.ratio.
 
-    Not cleaned are the last segment, batches that may belong to an open transaction, and segments
-    with records younger than min.compaction.lag.ms.
+    Leave out the last segment, batches that may belong to an open transaction, and segments with
+    records younger than min.compaction.lag.ms.
     """
     config, segments = log.config, list(log.segments)
     if len(segments) < 2:

@@ -38,7 +38,7 @@ logger = logging.getLogger("headrace.log")
 WRITE_BYTES = 1 << 18
 """Size of a write."""
 WORK_S, REST_S = 0.002, 0.001
-"""A cleaner thread works at most for the first time without a pause of the second one, in which
+"""A cleaner thread pauses for ``REST_S`` seconds after each ``WORK_S`` seconds of work, so that
 other threads can run.
 """
 
@@ -232,8 +232,8 @@ class Round:
         self._begun: tuple[int, int] | None = None
 
     def steps(self) -> Generator[Callable[[], None]]:
-        """Yield functions to run one after the other in a cleaner thread; what runs between them is
-        quick.
+        """Yield functions to run one after the other in a cleaner thread. The code between them is
+        quick and runs in the thread of the log.
 
         :raises CleaningStopped: from a step or the iterator, when the round is to end
         :raises CorruptBatch: for a damaged segment

@@ -4,7 +4,7 @@
 A round has two passes. The first one collects the last offset of each key in the part of the log
 that no round has cleaned yet (:class:`LatestOffsets`). The second one reads the log from its start
 to the end of that part and removes records that a later one replaces (:class:`Compactor`). Offsets
-never change: a batch keeps its first and its last offset, whatever records it loses.
+never change: a batch keeps its first and its last offset even if it loses records.
 
 The decisions are Apache Kafka's, KIP-534 included: a tombstone or marker that is no longer needed
 first gets a *delete horizon*, and is removed when that time has passed.
@@ -207,7 +207,7 @@ class Compactor:
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._with_data: set[int] = set()
-        """Producers of transactions whose data batches were read, and whose marker was not yet."""
+        """Producers with data batches of a transaction whose marker was not read yet."""
 
     def clean(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         """Return the replacement of a batch: itself, a batch with fewer records, or None.

@@ -32,7 +32,8 @@ class DataDirectory:
     """A directory of partition directories, which one process holds at a time.
 
     :param file_limit: the largest number of segment files to keep open
-    :param address: HOST:PORT of the broker, told to a second broker that is refused
+    :param address: HOST:PORT of the broker, for the error of a second broker that opens the
+        directory
     :param sync: force files to disk when a segment is full and at a clean stop; not worth it for a
         temporary directory
     :raises DirectoryInUse: when another broker holds it
@@ -76,8 +77,8 @@ class DataDirectory:
     # ------------------------------------------------------------------ verification
 
     def needs_recovery(self, name: str) -> bool:
-        """Return whether the log in a partition directory may have a torn tail: nobody has verified
-        it since a crash.
+        """Return True if the log in a partition directory was not verified since a crash, so that
+        its tail may be torn.
         """
         return name in self._unverified
 
@@ -112,7 +113,7 @@ class DataDirectory:
         self._executor.submit(run)
 
     def finish_background_work(self) -> None:
-        """Wait for what :meth:`in_background` was given."""
+        """Wait until all work given to :meth:`in_background` is done."""
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None
@@ -137,15 +138,15 @@ class DataDirectory:
         sync_filesystem(self._lock)
 
     def mark_clean(self) -> None:
-        """Let the next start trust all logs but those that are not verified.
+        """Mark the stop as clean: the next start verifies only the logs that are still unverified.
 
-        :raises OSError: when the disk refuses; then the next start verifies all logs
+        :raises OSError: when the disk fails; then the next start verifies all logs
         """
         marker = json.dumps({"unverified": sorted(self._unverified)})
         replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self.sync)
 
     def release(self) -> None:
-        """Let another process hold the directory."""
+        """Release the lock, so that another process can use the directory."""
         os.close(self._lock)
         self._lock = -1
 

@@ -20,7 +20,8 @@ class OpenSegment(Protocol):
     """A segment that has a handle."""
 
     used: bool
-    """Set by each use; cleared when the segment's turn to be released is skipped."""
+    """Set by each use. When it is the segment's turn to be released, the flag is cleared instead.
+    """
 
     def release(self, *, forget: bool = True) -> None:
         """Save the indexes and close the handle."""

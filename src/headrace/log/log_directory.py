@@ -41,8 +41,8 @@ class LogDirectory:
         return log
 
     def existing_partitions(self, topic: str, partitions: int) -> list[int]:
-        """Return which of a topic's first ``partitions`` partitions have a directory: those that
-        ever had a record.
+        """Return the numbers of a topic's first ``partitions`` partitions that have a directory,
+        because they had a record at some time.
         """
         return [
             partition
@@ -90,5 +90,5 @@ class LogDirectory:
             self.directory.sync_all()
             return
         for log in changed:
-            with contextlib.suppress(OSError):  # the log is offline now, and has said so
+            with contextlib.suppress(OSError):  # the log went offline and logged why
                 log.flush()

@@ -47,8 +47,8 @@ LEADER_EPOCH = 0
 class Appended(NamedTuple):
     """The result of an append; offsets are inclusive.
 
-    :ivar log_append_time_ms: -1 for CreateTime; of a duplicate its largest timestamp
-    :ivar duplicate: whether the batch was in the log already; the offsets are those of then
+    :ivar log_append_time_ms: -1 for CreateTime; for a duplicate its largest timestamp
+    :ivar duplicate: True if the batch was in the log already, at these offsets
     """
 
     base_offset: int
@@ -63,11 +63,11 @@ class PartitionLog:
 
     :ivar path: the log's directory
     :ivar config: the topic's configuration; replaced when it changes
-    :ivar syncs: whether files are forced to disk
-    :ivar is_deleted: whether the topic was deleted
+    :ivar syncs: True if files are forced to disk
+    :ivar is_deleted: True if the topic was deleted
     :ivar first_dirty_offset: first offset that no round of compaction has cleaned; None until it is
         read from disk
-    :ivar is_uncleanable: whether compaction has given up on this log until the next start
+    :ivar is_uncleanable: True if compaction skips this log until the next start
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class PartitionLog:
         return sum(segment.size_bytes for segment in self.segments)
 
     def load(self) -> None:
-        """Look at the disk, if this is the first use since the start. The log may be offline then.
+        """Read the directory, if this is the first use since the start. The log may go offline.
 
         :raises OSError: when the disk fails
         """
@@ -211,8 +211,8 @@ class PartitionLog:
             self._directory.recovered(name)
 
     def _restore(self) -> None:
-        """Bring a log that was offline back: force the batches that recovery has kept to disk. When
-        the disk fails again, the log is offline again.
+        """Bring a log back online: force the batches that recovery has kept to disk. If that fails,
+        take it offline again.
         """
         try:
             recovery.rewrite(self.path, list(self._segments), self._flushed_offset)
@@ -237,7 +237,7 @@ class PartitionLog:
         *,
         from_client: bool = True,
     ) -> Appended | Refusal:
-        """Check one batch, give it its offsets, and write it.
+        """Check one batch, assign its offsets, and write it.
 
         :param from_client: check everything, and the producer's sequence; the broker's own batches
             are trusted
@@ -246,7 +246,7 @@ class PartitionLog:
         :return: the batch's place in the log; or a refusal of
             :func:`~headrace.log.validation.check_client_batch` or
             :meth:`~headrace.log.producer_state.ProducerState.check`; or KAFKA_STORAGE_ERROR when
-            the disk refuses, which leaves the log as it was, or when the log is offline
+            the write fails, which leaves the log unchanged, or when the log is offline
         """
         if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
@@ -360,7 +360,7 @@ class PartitionLog:
                 try:
                     self._force((full,), SUFFIXES)
                 except OSError:
-                    return  # the log is offline, and has said so
+                    return  # the log went offline and logged why
             if aborted_saved and not self.is_deleted:
                 recovery.write_snapshot(self.path, point, snapshot, sync=self.syncs)
 
@@ -372,8 +372,7 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, minimum_one: bool = True, up_to: int | None = None
     ) -> bytes | Refusal:
-        """Return whole batches, beginning with the one that has ``offset``, as many as fit and are
-        in one segment.
+        """Return whole batches of one segment, from the one with ``offset`` on, as many as fit.
 
         :param max_bytes: limit on their size
         :param minimum_one: return the first batch even if it is larger than ``max_bytes``
@@ -539,7 +538,7 @@ class PartitionLog:
     def _force(self, segments: Sequence[Segment], suffixes: Sequence[str]) -> None:
         """Force files of segments to disk, one thread at a time.
 
-        The kernel reports an error once: the next fsync succeeds, whatever became of the data.
+        The kernel reports an error once: the next fsync succeeds even if the data was lost.
         """
         with self._forcing:
             self._check_online()

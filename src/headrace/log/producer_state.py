@@ -1,11 +1,11 @@
-"""The state of the producers of a partition, by which duplicates are recognized and transactions
-end (KIP-98).
+"""The state of the producers of a partition, for recognizing duplicates and for transactions
+(KIP-98).
 
-For each producer id: its epoch, the sequences of its last five batches, which is as many as a
-client has in flight, and the first offset of its open transaction. A snapshot file keeps the state
-over restarts, in Apache Kafka's format. Kafka stores one entry for each producer, for its last
-batch; headrace stores one for each of the five, in order. Kafka's tools keep the last entry of a
-producer, which is the same.
+For each producer id: its epoch, the sequences of its last five batches (a client has at most five
+in flight), and the first offset of its open transaction. A snapshot file keeps the state over
+restarts, in Apache Kafka's format. Kafka stores one entry for each producer, for its last batch;
+headrace stores one for each of the five, in order. Kafka's tools use the last entry of a producer,
+which is the same as Kafka's.
 """
 
 from __future__ import annotations

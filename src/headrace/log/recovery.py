@@ -1,5 +1,4 @@
-"""Loading a log from its directory: at once after a clean stop; after a crash, with every doubtful
-byte verified.
+"""Load a log from its directory. After a crash, verify all batches that may not be on disk.
 
 A snapshot of the producers is written when a segment is full, after that segment was forced to
 disk, and at a clean stop. So the newest snapshot is the recovery point too: batches before it need
@@ -97,8 +96,8 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool
     """Load a log from its directory.
 
     :param crashed: the broker did not stop cleanly since it last had this log open: cut a torn tail
-    :param refuse_damage: cut nothing else: a batch that is followed by valid ones was not torn by a
-        crash
+    :param refuse_damage: do not cut a damaged batch that valid ones follow, as a crash tears only
+        the tail
     :raises CorruptLog: for such a batch
     :raises OSError: when the disk fails
     """
@@ -238,7 +237,7 @@ def _recover(
 
 
 def _batch_follows(segment: Segment, position: int) -> bool:
-    """Return whether a whole, valid batch of later offsets begins anywhere after ``position``."""
+    """Return True if a whole, valid batch of later offsets begins anywhere after ``position``."""
     data = segment.read(position, segment.size_bytes - position)
     start = data.find(EPOCH_AND_MAGIC, EPOCH_START + 1) - EPOCH_START
     while start > 0 and start + HEADER_BYTES <= len(data):
@@ -289,7 +288,7 @@ def mark_offline(directory: str) -> None:
 
 
 def is_marked_offline(directory: str) -> bool:
-    """Return whether the log in a directory went offline and has not been verified since."""
+    """Return True if the log in a directory went offline and has not been verified since."""
     return os.path.exists(f"{directory}/{OFFLINE_FILE}")
 
 
@@ -351,7 +350,7 @@ def write_topic_id(directory: str, topic_id: uuid.UUID) -> None:
 
 
 def belongs_to(directory: str, topic_id: uuid.UUID) -> bool:
-    """Return whether a directory belongs to a topic, and not to a deleted one of the same name."""
+    """Return True if a directory belongs to a topic, and not to a deleted one of the same name."""
     try:
         with open(f"{directory}/{METADATA_FILE}", encoding="ascii") as file:
             text = file.read()

@@ -1,5 +1,5 @@
-"""Read a whole log, batch by batch, where nothing may be missing. Coordinators load their state
-with it.
+"""Read a whole log, batch by batch, and refuse damage and gaps. Coordinators load their state with
+it.
 """
 
 from __future__ import annotations

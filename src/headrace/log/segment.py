@@ -220,7 +220,7 @@ class Segment:
             self.size_bytes = end
 
     def _matches_tail(self) -> bool:
-        """Return whether the indexes agree with the batches from the last indexed one to the end of
+        """Return True if the indexes agree with the batches from the last indexed one to the end of
         the file.
         """
         offsets, times = self.offsets, self.times
@@ -251,7 +251,7 @@ class Segment:
         return position == self.size_bytes and self._matches_latest()
 
     def _matches_latest(self) -> bool:
-        """Return whether the last entry of the time index agrees with its batch."""
+        """Return True if the last entry of the time index agrees with its batch."""
         if not len(self.times):
             return self._max_timestamp < 0 or not len(self.offsets)
         timestamp, relative_offset = self.times.entry(len(self.times) - 1)
@@ -360,7 +360,7 @@ class Segment:
     def must_roll_for(
         self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Return whether batches of this size belong into a new segment, by Kafka's rules.
+        """Return True if batches of this size need a new segment, by Kafka's rules.
 
         These are segment.bytes; segment.ms, counted in the records' timestamps, or since the file
         was created if they have none; full indexes (segment.index.bytes); and offsets too far from

@@ -9,7 +9,7 @@ from operator import is_
 from headrace.log.segment import Segment
 
 POSITIONS_KEPT = 64
-"""For how many readers of a log the next position is remembered, to save a search in an index."""
+"""The number of readers of a log whose next position is remembered, to save an index search."""
 
 
 class SegmentList:
@@ -49,8 +49,8 @@ class SegmentList:
         del self._segments[0], self._bases[0]
 
     def find_run(self, segments: Sequence[Segment]) -> int | None:
-        """Return the index of the first of these segments if they still stand in the list one after
-        the other; else None.
+        """Return the index of the first of these segments if they are still adjacent in the list;
+        else None.
         """
         number = bisect_left(self._bases, segments[0].base_offset)
         found = self._segments[number : number + len(segments)]

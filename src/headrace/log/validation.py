@@ -141,7 +141,7 @@ def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
 
 
 def starts_with_batch(data: memoryview) -> bool | Refusal:
-    """Return whether ``data`` begins with a whole batch of any magic.
+    """Return True if ``data`` begins with a whole batch of any magic.
 
     An impossible length or magic is refused with CORRUPT_MESSAGE.
     """
@@ -234,8 +234,8 @@ def _timestamp_out_of_range(
 
 
 def _check_keys(data: memoryview, config: LogConfig) -> Refusal | None:
-    """Refuse records without a key for a compacted topic. Only for these topics are batches opened
-    on the way in.
+    """Refuse records without a key for a compacted topic. Only these topics need to decompress
+    batches on append.
     """
     if "compact" not in config.cleanup_policy:
         return None

@@ -1,5 +1,4 @@
-"""Tasks with several inputs in timestamp order: when to wait for an input, and which record is next
-(KIP-695).
+"""Tasks that read several inputs in timestamp order: the rule for waiting, and the merge (KIP-695).
 
 Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` uses it on topics,
 ``kafka-ordered`` on Spark.

@@ -1,5 +1,4 @@
-"""The distance of a consumer from the end of a partition, as far as it is known without a request
-(KIP-695).
+"""The lag of a consumer on a partition, as far as it is known without a request (KIP-695).
 
 The *end* is the high watermark or, for read_committed, the last stable offset: the offset up to
 which this consumer could read. It is learnt from fetch responses, or from the answer to a

@@ -28,7 +28,7 @@ class TaskMetrics:
     :param record_lateness_avg_ms: the average time by which records were late; records in order
         count 0
     :param stream_time_ms: the largest timestamp so far; -1 before the first record
-    :param time_current_idling_started_ms: since when the task has not been ready; None when it is
+    :param time_current_idling_started_ms: when the task stopped being ready; None while it is ready
     """
 
     records_total: int
@@ -53,7 +53,7 @@ class OrderedTask(Generic[P, R]):
         self.enforced_processing = 0
         self.idle_since_ms: int | None = None
         self.decision: Decision[P] | None = None
-        """The last one that took more than a glance; None since all partitions have records."""
+        """The last decision of :attr:`readiness`; None while all partitions have records."""
         self._lags: Mapping[P, int | None] = {}
         self._empty_when_decided = -1
         self._next_log_ms: int | None = None
@@ -92,8 +92,8 @@ class OrderedTask(Generic[P, R]):
         return self.merge.take() if self.is_ready(now_ms) else None
 
     def is_ready(self, now_ms: int) -> bool:
-        """Return whether the task may take a record now. If it may although it should wait, that
-        counts as enforced processing.
+        """Return True if the task may take a record now. Count it as enforced processing if a
+        partition without records may still have an earlier one.
         """
         empty = self.merge.empty_queues
         if not empty:

@@ -1,4 +1,4 @@
-"""The rule of ``max.task.idle.ms``: whether a task with several inputs may take its next record
+"""The rule of ``max.task.idle.ms``: when a task with several inputs may take its next record
 (KIP-353, KIP-695).
 
 A task takes the record with the smallest timestamp among its input partitions. When nothing of a
@@ -80,7 +80,7 @@ class Decision(Generic[P]):
 
     @property
     def is_enforced(self) -> bool:
-        """A record is taken although a record of an empty partition might still precede it."""
+        """True if a record is taken although one of an empty partition may still precede it."""
         return self.reason is Reason.ENFORCED
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ class Readiness(Generic[P]):
         )
 
     def all_buffered(self) -> None:
-        """Do the same as :meth:`decide` when every partition has records, at no cost."""
+        """Do the same as :meth:`decide` if every partition has records, in constant time."""
         if self._deadlines:
             self._deadlines.clear()
 

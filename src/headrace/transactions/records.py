@@ -79,7 +79,7 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """A transaction has begun and is not complete."""
+        """True if a transaction has begun and is not complete."""
         return self.state in _OPEN
 
 
@@ -87,9 +87,8 @@ class Transaction:
 class TransactionRecord:
     """The new state of a transactional id; a ``value`` of None deletes it.
 
-    :param epoch_before: the epoch with which the producer may repeat the request that leads to this
-        record, as the answer may be lost; -1 when all earlier epochs are fenced. It is not written:
-        a restart fences them.
+    :param epoch_before: the earlier epoch with which the producer may retry the request of this
+        record; -1 when all earlier epochs are fenced. Not written: a restart fences them.
     """
 
     transactional_id: str
@@ -106,7 +105,7 @@ def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """Return the record of these bytes; None for a record type that is not kept here.
 
-    :raises ValueError: when the bytes are no such record
+    :raises ValueError: when the bytes are not such a record
     """
     try:
         reader = Reader(key)

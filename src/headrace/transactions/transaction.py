@@ -5,9 +5,9 @@
     EMPTY ──> ONGOING ──> PREPARE_COMMIT ──> COMPLETE_COMMIT ──> ONGOING …
                  └──────> PREPARE_ABORT ───> COMPLETE_ABORT  ──> ONGOING …
 
-The PREPARE record decides a transaction. Then the owner of this machine writes markers into the
-partitions of all of :attr:`TransactionCoordinator.prepared`, also after a crash, and calls
-:meth:`TransactionCoordinator.complete`.
+The PREPARE record decides a transaction. Then the owner of this machine writes markers to the
+partitions of each transaction in :attr:`TransactionCoordinator.prepared`, also after a crash, and
+calls :meth:`TransactionCoordinator.complete`.
 
 The epoch tells a producer apart from its zombies. A producer gets a new epoch when it initialises,
 when its transaction times out and, with clients that support KIP-890, after each transaction.
@@ -89,7 +89,7 @@ class TransactionCoordinator:
         """The wall time minus the steady time: records have the wall time, and deadlines the steady
         time. Set it before each command."""
 
-    # --- who may write ---
+    # --- producers ---
 
     def init_producer_id(
         self,
@@ -99,13 +99,13 @@ class TransactionCoordinator:
         wall_ms: int,
         allocate_producer_id: Callable[[], int],
     ) -> Reply:
-        """Give a producer that initialises an epoch that fences all others with its transactional
-        id.
+        """Assign an epoch to a producer that initialises, which fences earlier producers with its
+        transactional id.
 
         An open transaction must be ended by :meth:`abort_for_new_producer` first.
 
-        :param expected: the id and epoch that the producer had before; :data:`NO_PRODUCER` when it
-            does not tell (KIP-360)
+        :param expected: the id and epoch that the producer had before; :data:`NO_PRODUCER` if
+            unknown (KIP-360)
         :returns: the producer; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
             CONCURRENT_TRANSACTIONS
         """
@@ -162,7 +162,7 @@ class TransactionCoordinator:
             return Outcome(PRODUCER_FENCED)
         return self._to(transactional_id, _fenced(known, wall_ms), known.producer_epoch)
 
-    # --- what takes part ---
+    # --- partitions ---
 
     def add_partitions(
         self,
@@ -172,7 +172,7 @@ class TransactionCoordinator:
         wall_ms: int,
         client_version: int = 0,
     ) -> Reply:
-        """Add partitions to the transaction, which begins with the first.
+        """Add partitions to the transaction; the first one begins it.
 
         :returns: the producer; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
             CONCURRENT_TRANSACTIONS
@@ -216,7 +216,7 @@ class TransactionCoordinator:
             else INVALID_TXN_STATE
         )
 
-    # --- how it ends ---
+    # --- end ---
 
     def end(
         self,
@@ -262,7 +262,7 @@ class TransactionCoordinator:
         return self._to(transactional_id, _with_new_epoch(decided), known.producer_epoch)
 
     def _is_retry(self, known: Transaction, producer: Producer) -> bool:
-        """Return whether the transaction has ended already and the answer was lost."""
+        """Return True if the producer retries a request that has ended the transaction already."""
         if producer.producer_id == known.previous_producer_id:
             return _exhausted(producer.producer_epoch) and known.state != State.ONGOING
         is_before = producer == (known.producer_id, known.producer_epoch - 1)
@@ -348,7 +348,7 @@ class TransactionCoordinator:
         return records.encode(record)
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
-        """Return the record of these bytes; None for a record of another kind."""
+        """Return the record of these bytes; None for another record type."""
         return records.decode(key, value)
 
     def replay(self, record: TransactionRecord, at: Position = NOWHERE) -> None:
@@ -369,7 +369,7 @@ class TransactionCoordinator:
         if value.state in PREPARED:
             self.prepared[transactional_id] = value
         if before is not None and _times(before) == _times(value):
-            return  # the deadline that was set then still holds, however the wall clock was set
+            return  # keep the deadline, even if the wall clock was changed
         deadline_ms = self._deadline_ms(value)
         if deadline_ms is None:
             self._deadlines.cancel(transactional_id)
@@ -397,19 +397,17 @@ def _may_return(expected: Producer, known: Transaction) -> bool:
 
 
 def _times(known: Transaction) -> tuple[State, int, int, int]:
-    """Return what a deadline is made of."""
+    """Return the values that determine the deadline."""
     return known.state, known.start_ms, known.last_update_ms, known.timeout_ms
 
 
 def _exhausted(epoch: int) -> bool:
-    """Return whether no epoch is left for a producer; the last one is reserved for fencing it."""
+    """Return True if no epoch is left for a producer; the last one is reserved for fencing it."""
     return epoch >= MAX_EPOCH - 1
 
 
 def _fenced(known: Transaction, wall_ms: int) -> Transaction:
-    """Return a transaction that the coordinator aborts, with an epoch that its producer does not
-    have.
-    """
+    """Return a transaction to abort, with a new epoch that fences its producer."""
     return replace(_with_new_epoch(known), state=State.PREPARE_ABORT, last_update_ms=wall_ms)
 
 
