@@ -1,4 +1,4 @@
-"""SyncGroup (14), versions 0-5: hand out the assignments of a classic group's generation.
+"""SyncGroup (14), versions 0-5: return the assignments of a classic group's generation.
 
 The leader's request has all assignments. Other members wait for it.
 

@@ -7,7 +7,7 @@ Version notes:
 
 * Version 2 adds PRODUCER_FENCED (KIP-588); earlier versions return INVALID_PRODUCER_EPOCH.
 * Version 3 is flexible (KIP-482).
-* Version 4, for brokers, adds several transactions per request, and ``verify_only`` to verify that
+* Version 4 adds, for brokers, several transactions per request, and ``verify_only`` to verify that
   the partitions have been added (KIP-890).
 * Version 5 adds TRANSACTION_ABORTABLE (KIP-890).
 """

@@ -1,8 +1,10 @@
 """ListTransactions (66), versions 0-2: list transactional ids (KIP-664).
 
+Version 0 filters by state and producer id.
+
 Version notes:
 
-* Version 0 has filters by state and producer id.
+
 
 * Version 1 adds a filter by the duration of the open transaction (KIP-994).
 * Version 2 adds a filter by a regular expression (KIP-1152).

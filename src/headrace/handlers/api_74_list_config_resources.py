@@ -1,8 +1,10 @@
 """ListConfigResources (74), versions 0-1: list the resources that have configs.
 
+Version 0 lists client-metrics subscriptions only (KIP-714); there are none.
+
 Version notes:
 
-* Version 0 has client-metrics subscriptions only (KIP-714); there are none.
+
 * Version 1 adds resource types (KIP-1142); a request without types lists all.
 """
 
