@@ -4,8 +4,6 @@ Version 0 filters by state and producer id.
 
 Version notes:
 
-
-
 * Version 1 adds a filter by the duration of the open transaction (KIP-994).
 * Version 2 adds a filter by a regular expression (KIP-1152).
 """

@@ -4,7 +4,6 @@ Version 0 lists client-metrics subscriptions only (KIP-714); there are none.
 
 Version notes:
 
-
 * Version 1 adds resource types (KIP-1142); a request without types lists all.
 """
 
