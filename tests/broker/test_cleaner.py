@@ -188,7 +188,7 @@ async def commit_often(broker: Broker, commits: int) -> PartitionLog:
     return log
 
 
-def test_what_groups_did_lately_is_not_compacted_away(tmp_path: Path) -> None:
+def test_recent_group_records_survive_compaction(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         log = await commit_often(broker, 5000)
         assert offsets(log) == list(range(5000))
@@ -196,7 +196,7 @@ def test_what_groups_did_lately_is_not_compacted_away(tmp_path: Path) -> None:
     run(work, tmp_path)
 
 
-def test_a_start_reads_little_of_what_was_committed_often(
+def test_a_start_reads_few_outdated_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaner, "INTERNAL_DIRTY_BYTES", 100_000)

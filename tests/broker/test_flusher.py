@@ -1,4 +1,6 @@
-"""Group commit: a write waits for a flush that began after it; a failed one acknowledges nobody."""
+"""Group commit: a write waits for a flush that began after it; a failed flush acknowledges no
+write.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from headrace.log.log_config import FOREVER
 
 
 class FakeLog:
-    """A log that counts its flushes, each of which can be made to wait.
+    """A log that counts its flushes. Tests can block a flush.
 
     :ivar begun: flushes begun
     :ivar flushes: flushes finished without an error
@@ -120,7 +122,7 @@ def test_a_writer_who_waits_later_still_waits_for_its_round() -> None:
     asyncio.run(story())
 
 
-def test_whoever_asks_while_a_round_runs_waits_for_it() -> None:
+def test_a_caller_waits_for_the_running_round() -> None:
     """A parked request asks some turns after its write, which may be in the running round."""
 
     async def story() -> None:
@@ -153,8 +155,8 @@ def test_nothing_is_pending_by_default() -> None:
     asyncio.run(story())
 
 
-def test_a_failed_round_reaches_its_writers_and_those_who_came_meanwhile() -> None:
-    """Whoever came meanwhile may have written before the round began."""
+def test_a_failed_round_fails_its_writers_and_those_of_the_next_round() -> None:
+    """A writer that came meanwhile may have written before the round began."""
 
     async def story() -> None:
         flusher, log, other = Flusher(), FakeLog(), FakeLog()
@@ -193,7 +195,7 @@ def test_a_failing_log_does_not_keep_others_from_the_disk() -> None:
     asyncio.run(story())
 
 
-def test_a_bug_in_a_flush_leaves_nobody_waiting() -> None:
+def test_a_bug_in_a_flush_fails_the_waiting_writers() -> None:
     async def story() -> None:
         flusher, log = Flusher(), FakeLog()
         log.error = ValueError("a bug")
@@ -210,7 +212,7 @@ def test_a_bug_in_a_flush_leaves_nobody_waiting() -> None:
 
 
 def test_flush_ms_flushes_in_the_background() -> None:
-    """Nobody waits for it: flush.ms says when records are flushed, not when they are answered."""
+    """No writer waits for a flush by flush.ms."""
 
     async def story() -> None:
         flusher, log = Flusher(), FakeLog(flush_messages=FOREVER, flush_ms=1)

@@ -79,7 +79,7 @@ def test_waiters_look_in_the_order_in_which_they_came() -> None:
     run(story)
 
 
-def test_a_waiter_looks_a_last_time_when_its_time_is_over() -> None:
+def test_a_waiter_looks_a_last_time_at_its_deadline() -> None:
     async def story(long_polls: LongPolls) -> None:
         request = Request(long_polls, ["a", "b"], enough=5, wait_ms=1)
         assert await request.answer == 1
@@ -89,7 +89,7 @@ def test_a_waiter_looks_a_last_time_when_its_time_is_over() -> None:
     run(story)
 
 
-def test_a_look_that_fails_is_the_answer() -> None:
+def test_an_error_of_a_look_is_the_answer() -> None:
     async def story(long_polls: LongPolls) -> None:
         def look(is_over: bool) -> None:
             raise OSError("no disk")
@@ -136,7 +136,7 @@ class Told:
         self.times += 1
 
 
-def test_who_watches_is_told_once() -> None:
+def test_a_watcher_is_notified_once() -> None:
     long_polls = LongPolls()
     first, second, other = Told(), Told(), Told()
     for watcher in (first, second):
@@ -151,7 +151,7 @@ def test_who_watches_is_told_once() -> None:
     assert len(long_polls) == 1
 
 
-def test_who_no_longer_watches_is_not_told() -> None:
+def test_an_unwatched_key_does_not_notify() -> None:
     long_polls = LongPolls()
     goes, stays = Told(), Told()
     for watcher in (goes, stays):
@@ -161,7 +161,7 @@ def test_who_no_longer_watches_is_not_told() -> None:
     assert (goes.times, stays.times, len(long_polls)) == (0, 1, 0)
 
 
-def test_a_watcher_may_watch_again_when_it_is_told() -> None:
+def test_a_watcher_may_watch_again_when_notified() -> None:
     long_polls = LongPolls()
 
     class Faithful(Told):

@@ -1,4 +1,4 @@
-"""The metrics port: its answers, and requests that must harm nobody."""
+"""The metrics port: its answers, and its limits."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def test_open_connections_are_counted(broker: Broker) -> None:
         (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", b"200", b"headrace_build_info"),
     ],
 )
-def test_what_else_it_is_asked(broker: Broker, request_: bytes, status: bytes, hint: bytes) -> None:
+def test_other_paths_and_methods(
+    broker: Broker, request_: bytes, status: bytes, hint: bytes
+) -> None:
     try:
         answer = ask(broker, request_)
     except ConnectionResetError:  # closed while the rest of an overlong request was under way

@@ -97,7 +97,7 @@ def commit(client: Connection, group_id: str, topic: str) -> int:
     return response.topics[0].partitions[0].error_code
 
 
-def test_clients_of_the_log_are_told_and_others_go_on(
+def test_requests_for_an_offline_log_fail_and_others_succeed(
     tmp_path: Path, broker: headrace.Broker, disk: FailingDisk
 ) -> None:
     where = broker.bootstrap_servers

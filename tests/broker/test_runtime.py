@@ -136,7 +136,7 @@ def test_the_later_of_two_commits_of_a_turn_counts(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_who_went_away_has_committed_all_the_same(tmp_path: Path) -> None:
+def test_a_commit_of_a_closed_connection_is_written(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         request = OffsetCommitRequest(
             "g",
@@ -165,7 +165,7 @@ def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(tmp_path: 
     run(tmp_path, work)
 
 
-def test_one_that_cannot_be_decided_is_nobody_elses_trouble(tmp_path: Path) -> None:
+def test_a_commit_that_fails_does_not_affect_others(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         class Decided(Command[None]):
             def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
@@ -228,7 +228,7 @@ def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
     run(tmp_path, again)
 
 
-def test_answers_wait_for_the_disk_where_the_config_says_so(
+def test_answers_wait_for_the_flush_that_the_config_requires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(broker: Broker) -> None:

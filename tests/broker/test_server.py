@@ -87,7 +87,7 @@ def test_requests_behind_a_long_poll_wait_for_it(
     assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == [7] * count
 
 
-def test_what_waits_is_not_overwritten_by_what_others_send(
+def test_waiting_requests_are_not_overwritten_by_other_connections(
     broker: headrace.Broker, client: socket.socket
 ) -> None:
     """All connections receive into one buffer; a Produce behind a long poll must survive that."""

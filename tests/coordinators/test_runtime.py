@@ -1,4 +1,4 @@
-"""The coordinators' runtime over a log in memory: what is written together, what fails alone."""
+"""The coordinators' runtime over a log in memory: batches, ordering and failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "__numbers"
 
 
 class Numbers:
-    """A coordinator that adds numbers up by key. Who waits is answered with the next sum."""
+    """A coordinator that adds numbers up by key. Parked requests are answered with the next sum."""
 
     topic = TOPIC
 
@@ -154,7 +154,7 @@ def test_the_commands_of_a_turn_are_one_batch_for_each_partition() -> None:
     assert len(set(stand.numbers.positions)) == 20
 
 
-def test_a_command_sees_what_was_decided_before_it_for_its_key() -> None:
+def test_a_command_sees_earlier_commands_of_its_key() -> None:
     async def work(stand: Stand) -> None:
         told = [stand.add("a", 1), stand.add("b", 10), stand.add("a", 2), stand.add("a", 3)]
         assert await asyncio.gather(*told) == [1, 10, 3, 6]
@@ -173,7 +173,7 @@ def test_commands_that_commute_are_decided_together() -> None:
     assert run(work).meter.batches == [2, 1, 1, 1]
 
 
-def test_what_one_command_raises_is_its_own() -> None:
+def test_an_error_of_one_command_does_not_affect_others() -> None:
     async def work(stand: Stand) -> None:
         def undecided(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
             raise ZeroDivisionError
@@ -193,7 +193,7 @@ def test_what_one_command_raises_is_its_own() -> None:
     run(work)
 
 
-def test_an_answer_that_cannot_be_given_is_nobody_elses_trouble() -> None:
+def test_an_answer_that_cannot_be_given_does_not_affect_others() -> None:
     async def work(stand: Stand) -> None:
         def tell(answer: object) -> None:
             raise ConnectionError
@@ -204,7 +204,7 @@ def test_an_answer_that_cannot_be_given_is_nobody_elses_trouble() -> None:
     run(work)
 
 
-def test_a_failed_append_changes_nothing_and_answers_everybody_concerned() -> None:
+def test_a_failed_append_changes_nothing_and_fails_its_requests() -> None:
     async def work(stand: Stand) -> None:
         parked = stand.wait("a")
         await asyncio.sleep(0)
@@ -221,7 +221,7 @@ def test_a_failed_append_changes_nothing_and_answers_everybody_concerned() -> No
             stand.runtime.write_now("a", stand.numbers.add("a", 1))
         with pytest.raises(StorageError):
             await parked
-        assert stand.numbers.waiting  # the coordinator may complete a ticket that nobody holds
+        assert stand.numbers.waiting  # it may complete a ticket without a parked request
         stand.log.is_full = False
         assert await stand.add("a", 4) == 4
 
@@ -242,7 +242,7 @@ def test_a_batch_that_is_refused_is_tried_again_command_by_command() -> None:
     run(work)
 
 
-def test_a_parked_request_is_answered_by_a_write_at_once_too() -> None:
+def test_write_now_answers_a_parked_request() -> None:
     async def work(stand: Stand) -> None:
         parked = [stand.wait("a"), stand.wait("b")]
         await asyncio.sleep(0)
@@ -253,7 +253,7 @@ def test_a_parked_request_is_answered_by_a_write_at_once_too() -> None:
     run(work)
 
 
-def test_who_gave_up_is_not_answered_and_has_written_all_the_same() -> None:
+def test_a_cancelled_command_is_written_and_not_answered() -> None:
     async def work(stand: Stand) -> None:
         command = stand.runtime.submit(Commuting(stand.numbers, "a", 1))
         command.waiter = pytest.fail
@@ -284,7 +284,7 @@ def test_answers_wait_until_the_log_is_durable() -> None:
     run(work)
 
 
-def test_a_write_in_a_decision_comes_after_what_was_decided_for_its_key() -> None:
+def test_write_now_in_a_decision_follows_earlier_commands_of_its_key() -> None:
     async def work(stand: Stand) -> None:
         def decide(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
             stand.runtime.write_now("a", Outcome(None, (("a", 100),)))

@@ -31,7 +31,7 @@ record = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(record, min_size=1, max_size=20), st.integers(0, 4), st.integers(0, 2**50))
-def test_what_is_built_can_be_opened(given_records, codec, base_offset):
+def test_a_built_batch_can_be_read(given_records, codec, base_offset):
     batch = build(
         [(key, value) for key, value, _, _ in given_records],
         timestamp_ms=0,
@@ -76,7 +76,7 @@ def test_lz4_frames_are_of_independent_blocks():
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_rubbish_inside_is_said_to_be_corrupt(codec):
+def test_invalid_records_are_corrupt(codec):
     batch = bytearray(build([(b"key", b"v" * 50)] * 3, timestamp_ms=5, codec=codec))
     batch[HEADER_BYTES:] = b"\xf7" * (len(batch) - HEADER_BYTES)
     with pytest.raises(CorruptBatch):

@@ -82,7 +82,7 @@ def pairs(
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_superseded_records_go_and_the_rest_stays_as_it_was(codec: int):
+def test_superseded_records_are_removed_and_others_unchanged(codec: int):
     times = [NOW - 5, NOW, NOW - 7, NOW - 1]
     data = build(
         [(b"a", b"1" * 50), (b"b", b"2" * 500), (b"c", b"3"), (b"d", None)],
@@ -126,19 +126,19 @@ def test_a_batch_that_loses_nothing_is_the_same_bytes():
     assert compactor({b"a": 0, b"b": 1}).clean(header_at(data), data) is data
 
 
-def test_keyless_records_go():
+def test_keyless_records_are_removed():
     assert pairs(cleaned(compactor({}), build([(None, b"1"), (b"", b"2")], timestamp_ms=NOW))) == [
         (1, b"", b"2")
     ]
 
 
-def test_what_is_behind_the_end_is_not_looked_at():
+def test_batches_after_the_end_stay_as_they_are():
     data = memoryview(build([(None, b"1"), (b"a", None)], timestamp_ms=NOW, base_offset=7))
     assert compactor({b"a": 90}, end=7).clean(header_at(data), data) is data
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_passed(codec: int):
+def test_a_tombstone_is_removed_after_its_delete_horizon(codec: int):
     data = build(
         [(b"a", None), (b"b", b"x" * 300)],
         timestamp_ms=0,
@@ -218,7 +218,7 @@ def marker_of(producer: int, base: int, commit: bool) -> bytes:
     return bytes(data)
 
 
-def test_data_of_aborted_transactions_goes_at_once_and_the_marker_later():
+def test_aborted_data_is_removed_before_its_marker():
     aborted = [AbortedTransaction(7, 0, 2, 3), AbortedTransaction(7, 5, 6, 7)]
     one = compactor({b"a": 0}, aborted=aborted)
     assert cleaned(one, data_of(7, 0)) is None
@@ -274,7 +274,7 @@ def test_a_marker_at_the_end_of_the_part_leaves_an_empty_batch():
 # Damage
 
 
-def test_what_cannot_be_read_is_an_error():
+def test_a_batch_that_cannot_be_read_is_an_error():
     data = bytearray(build([(b"a", b"1")], timestamp_ms=NOW))
     data[61] = 0x7E
     with pytest.raises(CorruptBatch):
@@ -399,7 +399,7 @@ def test_the_largest_timestamp_is_of_a_record_that_is_there(disk: Disk):
         log = disk.log(**COMPACT)
 
 
-def test_how_much_is_worth_it(disk: Disk):
+def test_min_cleanable_dirty_ratio(disk: Disk):
     log = disk.log(**{**COMPACT, "min_cleanable_dirty_ratio": 0.5})
     fill(log, 60, keys=30)
     plan = cleanable(log, NOW)
@@ -495,7 +495,7 @@ def test_a_full_disk_ends_the_round(disk: Disk, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_what_happens_between_two_steps(disk: Disk, step: int):
+def test_changes_of_the_log_between_two_steps(disk: Disk, step: int):
     """Records or the whole topic are deleted while a thread is cleaning: the round ends, and
     nothing comes back.
     """
@@ -602,7 +602,7 @@ def test_an_aborted_record_supersedes_nothing(disk: Disk):
 
 
 @pytest.mark.parametrize("how", ["goes on", "restarts", "crashes", "crashes without snapshots"])
-def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, how: str):
+def test_transactions_aborted_after_the_end_of_a_round_stay_aborted(disk: Disk, how: str):
     """The segment is replaced as a whole, so the new one must keep the aborted transactions after
     the end of the round.
     """
@@ -632,7 +632,7 @@ def test_what_was_aborted_behind_the_end_of_a_round_stays_aborted(disk: Disk, ho
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_what_was_aborted_and_is_gone_is_not_told_of(disk: Disk, crashes: bool):
+def test_removed_aborted_transactions_are_not_returned(disk: Disk, crashes: bool):
     """A reader would wait for the end of the transaction, and skip its producer's later records."""
     config = {**COMPACT, "segment_bytes": 10_000, "delete_retention_ms": 0}
     log = disk.log(**config)

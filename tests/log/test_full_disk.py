@@ -87,7 +87,7 @@ def test_no_room_for_a_directory_or_a_new_segment(disk: Disk, monkeypatch: pytes
     assert values(disk.log()) == {0: b"a", 1: b"b", 2: b"c"}
 
 
-def test_indexes_that_cannot_be_saved_are_made_anew(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+def test_indexes_that_cannot_be_saved_are_rebuilt(disk: Disk, monkeypatch: pytest.MonkeyPatch):
     log = disk.log(index_interval_bytes=0)
     for n in range(50):
         put(log, batch(b"%d" % n, at=NOW + n))

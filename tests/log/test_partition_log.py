@@ -62,7 +62,7 @@ def test_reads_are_whole_batches_that_fit(disk: Disk):
     assert log.read(20, 1000) == b""
 
 
-def test_up_to_leaves_out_what_ends_later(disk: Disk):
+def test_up_to_leaves_out_batches_that_end_later(disk: Disk):
     log = disk.log(segment_bytes=4 * len(batch(b"a", b"b")))
     for _ in range(10):
         put(log, batch(b"a", b"b"))

@@ -37,7 +37,7 @@ def test_the_last_five_batches_are_known_again(disk: Disk):
     assert log.end_offset == 14
 
 
-def test_gaps_are_refused_and_mend(disk: Disk):
+def test_a_gap_is_refused_until_it_is_filled(disk: Disk):
     log = disk.log()
     send(log, 0)
     assert refused(send(log, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -107,7 +107,7 @@ def test_known_again_after_a_restart(disk: Disk, crash: bool, segment_bytes: int
     assert send(log, 4, producer=2, epoch=4).base_offset == 22
 
 
-def test_a_spoilt_snapshot_is_passed_over(disk: Disk):
+def test_a_damaged_snapshot_is_skipped(disk: Disk):
     log = disk.log()
     send(log, 0)
     disk.stop()
@@ -157,5 +157,5 @@ def test_deleted_records_keep_their_producers(disk: Disk):
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 9, b"x" * 60, ProducerState().snapshot() + b"x"])
-def test_rubbish_is_no_snapshot(data: bytes):
+def test_invalid_bytes_are_no_snapshot(data: bytes):
     assert ProducerState.from_snapshot(data) is None

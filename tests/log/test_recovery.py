@@ -116,7 +116,7 @@ def test_a_crash_loses_nothing_and_the_next_clean_start_trusts_it(disk: Disk):
     assert values(disk.log()) == expected
 
 
-def test_a_log_not_opened_since_a_crash_is_checked_in_a_later_life(disk: Disk):
+def test_a_log_not_opened_since_a_crash_is_verified_when_opened(disk: Disk):
     put(disk.log(), batch(b"a"))
     put(disk.log(), batch(b"b"))
     put(disk.log(partition=1), batch(b"c"))
@@ -165,7 +165,7 @@ def test_torn_in_an_older_segment_cuts_all_that_follows(
     assert put(log, batch(b"x")).base_offset == end
 
 
-def test_what_was_forced_to_disk_is_not_checked_again(tmp_path: Path):
+def test_flushed_segments_are_not_verified_again(tmp_path: Path):
     home = LogDirectory(DataDirectory(tmp_path / "d", 8))
     log = home.open("t", TOPIC_ID, 0, LogConfig(segment_bytes=300))
     for n in range(20):
@@ -188,7 +188,7 @@ def test_what_was_forced_to_disk_is_not_checked_again(tmp_path: Path):
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("how", ["missing", "empty", "odd", "rubbish", "of another log"])
-def test_wrong_indexes_are_made_anew(
+def test_wrong_indexes_are_rebuilt(
     disk: Disk, suffix: str, how: str, caplog: pytest.LogCaptureFixture
 ):
     for topic, size, step in (("t", 30, 1), ("u", 70, 2)):
@@ -262,7 +262,7 @@ def test_half_deleted_directories_go_at_the_start(disk: Disk):
     assert not [name for name in os.listdir(disk.path) if name.startswith("t-")]
 
 
-def test_a_second_broker_is_told_who_holds_the_directory(disk: Disk):
+def test_the_error_of_a_second_broker_names_the_first(disk: Disk):
     disk.home.directory.announce("127.0.0.1:9092")
     with pytest.raises(DirectoryInUse, match=rf"process {os.getpid()} at 127.0.0.1:9092"):
         LogDirectory(DataDirectory(disk.path, 8))

@@ -52,7 +52,7 @@ def test_stable_data_ends_where_the_oldest_open_transaction_begins(disk: Disk):
     assert log.aborted.overlapping(0, 6) == []
 
 
-def test_an_aborted_transaction_is_told_to_those_who_read_its_range(disk: Disk):
+def test_reads_return_the_aborted_transactions_of_their_range(disk: Disk):
     log = disk.log()
     send(log, 9, 0, 3, transactional=False)
     send(log, 1, 0, 2)
@@ -108,7 +108,7 @@ def test_a_producer_with_an_open_transaction_does_not_expire(disk: Disk):
     assert not len(log.producers)
 
 
-def test_an_index_that_cannot_be_written_is_made_up_for_by_the_next_start(
+def test_the_next_start_writes_an_index_that_could_not_be_written(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ):
     log = disk.log()

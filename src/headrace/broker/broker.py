@@ -181,7 +181,7 @@ class Broker:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def advertise(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Note in the lock file who holds the data directory."""
+        """Write the address of the broker into the lock file of the data directory."""
         self.logs.directory.announce(", ".join(f"{host}:{port}" for host, port in addresses))
 
     def delete_topic(self, topic: Topic) -> None:

@@ -176,7 +176,7 @@ class Catalog:
     ) -> Topic:
         """Create a topic. The caller has checked name and configs.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         assert self.twin(name) is None, name
         topic = Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs)))
@@ -197,7 +197,7 @@ class Catalog:
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic and its configs.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         topic = self._topics[name]
         with self._transaction(f"delete topic {name}"):
@@ -213,7 +213,7 @@ class Catalog:
     def create_partitions(self, name: str, total: int) -> Topic:
         """Grow a topic to ``total`` partitions.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         topic = self._topics[name]
         assert total > topic.partitions, topic
@@ -238,7 +238,7 @@ class Catalog:
     def alter_configs(self, kind: str, name: str, changes: Mapping[str, str | None]) -> None:
         """Set configs of a resource; a None value removes one. The caller has checked them.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         kept = {**self.configs(kind, name), **changes}
         configs = {key: value for key, value in kept.items() if value is not None}
@@ -265,7 +265,7 @@ class Catalog:
     def allocate_producer_id(self) -> int:
         """Return a producer id that was never returned before, also across restarts.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         if not self._producer_ids:
             following = self._next_producer_id + PRODUCER_ID_BLOCK

@@ -48,7 +48,7 @@ _NO_TEMPLATES: Mapping[int, RequestTemplates] = {}
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address to listen on, and the address that clients are told.
+    """An address to listen on, and the address that is advertised to clients.
 
     :param port: 0 picks a free port
     :param advertised_host: None for ``host``

@@ -53,10 +53,10 @@ class Flusher:
         self._due: set[PartitionLog] = set()
         """Logs whose writers wait for the next round."""
         self._timed: set[PartitionLog] = set()
-        """Logs to flush in the next round because flush.ms has passed; nobody waits for these."""
+        """Logs to flush in the next round because flush.ms has passed, without waiting writers."""
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None
-        """The end of the round that is in the thread; None if nobody waits for its logs."""
+        """The end of the round that runs in the thread; None if no writer waits for it."""
         self._task: asyncio.Task[None] | None = None
         self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
         self._executor = ThreadPoolExecutor(1, "headrace-flush")
@@ -126,7 +126,7 @@ class Flusher:
         """Fail a round and the waiters of the next one, which may have appended before the failed
         round began.
 
-        The logs of the next round are flushed all the same.
+        The logs of the next round are still flushed.
         """
         waiters = [end]
         if self._next is not None:

@@ -30,7 +30,7 @@ class InternalTopicLogs:
         return topic in self._catalog.topics
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions an internal topic has; create the topic if there is none.
+        """Return the number of partitions of an internal topic; create the topic if it is missing.
 
         :raises StorageError: when the topic cannot be created
         """
@@ -39,7 +39,7 @@ class InternalTopicLogs:
     def append(self, topic: str, partition: int, data: bytes, wall_ms: int) -> int:
         """Append one batch at the time ``wall_ms`` and return its base offset.
 
-        :raises StorageError: when the disk refuses; the log is as it was
+        :raises StorageError: when the disk fails; the log is unchanged
         """
         partition_log = self._logs.log(self._catalog.topics[topic], partition)
         assert partition_log is not None
@@ -50,7 +50,7 @@ class InternalTopicLogs:
         return appended.base_offset
 
     def batches(self, topic: str) -> Iterator[tuple[int, FoundBatch]]:
-        """Read an internal topic from its start: pairs of partition and batch.
+        """Yield (partition, batch) for all batches of an internal topic, from its start.
 
         :raises CorruptLog: where a batch is damaged or missing
         """
@@ -73,5 +73,5 @@ class InternalTopicLogs:
 
     @property
     def is_durable(self) -> bool:
-        """True if everything appended so far is as durable as the flush settings ask."""
+        """True if everything appended so far is as durable as the flush settings require."""
         return self._logs.is_durable

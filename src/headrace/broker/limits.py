@@ -41,7 +41,7 @@ INTERNAL_CLEANED_BYTES = 64 * 1024
 """The smallest active segment that is closed for cleaning."""
 
 MAX_FETCH_WAIT_MS = 5 * 60_000
-"""The longest time that a fetch waits for records, whatever it requests."""
+"""The longest time that a fetch waits for records, even if it requests more."""
 
 FETCH_SESSION_EVICTION_MS = 120_000
 """Kafka's own: how long after its creation, and after its last use, a fetch session cannot be

@@ -81,21 +81,21 @@ class TopicLogs:
     ) -> Topic:
         """Create a topic. No file is created before its first record.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         return self._catalog.create_topic(name, partitions, configs or {})
 
     def create_partitions(self, topic: Topic, total: int) -> Topic:
         """Grow a topic to ``total`` partitions.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         return self._catalog.create_partitions(topic.name, total)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         self._catalog.delete_topic(topic.name)
         for partition in range(topic.partitions):
@@ -118,7 +118,7 @@ class TopicLogs:
     def internal_topic(self, name: str) -> Topic:
         """Return the internal topic of a coordinator, created with its first record.
 
-        :raises CatalogError: when the database refuses
+        :raises CatalogError: when the database fails
         """
         topic = self._catalog.topics.get(name)
         if topic is None:
@@ -203,7 +203,7 @@ class TopicLogs:
 
     @property
     def is_durable(self) -> bool:
-        """True if everything appended so far is as durable as the flush settings ask."""
+        """True if everything appended so far is as durable as the flush settings require."""
         return not self.flusher.pending
 
     def durable(self) -> Awaitable[None]:

@@ -8,7 +8,7 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 EPOCH_PER_TRANSACTION = 2
-"""The first transaction version in which each transaction has an epoch of its own (KIP-890)."""
+"""The first transaction version in which each transaction has a new epoch (KIP-890)."""
 
 
 class Producer(NamedTuple):

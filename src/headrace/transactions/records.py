@@ -54,16 +54,16 @@ _OPEN = frozenset((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT))
 class Transaction:
     """The state of one transactional id and of its latest transaction.
 
-    :param producer_epoch: -1 until a producer has asked for one
-    :param previous_producer_id: the producer id before, whose epochs were used up, for retries
-        under it; -1 for none
+    :param producer_epoch: -1 before the first InitProducerId
+    :param previous_producer_id: the previous producer id, whose epochs were used up, for retries
+        with it; -1 for none
     :param next_producer_id: the producer id after the transaction, when the epochs of this one are
         used up; -1 for none
     :param partitions: the partitions of the transaction; those of ``__consumer_offsets`` stand for
         groups
     :param start_ms: when the latest transaction began, in epoch milliseconds; -1 when there was
         none
-    :param client_version: 2 when each transaction has an epoch of its own (KIP-890), otherwise 0
+    :param client_version: 2 if each transaction has a new epoch (KIP-890), otherwise 0
     """
 
     producer_id: int
