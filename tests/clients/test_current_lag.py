@@ -137,7 +137,8 @@ def test_the_end_of_an_earlier_assignment_is_forgotten(bootstrap_servers, topic)
         again = TopicPartition(topic, 0, 8)
         consumer.assign([again])
         consumer.pause([again])
-        assert consumer.current_lag(again) is UNKNOWN
+        # Unknown until the background request is answered, and then the new end: never the old one.
+        assert consumer.current_lag(again) in (UNKNOWN, 4)
         assert lag_in_time(consumer, again) == 4
 
 
