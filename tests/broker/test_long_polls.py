@@ -126,6 +126,15 @@ def test_a_notification_before_the_wait_is_not_remembered() -> None:
     run(story)
 
 
+def test_a_waiter_without_keys_is_answered_when_its_time_is_over() -> None:
+    async def story(long_polls: LongPolls) -> None:
+        request = Request(long_polls, [], wait_ms=1)
+        assert await asyncio.wait_for(request.answer, 10) == 1
+        assert request.looks == [True]
+
+    run(story)
+
+
 class Told:
     """A callback that counts its calls."""
 

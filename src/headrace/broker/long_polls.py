@@ -36,7 +36,7 @@ class LongPoll(Deferred[R]):
     :param wait_ms: the longest wait
     """
 
-    __slots__ = ("_is_woken", "_keys", "_keys_of", "_long_polls", "_look", "_timer")
+    __slots__ = ("_is_done", "_is_woken", "_keys", "_keys_of", "_long_polls", "_look", "_timer")
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class LongPoll(Deferred[R]):
         self._long_polls = long_polls
         self._keys_of = keys
         self._look = look
-        self._is_woken = False
+        self._is_done = False
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(wait_ms, 0) / 1000, self._look_again, True)
         self._wait()
@@ -66,9 +66,9 @@ class LongPoll(Deferred[R]):
             asyncio.get_running_loop().call_soon(self._look_again, False)
 
     def _look_again(self, is_over: bool) -> None:
-        if not self._keys:  # answered or cancelled since it was woken
+        if self._is_done:  # answered or cancelled since it was woken
             return
-        self._forget()
+        self._long_polls.discard(self, self._keys)
         answer: R | Exception | None
         try:
             answer = self._look(is_over)
@@ -77,18 +77,16 @@ class LongPoll(Deferred[R]):
         if answer is None:
             self._wait()
             return
+        self._is_done = True
         self._timer.cancel()
         self.answer(answer)
 
     def cancel(self) -> None:
         """Stop waiting."""
         super().cancel()
+        self._is_done = True
         self._timer.cancel()
-        self._forget()
-
-    def _forget(self) -> None:
         self._long_polls.discard(self, self._keys)
-        self._keys = ()
 
 
 class LongPolls:

@@ -9,6 +9,7 @@ has lost are found again when the batches since the last snapshot are replayed; 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from bisect import bisect_left, bisect_right
@@ -69,9 +70,11 @@ class AbortedTransactions:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.write(fd, _ENTRY.pack(_VERSION, *aborted))
+                written_bytes = os.write(fd, _ENTRY.pack(_VERSION, *aborted))
             finally:
                 os.close(fd)
+            if written_bytes < _ENTRY.size:
+                raise OSError(errno.ENOSPC, f"wrote {written_bytes} of {_ENTRY.size} bytes")
         except OSError as error:
             self.saved = False
             logger.error(
