@@ -103,7 +103,9 @@ def test_who_is_not_let_in(world: World, group: ClassicGroup, differs: Callable[
     assert none.join_at_once() == NO_COMMON_PROTOCOL
     left_behind = ("Empty", "", "classic")
     assert group.listed == differs(
-        "a JoinGroup without protocols", kafka=left_behind, headrace=None
+        "a request to a group that does not exist: a JoinGroup without protocols",
+        kafka=left_behind,
+        headrace=None,
     )
 
 

@@ -143,7 +143,9 @@ def test_a_group_that_is_empty_can_be_deleted(world: World, differs: Callable[..
     assert group.state(topic).summary == "start -1 complete -1"
     assert group.delete() == "GROUP_ID_NOT_FOUND"
     assert group.join(topic).fetch() == differs(
-        "a share-partition whose state is initialised or deleted", kafka="5-9 c2", headrace="0-9 c1"
+        "a share-partition in the leader's memory whose state is initialised or deleted",
+        kafka="5-9 c2",
+        headrace="0-9 c1",
     )
 
 
