@@ -206,7 +206,7 @@ def test_a_request_that_was_overtaken_in_its_session_is_refused(
 def test_a_request_whose_session_is_ended_by_another(
     topic: Topic, fetcher: Fetcher, other_connection: Connection, differs: Callable[..., Any]
 ) -> None:
-    where = "a Fetch that waits in a session which is ended"
+    where = "a waiting Fetch whose session is ended"
     fetcher.open({(topic, 0): 0})
     session_id = fetcher.session_id
     sent = fetcher.send(
