@@ -284,9 +284,17 @@ def test_a_string_longer_than_kafka_reads_closes_the_connection(
     ids=["client id, version 3", "client id, version 9", "instance id"],
 )
 def test_a_member_id_that_would_be_too_long_harms_its_sender_only(
-    bootstrap_servers: str, topic_name: str, version: int, client_id: str, instance_id: str | None
+    bootstrap_servers: str,
+    topic_name: str,
+    target: str,
+    version: int,
+    client_id: str,
+    instance_id: str | None,
 ) -> None:
-    """The leader of a group is told of every member's id, in versions that allow 32,767 bytes."""
+    """The leader of a group is told of every member's id, in versions that allow 32,767 bytes.
+
+    In Kafka the group may lose its leader (docs/differences.md).
+    """
     only_newer = ("reason", "group_instance_id")
     newer = JOIN | {"group_id": topic_name, "group_instance_id": instance_id}
     older = {key: value for key, value in newer.items() if key not in only_newer}
@@ -296,6 +304,8 @@ def test_a_member_id_that_would_be_too_long_harms_its_sender_only(
         with connection(bootstrap_servers, client_id=client_id) as client:
             refused = client.ask(11, version, **(older if version == 3 else newer))
             assert (refused.error_code, refused.member_id) == (UNKNOWN_SERVER_ERROR, "")
+        if target == "kafka":
+            return
         again = leader.ask(11, 3, **older | {"member_id": joined.member_id})
         assert again.error_code == 0
         assert [member.member_id for member in again.members] == [joined.member_id]
