@@ -1,10 +1,12 @@
-"""Runs of `headrace` commands against the broker under test."""
+"""Runs of `headrace` commands against the broker under test, and their options without one."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from argparse import ArgumentParser, Namespace
+from types import ModuleType
 from typing import Any
 
 from tests.support import ROOT
@@ -31,3 +33,12 @@ def run(*arguments: str, timeout_s: float = 60) -> tuple[int, bytes, list[str]]:
         [*HEADRACE, *arguments], capture_output=True, env=ENVIRONMENT, timeout=timeout_s
     )
     return done.returncode, done.stdout, done.stderr.decode().splitlines()
+
+
+def parsed_options(module: ModuleType, line: str) -> Namespace:
+    """Parse and check the options of a command, given its module."""
+    parser = ArgumentParser()
+    module.declare(parser)
+    options = parser.parse_intermixed_args(line.split())
+    module.check(options)
+    return options

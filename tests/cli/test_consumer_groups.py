@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,20 +12,17 @@ from confluent_kafka import Node, TopicPartition
 from confluent_kafka.admin import MemberAssignment
 
 from headrace.admin import ConsumerGroupDescription, MemberDescription
+from headrace.cli.consumer_groups import command
 from headrace.cli.consumer_groups.actions import _rows
-from headrace.cli.consumer_groups.command import check, declare
 from headrace.cli.consumer_groups.offsets import _read_plan
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import duration
 from headrace.cli.main import main
+from tests.cli.command import parsed_options
 
 
 def parsed(line: str) -> Namespace:
-    parser = ArgumentParser()
-    declare(parser)
-    options = parser.parse_intermixed_args(line.split())
-    check(options)
-    return options
+    return parsed_options(command, line)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -10,16 +10,13 @@ import pytest
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import date_and_time, topic_and_partitions
 from headrace.cli.main import main
-from headrace.cli.share_groups.command import check, declare
+from headrace.cli.share_groups import command
 from headrace.cli.tables import Column, as_json, table
+from tests.cli.command import parsed_options
 
 
 def parsed(line: str) -> Namespace:
-    parser = ArgumentParser()
-    declare(parser)
-    options = parser.parse_intermixed_args(line.split())
-    check(options)
-    return options
+    return parsed_options(command, line)
 
 
 @pytest.mark.parametrize(

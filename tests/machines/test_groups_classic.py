@@ -554,7 +554,7 @@ def test_commits_without_a_group_make_a_simple_one(desk):
 
 def test_commits_of_a_generation_that_never_was(desk):
     assert commit(desk, "m", 3) == (ErrorCode.GROUP_ID_NOT_FOUND,)
-    assert commit(desk, "m", 3, says_group_unknown=False) == (ErrorCode.ILLEGAL_GENERATION,)
+    assert commit(desk, "m", 3, knows_group_id_not_found=False) == (ErrorCode.ILLEGAL_GENERATION,)
     assert desk.coordinator.groups == {}
 
 

@@ -49,7 +49,7 @@ class Committer(NamedTuple):
             generation_id,
             commits,
             now_ms,
-            says_group_unknown=knows_group_id_not_found,
+            knows_group_id_not_found=knows_group_id_not_found,
             transactional=transactional,
         )
 

@@ -52,7 +52,7 @@ class OffsetService:
         commits: Sequence[OffsetCommit],
         now_ms: int,
         *,
-        says_group_unknown: bool = True,
+        knows_group_id_not_found: bool = True,
         transactional: bool = False,
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
         """Commit offsets (OffsetCommit, TxnOffsetCommit); the reply has a code for each.
@@ -62,7 +62,7 @@ class OffsetService:
         codes = self.committed.check(commits)
         fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
         refused, apply = self.check_commit(
-            group_id, member, generation_id, says_group_unknown, transactional, fit, now_ms
+            group_id, member, generation_id, knows_group_id_not_found, transactional, fit, now_ms
         )
         if refused:
             return Outcome((refused,) * len(commits))
@@ -73,7 +73,7 @@ class OffsetService:
         group_id: str,
         member: MemberIdentity,
         generation_id: int,
-        says_group_unknown: bool,
+        knows_group_id_not_found: bool,
         transactional: bool,
         commits: Sequence[OffsetCommit],
         now_ms: int,
@@ -82,7 +82,8 @@ class OffsetService:
 
         :param generation_id: -1 for an administrator, or a consumer that assigns partitions itself
         :param now_ms: the steady time
-        :param says_group_unknown: the client knows GROUP_ID_NOT_FOUND (OffsetCommit 9 and later)
+        :param knows_group_id_not_found: the client knows this error (OffsetCommit 9 and
+            later)
         :param transactional: the commit is part of a transaction; a member id is optional
         """
         group = self._groups.get(group_id)
@@ -90,7 +91,9 @@ class OffsetService:
             return ErrorCode.GROUP_ID_NOT_FOUND, None
         if group is None:
             unknown = (
-                ErrorCode.GROUP_ID_NOT_FOUND if says_group_unknown else ErrorCode.ILLEGAL_GENERATION
+                ErrorCode.GROUP_ID_NOT_FOUND
+                if knows_group_id_not_found
+                else ErrorCode.ILLEGAL_GENERATION
             )
             return (ErrorCode.NONE if generation_id < 0 else unknown), None
         if transactional and generation_id < 0 and member == NO_MEMBER:
@@ -99,7 +102,7 @@ class OffsetService:
             return group.check_commit(
                 member.member_id, member.group_instance_id, generation_id, now_ms, transactional
             )
-        knows_epochs = says_group_unknown or transactional
+        knows_epochs = knows_group_id_not_found or transactional
         code = group.check_commit(
             member.member_id, generation_id, commits, knows_epochs=knows_epochs
         )
