@@ -49,11 +49,16 @@ class Scale:
     members: int = rebalances.MEMBERS
     spark_records: int = 640_000
     lag_groups: int = 1_000
+    attack_s: float = 5
+    attack_topics: int = 500
+    attack_bytes: int = 50 * MIB
 
     @classmethod
     def quick(cls) -> Scale:
         """Return a scale that shows whether everything works; its numbers mean little."""
-        return cls(20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5, 200_000, 20)
+        return cls(
+            20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5, 200_000, 20, 2, 50, 5 * MIB
+        )
 
 
 @dataclass(frozen=True, slots=True)

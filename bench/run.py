@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import cpu
+from bench import attacks, cpu
 from bench.alone import ALONE, Cost
 from bench.clients import ClientError
 from bench.kfake_peer import KfakeMissing, KfakePeer
@@ -69,12 +69,15 @@ NOTES = (
     "Connections and partitions are held by a fresh broker of each kind; CPU is user and "
     "system time of its process. "
     "The partitions are empty.",
+    "Attacks: fresh brokers of each kind, a producer of one small batch every 5 ms beside the "
+    "attacker (`tests/attacks/honest.py`); memory is the peak of resident memory during the attack "
+    "less that before it.",
     (
         "headrace alone: `bench/share_partition.py` times the state machine, "
         "`bench/idle_groups.py` the CPU of a broker."
     ),
 )
-OTHERS = ("start-up", "hold", "cpu")
+OTHERS = ("start-up", "hold", "attacks", "cpu")
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -218,6 +221,23 @@ class Run:
                 forget_admins()
         self.results += results
 
+    def attacked(self) -> None:
+        """Attack fresh brokers, one attack after the other."""
+        brokers = self.brokers("attacks")
+        try:
+            for broker in brokers.values():
+                broker.start()
+            for name in attacks.ATTACKS:
+                self.alternate(
+                    brokers,
+                    attacks.metrics(name),
+                    lambda broker, name=name: attacks.measure(broker, self.scale, name),
+                )
+        finally:
+            for broker in brokers.values():
+                broker.stop()
+            forget_admins()
+
     def cpu_per_gib(self) -> None:
         """Measure what each GiB costs the brokers, kfake among them where it can be built."""
         brokers = self.brokers("cpu")
@@ -275,6 +295,8 @@ def main(arguments: Sequence[str]) -> None:
             run.under_load(under_load)
         if "hold" in chosen.only:
             run.attempt("hold", run.hold)
+        if "attacks" in chosen.only:
+            run.attempt("attacks", run.attacked)
         if "cpu" in chosen.only:
             run.attempt("cpu", run.cpu_per_gib)
         for name in ALONE:
