@@ -10,19 +10,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "ConfigError", "CorruptLog", "DirectoryInUse", "__version__"]
+__all__ = [
+    "Broker",
+    "ConfigError",
+    "CorruptLog",
+    "DirectoryInUse",
+    "UnusableDirectory",
+    "__version__",
+]
 
 if TYPE_CHECKING:
     from .broker.config.broker_config import ConfigError
     from .broker.embedded import EmbeddedBroker as Broker
-    from .log.data_directory import DirectoryInUse
+    from .log.directory_format import UnusableDirectory
+    from .log.directory_lock import DirectoryInUse
     from .log.recovery import CorruptLog
 
 _HOMES = {
     "Broker": ("headrace.broker.embedded", "EmbeddedBroker"),
     "ConfigError": ("headrace.broker.config.broker_config", "ConfigError"),
     "CorruptLog": ("headrace.log.recovery", "CorruptLog"),
-    "DirectoryInUse": ("headrace.log.data_directory", "DirectoryInUse"),
+    "DirectoryInUse": ("headrace.log.directory_lock", "DirectoryInUse"),
+    "UnusableDirectory": ("headrace.log.directory_format", "UnusableDirectory"),
 }
 
 

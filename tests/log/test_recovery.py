@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from headrace.log import segment as segment_module
-from headrace.log.data_directory import DataDirectory, DirectoryInUse
+from headrace.log.data_directory import DataDirectory
+from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog

@@ -12,6 +12,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +23,11 @@ from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.errors import StorageError
+from headrace.log import directory_format
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 
-from .catalog import Catalog, Topic
+from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
 from .config.broker_config import Config
 from .fetch_sessions import FetchSessions
@@ -71,13 +73,12 @@ class Broker:
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
         try:
-            self.logs = LogDirectory(
-                DataDirectory(self.data_dir, max_open_files(), sync=not self.ephemeral)
-            )
-            self.catalog = Catalog(None if self.ephemeral else self.data_dir / "headrace.db")
+            directory = DataDirectory(self.data_dir, max_open_files(), sync=not self.ephemeral)
+            self.catalog = self._open_catalog(directory)
         except BaseException:
             self._remove_if_ephemeral()
             raise
+        self.logs = LogDirectory(directory)
         config.attach(self.catalog)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.metrics = Metrics(self.catalog.topics_by_id)
@@ -115,6 +116,18 @@ class Broker:
         self.appended = topic_logs.appended
         self.durable = topic_logs.durable
         self.when_durable = topic_logs.when_durable
+
+    def _open_catalog(self, directory: DataDirectory) -> Catalog:
+        """Return the catalog of a data directory; release the directory if that fails."""
+        if self.ephemeral:
+            return Catalog()
+        with ExitStack() as undo:
+            undo.callback(directory.release)
+            catalog = Catalog(self.data_dir / CATALOG_FILE)
+            undo.callback(catalog.close)
+            directory_format.settle(directory.path, catalog.cluster_id, sync=True)
+            undo.pop_all()
+        return catalog
 
     # Coordinators ---------------------------------------------------------------------------------
 

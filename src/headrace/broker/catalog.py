@@ -4,14 +4,19 @@ Reads never touch the database. A write is one transaction, and memory changes o
 commit, so both are always equal. The database is in WAL mode with ``synchronous=FULL``: a write is
 on disk when it returns. It costs one fsync, and topics are rarely created. Without it a power cut
 could lose a topic whose records ``log.flush.interval.messages=1`` has promised to keep.
+
+The schema has the version of the data directory's format. A catalog of an older version is upgraded
+when it is opened, after a copy of it was saved beside it.
 """
 
 from __future__ import annotations
 
 import base64
+import logging
+import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,11 +25,15 @@ from uuid import UUID, uuid4
 
 from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.log.directory_format import FORMAT_VERSION, newer
+from headrace.log.files import fsync_path
 
 from .limits import PRODUCER_ID_BLOCK
 
+log = logging.getLogger("headrace.broker")
+
+CATALOG_FILE = "headrace.db"
 _APPLICATION_ID = 0x48454144  # "HEAD"
-_SCHEMA_VERSION = 1
 _SCHEMA = (
     "CREATE TABLE cluster (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB NOT NULL UNIQUE, partitions "
@@ -34,6 +43,8 @@ _SCHEMA = (
     "value TEXT NOT NULL,"
     " PRIMARY KEY (kind, resource, name)) WITHOUT ROWID",
 )
+_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType({1: ()})
+"""Version -> the statements that change a catalog of this version to the next one."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -120,17 +131,38 @@ class Catalog:
                 self._database.execute("INSERT INTO cluster VALUES ('id', ?)", (_new_cluster_id(),))
                 self._database.execute("INSERT INTO cluster VALUES ('next_producer_id', '0')")
                 self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+                self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif self._one("PRAGMA application_id") != _APPLICATION_ID:
             raise CatalogError(f"{self._path} is a database of another program")
-        elif version > _SCHEMA_VERSION:
-            raise CatalogError(
-                f"{self._path} was written by a newer headrace: its schema is {version}, "
-                f"and this one knows up to "
-                f"{_SCHEMA_VERSION}"
-            )
+        elif version > FORMAT_VERSION:
+            raise CatalogError(newer(str(self._path), version))
         else:
             self._database.execute("PRAGMA synchronous = FULL")
+            if version < FORMAT_VERSION:
+                self._upgrade(version)
+
+    def _upgrade(self, version: int) -> None:
+        """Upgrade a catalog of an older version. Before that, save a copy of it.
+
+        :raises CatalogError: when the disk fails; then the catalog is as it was
+        """
+        saved = f"{self._path}.format-{version}"
+        try:
+            save(self._database, saved)
+        except (OSError, sqlite3.Error) as error:
+            raise CatalogError(f"cannot save {saved} before an upgrade: {error}") from error
+        with self._transaction("upgrade the catalog"):
+            for older in range(version, FORMAT_VERSION):
+                for statement in _UPGRADES[older]:
+                    self._database.execute(statement)
+            self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        log.warning(
+            "upgraded %s from format %d to %d; the old one was saved as %s",
+            self._path,
+            version,
+            FORMAT_VERSION,
+            saved,
+        )
 
     def _load(self) -> None:
         self.cluster_id = self._one("SELECT value FROM cluster WHERE name = 'id'")
@@ -280,6 +312,27 @@ class Catalog:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def save(database: sqlite3.Connection, path: str) -> None:
+    """Write the current content of a database to a new file, force it to disk, and put it in the
+    place of ``path``.
+
+    :raises sqlite3.Error: when the database cannot be read, or the disk fails
+    :raises OSError: when the disk fails
+    """
+    temporary = f"{path}.tmp"
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            os.unlink(temporary + suffix)
+    copy = sqlite3.connect(temporary)
+    try:
+        database.backup(copy)
+    finally:
+        copy.close()
+    fsync_path(temporary)
+    os.replace(temporary, path)
+    fsync_path(os.path.dirname(path))
 
 
 def _fold(name: str) -> str:

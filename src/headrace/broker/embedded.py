@@ -38,6 +38,7 @@ class EmbeddedBroker:
         free port, None serves none
     :raises headrace.ConfigError: for an unknown name or a value out of range. Starting also raises
         :class:`headrace.DirectoryInUse` when another broker holds the data directory,
+        :class:`headrace.UnusableDirectory` when a newer headrace has written it,
         :class:`headrace.CorruptLog` when the state of groups in it cannot be read, and OSError when
         the address cannot be bound
     """

@@ -18,7 +18,8 @@ from headrace.broker.catalog import CatalogError
 from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Listener, Server
-from headrace.log.data_directory import DirectoryInUse
+from headrace.log.directory_format import UnusableDirectory
+from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
 
 from .errors import BadUsage, Failure
@@ -119,7 +120,7 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     try:
         broker = Broker(config, data_dir)
-    except (CatalogError, DirectoryInUse, OSError) as error:
+    except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(_one_line(error)) from error
     server = Server(broker, listeners)
     try:

@@ -4,7 +4,6 @@ resources that its logs share.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -16,16 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from headrace.log.files import OpenFiles, fsync_path, replace_file, sync_filesystem
 
+from . import directory_format, directory_lock
+
 logger = logging.getLogger("headrace.log")
 
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
-LOCK_FILE = "lock"
 DELETED_SUFFIX = "-delete"
 _PARTITION = re.compile(r"(.+)-(\d+)")
-
-
-class DirectoryInUse(RuntimeError):
-    """Another broker holds the data directory; the message says which one."""
 
 
 class DataDirectory:
@@ -36,7 +32,8 @@ class DataDirectory:
         directory
     :param sync: force files to disk when a segment is full and at a clean stop; not worth it for a
         temporary directory
-    :raises DirectoryInUse: when another broker holds it
+    :raises DirectoryInUse: when another process holds it
+    :raises UnusableDirectory: when a newer version has written it, or it is an incomplete copy
     :ivar path: absolute path
     :ivar files: the open segment files of all logs
     :ivar on_offline: called with topic id and partition of a log that goes offline, from any thread
@@ -51,8 +48,13 @@ class DataDirectory:
         self.on_offline: Callable[[uuid.UUID, int], object] | None = None
         self._executor: ThreadPoolExecutor | None = None
         os.makedirs(self.path, exist_ok=True)
-        self._lock = self._take_lock(address)
-        self._unverified = self._take_marker()
+        self._lock = directory_lock.take(self.path, address)
+        try:
+            directory_format.check(self.path)
+            self._unverified = self._take_marker()
+        except BaseException:
+            self.release()
+            raise
 
     # ------------------------------------------------------------------ partition directories
 
@@ -127,8 +129,7 @@ class DataDirectory:
 
     def announce(self, address: str) -> None:
         """Write into the lock file where the broker listens."""
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()} {address}\n".encode(), 0)
+        directory_lock.announce(self._lock, address)
 
     def sync_all(self) -> None:
         """Force all files to disk, with everything else on the file system.
@@ -149,22 +150,6 @@ class DataDirectory:
         """Release the lock, so that another process can use the directory."""
         os.close(self._lock)
         self._lock = -1
-
-    def _take_lock(self, address: str) -> int:
-        fd = os.open(f"{self.path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pid, _, holder = os.pread(fd, 1000, 0).decode(errors="replace").strip().partition(" ")
-            os.close(fd)
-            where = f" at {holder}" if holder else ""
-            raise DirectoryInUse(
-                f"data directory {self.path} is in use by another broker (process "
-                f"{pid or 'unknown'}{where})"
-            ) from None
-        self._lock = fd
-        self.announce(address)
-        return fd
 
     def _take_marker(self) -> set[str]:
         """Remove the mark of a clean stop, and return the names of the logs to verify.

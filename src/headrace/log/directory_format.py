@@ -1,0 +1,105 @@
+"""The format of a data directory: its version in ``meta.properties``, and the mark of a copy that
+is not complete.
+
+==== ===============================================================================================
+1    no ``meta.properties``; schema 1 of the catalog
+2    ``meta.properties`` with the version and the cluster id; schema 2 of the catalog, the same
+     tables
+==== ===============================================================================================
+
+The schema of the catalog has the same number. The catalog upgrades itself, see
+:class:`headrace.broker.catalog.Catalog`; ``meta.properties`` is written after that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import NamedTuple
+
+from headrace.log.files import fsync_path, replace_file
+
+logger = logging.getLogger("headrace.log")
+
+FORMAT_VERSION = 2
+META_FILE = "meta.properties"
+INCOMPLETE_FILE = "incomplete"
+"""In a directory that ``headrace backup`` or ``headrace restore`` has not finished."""
+_VERSION, _CLUSTER_ID = "headrace.format.version", "cluster.id"
+
+
+class UnusableDirectory(RuntimeError):
+    """A data directory that cannot be used; the message says why, on one line."""
+
+
+class Format(NamedTuple):
+    """The content of ``meta.properties``."""
+
+    version: int
+    cluster_id: str
+
+
+def read(directory: str) -> Format | None:
+    """Return the format of a directory; None if ``meta.properties`` is missing, or damaged, which
+    is logged.
+
+    :raises OSError: when the file cannot be read
+    """
+    path = f"{directory}/{META_FILE}"
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        lines = [line for line in data.decode().splitlines() if line and line[0] != "#"]
+        values = dict(line.split("=", 1) for line in lines)
+        return Format(int(values[_VERSION]), values[_CLUSTER_ID])
+    except (ValueError, KeyError):
+        logger.warning("%s is damaged: it is written again from the catalog", path)
+        return None
+
+
+def check(directory: str) -> None:
+    """Check that this version can use a directory. Nothing is written.
+
+    :raises UnusableDirectory: when a newer version has written it, or it is an incomplete copy
+    :raises OSError: when it cannot be read
+    """
+    if os.path.exists(f"{directory}/{INCOMPLETE_FILE}"):
+        raise UnusableDirectory(
+            f"{directory} is a backup or a restore that was not finished: delete it and start again"
+        )
+    found = read(directory)
+    if found is not None and found.version > FORMAT_VERSION:
+        raise UnusableDirectory(newer(directory, found.version))
+
+
+def newer(what: str, version: int) -> str:
+    """Return the message for something that was written in a newer format."""
+    return (
+        f"{what} was written by a newer headrace: its format is {version}, and this one knows up "
+        f"to {FORMAT_VERSION}"
+    )
+
+
+def settle(directory: str, cluster_id: str, *, sync: bool) -> None:
+    """Write ``meta.properties``, unless it says the same already. Call it after the upgrade of
+    everything else.
+
+    :param cluster_id: the cluster id in the catalog
+    :raises UnusableDirectory: when the file has another cluster id
+    :raises OSError: when the disk fails
+    """
+    found = read(directory)
+    if found == (FORMAT_VERSION, cluster_id):
+        return
+    if found is not None and found.cluster_id != cluster_id:
+        raise UnusableDirectory(
+            f"the catalog in {directory} is of cluster {cluster_id}, but {META_FILE} is of cluster "
+            f"{found.cluster_id}: they are from different directories"
+        )
+    text = f"# headrace\n{_VERSION}={FORMAT_VERSION}\n{_CLUSTER_ID}={cluster_id}\n"
+    replace_file(f"{directory}/{META_FILE}", text.encode(), sync=sync)
+    if sync:
+        fsync_path(directory)
