@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from headrace.log_lines import LIMITER
 from tests.clients.confluent import admin
 from tests.peer import KafkaPeer, jars
 from tests.secure_kafka import SecureKafka
@@ -125,6 +126,12 @@ def forgotten_admins() -> Iterator[None]:
     """
     yield
     admin.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forgotten_lines() -> None:
+    """Forget the lines of earlier tests, which would keep the same lines out of the log."""
+    LIMITER.clear()
 
 
 @pytest.fixture(scope="session")

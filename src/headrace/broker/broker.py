@@ -7,7 +7,6 @@ appends to a log, and answers when that is durable.
 from __future__ import annotations
 
 import functools
-import logging
 import random
 import shutil
 import tempfile
@@ -26,6 +25,7 @@ from headrace.errors import StorageError
 from headrace.log import directory_format
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
+from headrace.log_lines import LimitedLog, get_logger
 
 from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.share.share_state import ShareCoordinator
 
-log = logging.getLogger("headrace.broker")
+log = get_logger("headrace.broker")
+limited = LimitedLog(log)
 
 
 class Broker:
@@ -214,7 +215,7 @@ class Broker:
         try:
             share.disconnected(connection_id)
         except StorageError as error:
-            log.error(
-                "cannot release the records of a lost connection: %s; their locks will time out",
-                error,
+            message = (
+                "cannot release the records of a lost connection: %s; their locks will time out"
             )
+            limited.error("clients", message, error)

@@ -9,13 +9,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace.log.cleanable import Cleanable, cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
+from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import CorruptBatch
 
 from .catalog import Catalog
@@ -24,7 +24,7 @@ from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES
 from .metrics.registry import CleanerMetrics
 from .topic_logs import TopicLogs, roll
 
-log = logging.getLogger("headrace.cleaner")
+log = get_logger("headrace.cleaner")
 
 MAX_THREADS = 16
 """The largest number of cleaner threads, even if ``log.cleaner.threads`` is larger."""

@@ -8,7 +8,6 @@ incomplete frame is copied to a buffer of its own.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from headrace.errors import ErrorCode, StorageError
 from headrace.handlers import APIS, TEMPLATED
 from headrace.handlers.api_18_api_versions import supported
 from headrace.handlers.context import CloseConnection, RequestContext
+from headrace.log_lines import LimitedLog, get_logger, summary
 from headrace.protocol.frames import (
     SIZE,
     BadFrame,
@@ -39,7 +39,7 @@ from headrace.protocol.versions import Adapted, adapt
 from .broker import Broker
 from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
 
-log = logging.getLogger("headrace.server")
+log = LimitedLog(get_logger("headrace.server"))
 
 _API_VERSIONS = 18
 _API_KEY_LOW_BYTE = 1
@@ -365,9 +365,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             pieces = wire.write_response(header.correlation_id, adapted.to_response(response))
-        except Exception:
-            log.exception(
-                "cannot write the answer to %s v%d", APIS[header.api_key].name, header.api_version
+        except Exception as error:
+            api, version = APIS[header.api_key], header.api_version
+            message = "cannot write the response to %s v%d of client %s at %s"
+            log.error(
+                self.host, message, api.name, version, header.client_id, self.host, exc_info=error
             )
             self.abandon()
             return
@@ -393,11 +395,20 @@ class Connection(asyncio.BufferedProtocol):
         self.shared.metrics.requests[header.api_key].failures += 1
         if isinstance(error, StorageError):
             code = api.storage_error
-            log.error("%s of %s: %s", api.name, header.client_id, error)
+            message = "%s of client %s at %s: %s"
+            log.error(self.host, message, api.name, header.client_id, self.host, error)
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-            version, client = header.api_version, header.client_id
-            log.error("%s v%d of %s failed: %s", api.name, version, client, request, exc_info=error)
+            log.error(
+                self.host,
+                "%s v%d of client %s at %s failed: %s",
+                api.name,
+                header.api_version,
+                header.client_id,
+                self.host,
+                summary(request),
+                exc_info=error,
+            )
         return refuse_all(request, codec(api.key, api.highest).refusal_type, code)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
@@ -410,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
     # The end --------------------------------------------------------------------------------------
 
     def _close(self, reason: str, *values: object) -> None:
-        log.warning("closing the connection from %s: " + reason, self.host, *values)
+        log.warning(self.host, f"closing the connection from %s: {reason}", self.host, *values)
         self._requests.clear()
         self._send()
         if self.transport is not None:
@@ -432,6 +443,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._frame is not None:
             log.info(
+                self.host,
                 "%s disconnected after %d of %d bytes of a request",
                 self.host,
                 self._frame_used,

@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 
+from headrace.log_lines import log_unhandled
+
 from .broker import Broker
 from .config.broker_config import Config
 from .server import Listener, Server
@@ -16,11 +18,14 @@ from .server import Listener, Server
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return uvloop's event loop, or asyncio's where uvloop is not available."""
+    loop: asyncio.AbstractEventLoop
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        loop = asyncio.new_event_loop()
+    else:
+        loop = uvloop.new_event_loop()
+    loop.set_exception_handler(log_unhandled)
     return loop
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 from headrace.clock import Clock
 from headrace.errors import Refusal, StorageError
 from headrace.log.replay import FoundBatch, checked_batches
+from headrace.log_lines import get_logger
 
 from .catalog import Catalog
 from .limits import PRUNED_LOG_BYTES
 from .topic_logs import TopicLogs, roll
 
-log = logging.getLogger("headrace.broker")
+log = get_logger("headrace.broker")
 
 
 class InternalTopicLogs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 from uuid import UUID
@@ -12,6 +11,7 @@ from headrace.clock import Clock
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.record_batch import BatchHeader
 
 from .catalog import Catalog, Topic
@@ -20,7 +20,8 @@ from .config.topic_rules import check_new_topic_name
 from .flusher import Flusher
 from .metrics.registry import Metrics
 
-log = logging.getLogger("headrace.broker")
+log = get_logger("headrace.broker")
+limited = LimitedLog(log)
 
 R = TypeVar("R")
 
@@ -188,7 +189,8 @@ class TopicLogs:
             return appended
         self._metrics.refused_produces[partition_log.topic] += 1
         if appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
-            log.warning(
+            limited.warning(
+                partition_log.topic,
                 "refused a batch for %s-%d: %s",
                 partition_log.topic,
                 partition_log.partition,
@@ -246,7 +248,7 @@ def _online(partition_log: PartitionLog | None) -> PartitionLog | ErrorCode:
     try:
         partition_log.load()
     except OSError as error:
-        log.error("cannot open %s: %s", partition_log.path, error)
+        limited.error(partition_log.path, "cannot open %s: %s", partition_log.path, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.KAFKA_STORAGE_ERROR if partition_log.is_offline else partition_log
 

@@ -21,11 +21,12 @@ from headrace.broker.server import Listener, Server
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
+from headrace.log_lines import LIMITER, get_logger, make_safe
 
 from .errors import BadUsage, Failure
 from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties, serve_options
 
-log = logging.getLogger("headrace")
+log = get_logger("headrace")
 
 GC_ALLOCATIONS = 20_000
 """Allocations between two runs of the cycle collector. A broker creates few cycles, and Python's
@@ -50,11 +51,7 @@ def run(options: Namespace) -> int:
     :returns: the exit status
     :raises Failure: it cannot start
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    _log_to_stderr()
     gc.set_threshold(GC_ALLOCATIONS)
     config = _config(options)
     listeners = _listeners(options.listen or [DEFAULT_LISTEN], options.advertise or [])
@@ -66,7 +63,15 @@ def run(options: Namespace) -> int:
             runner.run(_serve(config, data_dir, listeners, options.metrics_port, watchdog))
     finally:
         watchdog.cancel()
+        LIMITER.report()
     return 0
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(make_safe)  # lines of other libraries, too
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _config(options: Namespace) -> Config:

@@ -8,12 +8,12 @@ between it is delivered again, so the queue may get it twice. Headers and errors
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol import record_batch
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from headrace.groups.settings import Topic
     from headrace.log.partition_log import PartitionLog
 
-log = logging.getLogger("headrace.dead_letters")
+log = get_logger("headrace.dead_letters")
+limited = LimitedLog(log)
 
 TOPIC_NAME, COPY_RECORD = (
     "errors.deadletterqueue.topic.name",
@@ -284,7 +285,8 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[recor
     while position <= last:
         data = source.read(position, min(COPY_READ_BYTES, wanted * _ASSUMED_RECORD_BYTES))
         if isinstance(data, Refusal) or not data:
-            log.error(
+            limited.error(
+                source.path,
                 "cannot read %s-%d at offset %d for dead letters",
                 source.topic,
                 source.partition,
@@ -304,7 +306,11 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[recor
                         memoryview(data)[start : start + header.size_bytes]
                     )
                 except record_batch.CorruptBatch as error:
-                    log.error(
-                        "cannot copy records of %s-%d: %s", source.topic, source.partition, error
+                    limited.error(
+                        source.path,
+                        "cannot copy records of %s-%d: %s",
+                        source.topic,
+                        source.partition,
+                        error,
                     )
             position = header.last_offset + 1

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from headrace.log.replay import FoundBatch
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Coordinator, Position
 from headrace.protocol import record_batch
 
 from .logs import InternalLogs
 
-log = logging.getLogger("headrace.coordinators")
+limited = LimitedLog(get_logger("headrace.coordinators"))
 
 
 class EndTransaction(Protocol):
@@ -58,11 +58,11 @@ def _replay(
                 if decoded is not None:  # else a record type that this version does not know
                     coordinator.replay(decoded, Position(partition, record.offset, producer_id))
         except Exception as error:
-            log.warning(
-                "skipped the record at offset %d of %s with the key %r: %s",
+            limited.warning(
+                found.path,
+                "skipped the record at offset %d of %s: %s",
                 record.offset,
                 found.path,
-                record.key,
                 error if isinstance(error, ValueError) else repr(error),
             )
 
@@ -75,4 +75,5 @@ def _readable_records(found: FoundBatch) -> Iterator[record_batch.Record]:
             yield record
             offset = record.offset + 1
     except record_batch.CorruptBatch as error:
-        log.warning("skipped the records of %s from offset %d on: %s", found.path, offset, error)
+        message = "skipped the records of %s from offset %d on: %s"
+        limited.warning(found.path, message, found.path, offset, error)

@@ -17,7 +17,6 @@ it would have completed are answered with the error.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from itertools import count
 from time import perf_counter
@@ -25,13 +24,14 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from headrace.clock import Clock
 from headrace.hashing import internal_partition
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Completion, Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
 from .logs import InternalLogs
 
-log = logging.getLogger("headrace.coordinators")
+log = LimitedLog(get_logger("headrace.coordinators"))
 
 C = TypeVar("C", bound=Coordinator[Any])
 R = TypeVar("R")
@@ -501,5 +501,5 @@ def _send(answers: Sequence[tuple[Deferred[Any], Any]]) -> None:
     for deferred, answer in answers:
         try:
             deferred.answer(answer)
-        except Exception:  # continue with the other connections
-            log.exception("cannot answer a request")
+        except Exception as error:  # continue with the other connections
+            log.error("clients", "cannot answer a request", exc_info=error)

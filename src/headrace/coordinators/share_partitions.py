@@ -8,7 +8,6 @@ keeps the durable state.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import AcknowledgementBatch
 from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.groups.settings import Topic
     from headrace.log.partition_log import PartitionLog
 
-log = logging.getLogger("headrace.share")
+log = LimitedLog(get_logger("headrace.share"))
 
 LEADER_EPOCH = 0
 """The only leader epoch: a single node leads every partition."""
@@ -238,9 +238,8 @@ class SharePartitions:
             try:
                 self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
             except StorageError as error:  # the acquisition locks will expire
-                log.error(
-                    "cannot release what %s holds of %s: %s", session.member_id, loaded.key, error
-                )
+                message = "cannot release what %s holds of %s: %s"
+                log.error(group_id, message, session.member_id, loaded.key, error)
         if not self.sessions.in_group(group_id):
             self._fenced.pop(group_id, None)
             self._unload_idle(group_id)
@@ -350,7 +349,7 @@ class SharePartitions:
                 "cannot release the expired locks of %d share-partitions; trying again in %d ms; "
                 "the first is %s: %s"
             )
-            log.error(message, len(failures), RETRY_MS, *failures[0])
+            log.error("timer", message, len(failures), RETRY_MS, *failures[0])
 
     # Dropping -------------------------------------------------------------------------------------
 

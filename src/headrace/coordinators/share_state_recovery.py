@@ -19,17 +19,17 @@ Each initialization of a share-partition has a new state epoch, which fences the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from headrace.groups.records import SharedTopic
 from headrace.groups.share.group import ShareGroup
+from headrace.log_lines import get_logger
 from headrace.share.records import SharePartitionKey, ShareRecord
 
 from .coordinators import Coordinators
 
-log = logging.getLogger("headrace.coordinators")
+log = get_logger("headrace.coordinators")
 
 _MAX_EPOCH = 2**31 - 1
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from headrace.errors import StorageError
+from headrace.log_lines import get_logger
 
 from .coordinators import Coordinators
 
-log = logging.getLogger("headrace.coordinators")
+log = get_logger("headrace.coordinators")
 
 
 def start(coordinators: Coordinators) -> None:

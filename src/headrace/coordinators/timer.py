@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from headrace.errors import StorageError
+from headrace.log_lines import get_logger
 
 from .limits import RETRY_MS
 
-log = logging.getLogger("headrace.coordinators")
+log = get_logger("headrace.coordinators")
 
 
 class Timed(Protocol):

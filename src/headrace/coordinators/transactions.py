@@ -8,13 +8,13 @@ changes nothing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
 from headrace.log.partition_log import PartitionLog
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
@@ -34,7 +34,7 @@ from .runtime import CoordinatorRuntime
 if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
 
-log = logging.getLogger("headrace.transactions")
+log = LimitedLog(get_logger("headrace.transactions"))
 
 COORDINATOR_EPOCH = 0
 """The only coordinator epoch: there is one node, so the coordinator never moves."""
@@ -204,7 +204,8 @@ class Transactions:
             self.runtime.write_now(transactional_id, completed)
         except StorageError as error:
             self._retry_ms = self._clock.now_ms() + RETRY_MS
-            log.error("cannot complete the transaction of %s yet: %s", transactional_id, error)
+            message = "cannot complete the transaction of %s yet: %s"
+            log.error(transactional_id, message, transactional_id, error)
             self._schedule_timer()
         else:
             del self._marked[transactional_id]

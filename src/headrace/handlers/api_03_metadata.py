@@ -24,7 +24,6 @@ Version notes:
 
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
 
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
@@ -41,11 +40,12 @@ from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
 
-log = logging.getLogger("headrace.metadata")
+log = LimitedLog(get_logger("headrace.metadata"))
 
 LEADER_EPOCH = 0
 """The leader epoch of every partition: its leader never changes."""
@@ -102,7 +102,7 @@ def _create(broker: Broker, name: str) -> Topic | ErrorCode:
             return broker.topic_logs.internal_topic(name)
         return broker.create_topic(name, broker.config.get_int("num.partitions"))
     except CatalogError as error:
-        log.error("%s", error)
+        log.error("clients", "cannot create the topic %s: %s", name, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -18,9 +17,10 @@ from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
+from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import headers
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 _ENTRY = Struct(">hqqqq")
 _VERSION = 0

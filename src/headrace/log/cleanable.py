@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
 from headrace.log.files import replace_file
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
+from headrace.log_lines import get_logger
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 CLEANER_OFFSET_FILE = "cleaner-offset"
 

@@ -7,7 +7,6 @@ are still there: :meth:`Round.steps` alternates between the two.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import threading
@@ -22,6 +21,7 @@ from headrace.log.files import OpenFiles, fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, scan
+from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
     NO_TIMESTAMP,
@@ -33,7 +33,7 @@ from headrace.protocol.record_batch import (
 
 from . import aborted_transactions, swap
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 WRITE_BYTES = 1 << 18
 """Size of a write."""

@@ -5,7 +5,6 @@ resources that its logs share.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shutil
@@ -14,10 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace.log.files import OpenFiles, fsync_path, replace_file, sync_filesystem
+from headrace.log_lines import get_logger
 
 from . import directory_format, directory_lock
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 DELETED_SUFFIX = "-delete"

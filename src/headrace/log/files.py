@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 from collections import deque
 from typing import Protocol
 
-logger = logging.getLogger("headrace.log")
+from headrace.log_lines import get_logger
+
+logger = get_logger("headrace.log")
 
 
 class OpenSegment(Protocol):

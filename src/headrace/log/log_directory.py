@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import uuid
 
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
+from headrace.log_lines import get_logger
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 SYNC_ALL_ABOVE = 64
 """With more changed logs than this a stop syncs the whole file system instead of each file."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import threading
 import uuid
@@ -26,6 +25,7 @@ from headrace.log.retention import SegmentAge, segments_to_delete
 from headrace.log.segment import SUFFIXES, Segment, TornTailError
 from headrace.log.segment_list import SegmentList
 from headrace.log.validation import check_client_batch
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     NO_PRODUCER_ID,
@@ -38,7 +38,8 @@ from headrace.protocol.record_batch import (
 
 from . import aborted_transactions, recovery, timestamps
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
+limited = LimitedLog(logger)
 
 LEADER_EPOCH = 0
 """The only leader epoch, as there is only one node."""
@@ -405,7 +406,7 @@ class PartitionLog:
                 self._segments.remember(segment, position + len(data), end)
             return data
         except OSError as error:
-            logger.error("Cannot read offset %d of %s: %s", offset, self.path, error)
+            limited.error(self.path, "Cannot read offset %d of %s: %s", offset, self.path, error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
@@ -493,7 +494,8 @@ class PartitionLog:
             self._log_start_offset = max(self._log_start_offset, self._segments[1].base_offset)
             self._segments.delete_oldest()
         self._aborted.drop_below(self._log_start_offset)
-        logger.info(
+        limited.info(
+            self.path,
             "Deleted %d old segments of %s, which now starts at offset %d",
             count,
             self.path,

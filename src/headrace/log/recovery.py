@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import uuid
 from base64 import urlsafe_b64encode
@@ -22,6 +21,7 @@ from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.files import OpenFiles, fsync_path, replace_file
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment
+from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     EPOCH_AND_MAGIC,
     EPOCH_START,
@@ -34,7 +34,7 @@ from headrace.protocol.record_batch import (
 
 from . import aborted_transactions, swap
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 METADATA_FILE = "partition.metadata"
 LOG_START_FILE = "log-start-offset"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.log.files import OpenFiles, fsync_path
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
+from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -24,7 +24,7 @@ from headrace.protocol.record_batch import (
     whole_batches,
 )
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 Buffers = Sequence[bytes | memoryview]
 Write = Callable[[int, Buffers, int], int]

@@ -4,13 +4,13 @@ and one batch is opened.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from headrace.log.segment import Segment
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.record_batch import LOG_APPEND_TIME_BIT, BatchHeader, CorruptBatch, records
 
-logger = logging.getLogger("headrace.log")
+limited = LimitedLog(get_logger("headrace.log"))
 
 Found = tuple[int, int]
 """``(offset, timestamp)`` of a record; the timestamp is in milliseconds."""
@@ -61,6 +61,7 @@ def _first_in_batch(
             if record.timestamp_ms >= timestamp_ms and record.offset >= first:
                 return record.offset, record.timestamp_ms
     except CorruptBatch as error:
-        logger.warning("%s: %s", segment.path(".log"), error)
+        path = segment.path(".log")
+        limited.warning(path, "Cannot look up a timestamp in %s: %s", path, error)
         return first, header.max_timestamp
     return None

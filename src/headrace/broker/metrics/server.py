@@ -6,7 +6,6 @@ Each connection serves one request. Pages are made one at a time.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from headrace.broker.limits import (
@@ -14,10 +13,11 @@ from headrace.broker.limits import (
     MAX_SCRAPE_REQUEST_BYTES,
     SCRAPE_TIMEOUT_S,
 )
+from headrace.log_lines import LimitedLog, get_logger
 
 from .text import CONTENT_TYPE
 
-log = logging.getLogger("headrace.metrics")
+log = LimitedLog(get_logger("headrace.metrics"))
 
 _PLAIN = "text/plain; charset=utf-8"
 _HINT = b"This is the metrics port of headrace. The metrics are at /metrics\n"
@@ -74,8 +74,8 @@ class MetricsServer:
                 await writer.wait_closed()
         except (TimeoutError, OSError, EOFError):
             pass  # the client sends nothing, receives nothing, or has gone
-        except Exception:
-            log.exception("cannot serve the metrics page")
+        except Exception as error:
+            log.error("clients", "cannot serve the metrics page", exc_info=error)
         finally:
             writer.transport.abort()
             self._connections.discard(task)

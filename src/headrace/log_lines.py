@@ -1,0 +1,323 @@
+"""Log lines of the broker: safe to print, short, and few.
+
+Clients choose client ids, group ids, topic names and the bytes that error texts quote. A logger of
+:func:`get_logger` escapes and shortens every value of a line, and never writes bytes. Lines that a
+client can cause again and again go through :class:`LimitedLog`: one line per kind, peer and second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass
+from traceback import format_tb
+from typing import Any
+
+MAX_VALUE_CHARS = 500
+"""The longest value in a log line. Topic names have up to 249 characters, client ids 32,767."""
+
+MAX_MESSAGE_CHARS = 4000
+"""The longest message that is logged without values."""
+
+MAX_TRACEBACK_FRAMES = 40
+"""The last frames of an exception that are logged."""
+
+MAX_TRACEBACK_CAUSES = 5
+"""The exceptions of a chain of causes that are logged."""
+
+LIMITED_LINE_INTERVAL_S = 1.0
+"""The time in which one line of a kind and a peer is logged."""
+
+MAX_LIMITED_PEERS = 200
+"""The pairs of kind and peer that are remembered for an interval. Further peers share one entry for
+each kind: not many more lines than this are logged in an interval, from however many peers.
+"""
+
+_OTHER_PEERS = "other peers"
+_PLACEHOLDER = re.compile(r"%[a-z]")
+_BYTES = re.compile(
+    r"""(?<![\w'"\\])b(?:'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z))""", re.DOTALL
+)
+"""The text of a bytes object, also one that was cut."""
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+def shown(value: object, max_chars: int = MAX_VALUE_CHARS) -> str:
+    """Return the text of a value as it may be logged.
+
+    Characters that are not printable (line breaks, terminal escapes, marks of text direction) are
+    escaped, bytes are replaced by their number, and a long text is cut.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"<{len(value)} bytes>"
+    try:
+        text = str(value)
+    except Exception as error:  # the text of an exception may fail, too
+        text = f"<{type(value).__name__} without text: {type(error).__name__}>"
+    cut_chars = len(text) - max_chars
+    text = _BYTES.sub("<bytes>", text[:max_chars])
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else _escaped(one) for one in text)
+    return f"{text}... and {cut_chars} more characters" if cut_chars > 0 else text
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def summary(request: Any) -> str:
+    """Return the kind and size of a request's top-level fields: never its contents."""
+    if not dataclasses.is_dataclass(request):
+        return type(request).__name__
+    sizes = (
+        f"{field.name}: {len(value)}"
+        for field in dataclasses.fields(request)
+        if isinstance(value := getattr(request, field.name, None), Sized)
+        and not isinstance(value, str)
+    )
+    return f"{type(request).__name__}({', '.join(sizes)})"
+
+
+# Lines --------------------------------------------------------------------------------------------
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Return the logger of a name, whose lines are made safe, whichever handler writes them."""
+    logger = logging.getLogger(name)
+    logger.addFilter(make_safe)
+    return logger
+
+
+def make_safe(record: logging.LogRecord) -> bool:
+    """Escape and shorten the values of a log record and the texts of its exceptions. This is a
+    filter of loggers and handlers that lets every record pass.
+    """
+    if not getattr(record, "is_safe", False):
+        record.is_safe = True
+        if isinstance(record.args, Mapping):
+            record.args = {name: _safe(value) for name, value in record.args.items()}
+        elif record.args:
+            record.args = tuple(map(_safe, record.args))
+        else:
+            record.msg = shown(record.msg, MAX_MESSAGE_CHARS)
+        if record.exc_info and record.exc_info[1] is not None:
+            record.exc_text = "\n".join(_traceback_lines(record.exc_info[1]))
+    return True
+
+
+def _safe(value: object) -> object:
+    return value if value is None or isinstance(value, (int, float)) else shown(value)
+
+
+def _traceback_lines(error: BaseException) -> Iterator[str]:
+    """Yield the lines of a traceback, the first cause first. Only the texts of exceptions can be
+    from a client.
+    """
+    chain = [error]
+    while len(chain) < MAX_TRACEBACK_CAUSES:
+        last = chain[-1]
+        cause = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if cause is None or cause in chain:
+            break
+        chain.append(cause)
+    for cause in reversed(chain):
+        yield "Traceback (most recent call last):"
+        for frame in format_tb(cause.__traceback__)[-MAX_TRACEBACK_FRAMES:]:
+            yield frame.rstrip("\n")
+        yield f"{type(cause).__name__}: {shown(cause)}"
+
+
+# Few lines ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Entry:
+    """The lines of one kind that one peer has caused since the last one was logged.
+
+    :ivar since: when a line was logged last
+    :ivar left_out: the lines since then, which were not logged
+    """
+
+    logger: logging.Logger
+    level: int
+    since: float
+    left_out: int = 0
+
+
+_Key = tuple[str, str]
+"""Kind and peer of a line."""
+
+
+class Limiter:
+    """The memory of the lines that were logged, for all loggers of a process.
+
+    It says how many lines were left out: with the next line, or after the interval when an event
+    loop runs.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[_Key, _Entry] = {}
+        self._lock = threading.Lock()  # the log also works in threads
+        self._timer_loop: asyncio.AbstractEventLoop | None = None
+        self._purged = 0.0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def admit(self, logger: logging.Logger, level: int, kind: str, peer: str) -> int | None:
+        """Count a line.
+
+        :returns: None if it is not logged; otherwise the number of lines that were left out before
+            it
+        """
+        loop = _running_loop()
+        now = time.monotonic() if loop is None else loop.time()
+        key = kind, peer
+        with self._lock:
+            if key not in self._entries and len(self._entries) >= MAX_LIMITED_PEERS:
+                self._purge(now)
+                if len(self._entries) >= MAX_LIMITED_PEERS:
+                    key = kind, _OTHER_PEERS
+            entry = self._entries.get(key)
+            if entry is None or not _is_recent(entry, now):
+                left_out = entry.left_out if entry is not None else 0
+                self._entries[key] = _Entry(logger, level, now)
+                return left_out
+            entry.left_out += 1
+            if loop is not None and (self._timer_loop is None or self._timer_loop.is_closed()):
+                self._schedule(loop)
+            return None
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        with self._lock:
+            self._entries.clear()
+
+    def report(self) -> None:
+        """Log how many lines were left out."""
+        self._report(None)
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer_loop = loop
+        loop.call_later(LIMITED_LINE_INTERVAL_S, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer_loop = None
+        self._report(loop.time())
+        with self._lock:
+            if any(entry.left_out for entry in self._entries.values()):
+                self._schedule(loop)
+
+    def _report(self, now: float | None) -> None:
+        """Log how many lines were left out of the entries whose interval has passed; of all
+        entries if ``now`` is None.
+        """
+        with self._lock:
+            reported = []
+            for key, entry in list(self._entries.items()):
+                if now is not None and _is_recent(entry, now):
+                    continue
+                if entry.left_out:
+                    reported.append((key, entry, entry.left_out))
+                    entry.left_out = 0
+                    if now is not None:
+                        entry.since = now
+                else:
+                    del self._entries[key]
+        for (kind, peer), entry, left_out in reported:
+            message = "%d more lines because of %s are left out: %s"
+            entry.logger.log(entry.level, message, left_out, peer, _PLACEHOLDER.sub("...", kind))
+
+    def _purge(self, now: float) -> None:
+        """Forget the entries whose interval has passed, at most once in an interval. What they left
+        out counts for other peers.
+        """
+        if 0 <= now - self._purged < LIMITED_LINE_INTERVAL_S:
+            return
+        self._purged = now
+        for key, entry in list(self._entries.items()):
+            kind, peer = key
+            if _is_recent(entry, now) or peer == _OTHER_PEERS:
+                continue
+            del self._entries[key]
+            if entry.left_out:
+                others = self._entries.setdefault((kind, _OTHER_PEERS), entry)
+                if others is not entry:
+                    others.left_out += entry.left_out
+
+
+def _is_recent(entry: _Entry, now: float) -> bool:
+    # A time in the future is one of another event loop, with another clock.
+    return 0 <= now - entry.since < LIMITED_LINE_INTERVAL_S
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+LIMITER = Limiter()
+"""The limiter of this process."""
+
+
+class LimitedLog:
+    """The lines of a logger that clients can cause: one per kind, peer and second.
+
+    The kind of a line is its message without values. ``peer`` is the host of the client, or the
+    object that the line is about where no client is known.
+    """
+
+    def __init__(self, logger: logging.Logger, limiter: Limiter = LIMITER) -> None:
+        self._logger = logger
+        self._limiter = limiter
+
+    def info(self, peer: str, message: str, *values: object) -> None:
+        """Log a line for information."""
+        self._log(logging.INFO, peer, message, values, None)
+
+    def warning(self, peer: str, message: str, *values: object) -> None:
+        """Log a warning."""
+        self._log(logging.WARNING, peer, message, values, None)
+
+    def error(
+        self, peer: str, message: str, *values: object, exc_info: BaseException | None = None
+    ) -> None:
+        """Log an error, with the traceback of ``exc_info``."""
+        self._log(logging.ERROR, peer, message, values, exc_info)
+
+    def _log(
+        self,
+        level: int,
+        peer: str,
+        message: str,
+        values: tuple[object, ...],
+        error: BaseException | None,
+    ) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        left_out = self._limiter.admit(self._logger, level, message, shown(peer))
+        if left_out is None:
+            return
+        if left_out:
+            message, values = f"{message} (%d more like this are left out)", (*values, left_out)
+        self._logger.log(level, message, *values, exc_info=error)
+
+
+_unhandled = LimitedLog(get_logger("headrace"))
+
+
+def log_unhandled(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Log an error that nobody handles: the exception handler of a broker's event loop. The default
+    handler writes whole objects, and each time.
+    """
+    message, error = context.get("message"), context.get("exception")
+    _unhandled.error("event loop", "unhandled error: %s", message, exc_info=error)
