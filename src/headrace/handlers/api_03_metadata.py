@@ -17,7 +17,8 @@ Version notes:
 * Version 9 is flexible (KIP-482).
 * Version 10 adds topic ids (KIP-516).
 * Version 11 removes the authorized operations of the cluster (KIP-700).
-* Version 12 adds requests by topic id (KIP-516).
+* Version 12 adds requests by topic id (KIP-516). Versions 10 and 11 refuse them with
+  INVALID_REQUEST.
 
 * Version 13 adds an error for the whole response (KIP-1102).
 """
@@ -47,12 +48,19 @@ from .context import RequestContext
 
 log = LimitedLog(get_logger("headrace.metadata"))
 
+_FIRST_WITH_TOPIC_IDS = 12
+"""Versions 10 and 11 have a field for topic ids, which Apache Kafka refuses."""
+
 LEADER_EPOCH = 0
 """The leader epoch of every partition: its leader never changes."""
 
 
 def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe this broker and the topics of a request."""
+    if context.api_version < _FIRST_WITH_TOPIC_IDS and any(
+        asked.name is None or asked.topic_id is not None for asked in request.topics or ()
+    ):
+        return _refused(request)
     if request.topics is None:
         topics = tuple(map(_described, broker.catalog.topics.values()))
     else:
@@ -73,6 +81,18 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext) ->
         controller_id=NODE_ID,
         topics=topics,
         error_code=ErrorCode.NONE,
+    )
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """Refuse topic ids in a version that cannot describe topics without a name."""
+    return MetadataResponse(
+        throttle_time=NO_THROTTLE,
+        brokers=(),
+        cluster_id=None,
+        controller_id=-1,
+        topics=tuple(_unknown(asked, ErrorCode.INVALID_REQUEST) for asked in request.topics),
+        error_code=ErrorCode.INVALID_REQUEST,
     )
 
 

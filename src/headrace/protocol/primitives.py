@@ -128,6 +128,16 @@ def string(text: str | None) -> bytes:
     return i16(len(data)) + data
 
 
+def shortened(text: str | None) -> str | None:
+    """Return a message for people, cut off where it would be longer than a string may be.
+
+    Messages quote what a client has sent, which may be as long as a string.
+    """
+    if text is None or len(text) <= MAX_STRING_BYTES // 4:
+        return text
+    return _utf8(text)[:MAX_STRING_BYTES].decode("utf-8", "ignore")
+
+
 def blob(data: bytes) -> bytes:
     """Return legacy bytes."""
     return i32(len(data)) + data

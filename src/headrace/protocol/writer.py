@@ -85,6 +85,7 @@ class _Generator:
             "string": primitives.compact_string if self._flexible else primitives.string,
             "length": compact_length if self._flexible else i32,
             "put_data": _put_data,
+            "shortened": primitives.shortened,
             "tagged": _tagged,
         }
 
@@ -133,6 +134,8 @@ class _Generator:
             self._array(nested, kind, value)
         elif nested is not None:
             self._struct(nested, type(None) in typing.get_args(hint), value)
+        elif field.name.endswith("error_message"):
+            self._lines.append(_put_text_or_data(kind, f"shortened({value})"))
         else:
             self._lines.append(_put_text_or_data(kind, value))
 
