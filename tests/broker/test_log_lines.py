@@ -19,6 +19,7 @@ from headrace.log_lines import (
     make_safe,
     shown,
 )
+from tests.support import ROOT
 
 
 @pytest.mark.parametrize(
@@ -209,3 +210,9 @@ def test_places_of_old_peers_are_taken_by_new_ones_without_losing_counts(
         "closing",
         f"{MAX_LIMITED_PEERS} more lines because of other peers are left out: closing",
     ]
+
+
+@pytest.mark.parametrize("room", ["broker", "coordinators", "handlers", "log"])
+def test_the_broker_has_only_loggers_of_safe_lines(room: str) -> None:
+    source = ROOT / "src" / "headrace" / room
+    assert [path for path in source.rglob("*.py") if "logging.getLogger" in path.read_text()] == []

@@ -12,7 +12,6 @@ when it is opened, after a copy of it was saved beside it.
 from __future__ import annotations
 
 import base64
-import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,10 +26,11 @@ from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import fsync_path
+from headrace.log_lines import get_logger
 
 from .limits import PRODUCER_ID_BLOCK
 
-log = logging.getLogger("headrace.broker")
+log = get_logger("headrace.broker")
 
 CATALOG_FILE = "headrace.db"
 _APPLICATION_ID = 0x48454144  # "HEAD"

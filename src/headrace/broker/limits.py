@@ -75,8 +75,13 @@ SCRAPE_LOADING_MS = 100
 continues.
 """
 
-MAX_SCRAPE_CONNECTIONS = 8
-"""Connections to the metrics port at a time."""
+MAX_SCRAPE_CONNECTIONS = 32
+"""Connections to the metrics port at a time. One more closes the one that has sent no request for
+the longest time.
+"""
+
+MAX_SCRAPE_RESPONSES = 8
+"""Pages that are being sent on the metrics port at a time. One more closes the oldest."""
 
 MAX_SCRAPE_REQUEST_BYTES = 8192
 """The longest head of a request to the metrics port."""

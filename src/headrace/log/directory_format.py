@@ -13,13 +13,13 @@ The schema of the catalog has the same number. The catalog upgrades itself, see
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import NamedTuple
 
 from headrace.log.files import fsync_path, replace_file
+from headrace.log_lines import get_logger
 
-logger = logging.getLogger("headrace.log")
+logger = get_logger("headrace.log")
 
 FORMAT_VERSION = 2
 META_FILE = "meta.properties"

@@ -1,16 +1,21 @@
 """The metrics port: HTTP/1.1 for ``GET /metrics`` on the broker's event loop.
 
-Each connection serves one request. Pages are made one at a time.
+Each connection serves one request. Pages are made one at a time, and requests that wait meanwhile
+share the next one. A connection that sends no request, or does not read its response, is closed
+when another one needs its place.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from headrace.broker.limits import (
     MAX_SCRAPE_CONNECTIONS,
     MAX_SCRAPE_REQUEST_BYTES,
+    MAX_SCRAPE_RESPONSES,
     SCRAPE_TIMEOUT_S,
 )
 from headrace.log_lines import LimitedLog, get_logger
@@ -21,6 +26,24 @@ log = LimitedLog(get_logger("headrace.metrics"))
 
 _PLAIN = "text/plain; charset=utf-8"
 _HINT = b"This is the metrics port of headrace. The metrics are at /metrics\n"
+_TOO_MANY = b"Too many connections to the metrics port\n"
+
+
+class _State(Enum):
+    """The progress of a connection."""
+
+    RECEIVING = auto()
+    WAITING = auto()
+    SENDING = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Scrape:
+    """A connection to the metrics port."""
+
+    task: asyncio.Task[None]
+    transport: asyncio.WriteTransport
+    state: _State = _State.RECEIVING
 
 
 class MetricsServer:
@@ -33,9 +56,23 @@ class MetricsServer:
     def __init__(self, page: Callable[[], Awaitable[bytes]]) -> None:
         self._page = page
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._scrapes: dict[_Scrape, None] = {}
+        """The connections, the oldest first."""
         self._one_at_a_time = asyncio.Lock()
+        self._next_page: asyncio.Task[bytes] | None = None
+        """The page that waits until it can be made."""
+        self._pages: set[asyncio.Task[bytes]] = set()
         self.port = 0
+
+    @property
+    def open_connections(self) -> int:
+        """The number of connections."""
+        return len(self._scrapes)
+
+    @property
+    def unsent_pages(self) -> int:
+        """The number of connections that have not read their whole response."""
+        return sum(one.state is _State.SENDING for one in self._scrapes)
 
     async def start(self, host: str, port: int) -> None:
         """Start to listen. Port 0 picks a free port.
@@ -51,24 +88,41 @@ class MetricsServer:
         """Stop listening, and cancel the requests that are being served."""
         if self._server is not None:
             self._server.close()
-        for connection in list(self._connections):
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        tasks = [*(one.task for one in self._scrapes), *self._pages]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _make_room(self, state: _State) -> bool:
+        """Close the oldest connection in a state.
+
+        :returns: True if there was one
+        """
+        oldest = next((one for one in self._scrapes if one.state is state), None)
+        if oldest is None:
+            return False
+        del self._scrapes[oldest]
+        oldest.task.cancel()
+        oldest.transport.abort()
+        return True
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        full = len(self._scrapes) >= MAX_SCRAPE_CONNECTIONS
+        refused = full and not any(map(self._make_room, (_State.RECEIVING, _State.SENDING)))
+        scrape = _Scrape(task, writer.transport)
+        self._scrapes[scrape] = None
         try:
             async with asyncio.timeout(SCRAPE_TIMEOUT_S):
-                if len(self._connections) > MAX_SCRAPE_CONNECTIONS:
-                    writer.write(
-                        _answer(
-                            "503 Service Unavailable", b"Too many connections to the metrics port\n"
-                        )
-                    )
+                if refused:
+                    response = _answer("503 Service Unavailable", _TOO_MANY)
                 else:
-                    writer.write(await self._respond(reader))
+                    response = await self._respond(reader, scrape)
+                if self.unsent_pages >= MAX_SCRAPE_RESPONSES:
+                    self._make_room(_State.SENDING)
+                scrape.state = _State.SENDING
+                writer.write(response)
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -78,9 +132,22 @@ class MetricsServer:
             log.error("clients", "cannot serve the metrics page", exc_info=error)
         finally:
             writer.transport.abort()
-            self._connections.discard(task)
+            self._scrapes.pop(scrape, None)
 
-    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
+    async def _shared_page(self) -> bytes:
+        """Return a page that is made from now on, together with the others that wait for it."""
+        if self._next_page is None:
+            self._next_page = page = asyncio.get_running_loop().create_task(self._make_page())
+            self._pages.add(page)
+            page.add_done_callback(self._pages.discard)
+        return await asyncio.shield(self._next_page)
+
+    async def _make_page(self) -> bytes:
+        async with self._one_at_a_time:
+            self._next_page = None
+            return await self._page()
+
+    async def _respond(self, reader: asyncio.StreamReader, scrape: _Scrape) -> bytes:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
@@ -93,8 +160,8 @@ class MetricsServer:
             return _answer("404 Not Found", _HINT)
         if method not in (b"GET", b"HEAD"):
             return _answer("405 Method Not Allowed", _HINT, "Allow: GET, HEAD\r\n")
-        async with self._one_at_a_time:
-            body = await self._page()
+        scrape.state = _State.WAITING
+        body = await self._shared_page()
         whole = _answer("200 OK", body, content_type=CONTENT_TYPE)
         return whole[: len(whole) - len(body)] if method == b"HEAD" else whole
 

@@ -1,0 +1,159 @@
+"""The metrics port under attack: an honest scrape is answered, whatever others do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from headrace import Broker
+from headrace.broker.embedded import new_event_loop
+from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS, MAX_SCRAPE_RESPONSES
+from headrace.broker.metrics import server as metrics_server
+from headrace.broker.metrics.server import MetricsServer
+
+ATTACKERS = 100
+GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE_BYTES = 8_000_000
+
+
+@contextlib.contextmanager
+def attackers(at: tuple[str, int], sent: bytes) -> Iterator[list[socket.socket]]:
+    """Connections that send something, and read nothing."""
+    with contextlib.ExitStack() as stack:
+        sockets = []
+        for _ in range(ATTACKERS):
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(at)
+            with contextlib.suppress(OSError):  # closed for another one
+                sock.sendall(sent)
+            sockets.append(sock)
+        yield sockets
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /metr", GET[:-2], GET], ids=["nothing", "part", "headers", "all"]
+)
+def test_connections_that_do_not_go_on_keep_no_scrape_out(sent: bytes) -> None:
+    """Before, eight of them did, for ten seconds each."""
+    with Broker(metrics_port=0) as broker:
+        host, _, port = broker.metrics_url.split("/")[2].rpartition(":")
+        with attackers((host, int(port)), sent):
+            for _ in range(3):
+                with urllib.request.urlopen(broker.metrics_url, timeout=5) as page:
+                    assert b"headrace_build_info" in page.read()
+
+
+def served(
+    page: Callable[[], Awaitable[bytes]], talk: Callable[[MetricsServer], Awaitable[None]]
+) -> None:
+    """Serve a page while `talk` runs."""
+
+    async def run() -> None:
+        server = MetricsServer(page)
+        await server.start("127.0.0.1", 0)
+        try:
+            await talk(server)
+        finally:
+            await server.close()
+        assert server.open_connections == 0
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())
+
+
+async def scrape(server: MetricsServer) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(GET)
+    async with asyncio.timeout(5):
+        received = await reader.read(-1)
+    writer.close()
+    return received
+
+
+def test_pages_for_readers_that_do_not_read_are_bounded() -> None:
+    async def large_page() -> bytes:
+        return b"x" * LARGE_BYTES
+
+    async def talk(server: MetricsServer) -> None:
+        connect = asyncio.get_running_loop().run_in_executor
+        with contextlib.ExitStack() as stack:
+            slow = attackers(("127.0.0.1", server.port), GET)
+            await connect(None, stack.enter_context, slow)
+            for _ in range(3):
+                assert len(await scrape(server)) > LARGE_BYTES
+                assert server.unsent_pages <= MAX_SCRAPE_RESPONSES
+                assert server.open_connections <= MAX_SCRAPE_CONNECTIONS
+
+    served(large_page, talk)
+
+
+def test_requests_that_wait_share_one_page() -> None:
+    made = 0
+    all_wait = asyncio.Event()
+
+    async def slow_page() -> bytes:
+        nonlocal made
+        made += 1
+        await all_wait.wait()
+        return b"page %d" % made
+
+    async def talk(server: MetricsServer) -> None:
+        scrapes = asyncio.gather(*(scrape(server) for _ in range(20)))
+        while server.open_connections < 20:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        all_wait.set()
+        pages = await scrapes
+        assert all(page.endswith((b"page 1", b"page 2")) for page in pages)
+        assert (await scrape(server)).endswith(b"page 3")
+
+    served(slow_page, talk)
+    assert made == 3
+
+
+def test_a_page_that_fails_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    made = 0
+
+    async def page() -> bytes:
+        nonlocal made
+        made += 1
+        if made < 10:
+            raise RuntimeError("no page")
+        return b"a page"
+
+    async def talk(server: MetricsServer) -> None:
+        for _ in range(9):
+            with contextlib.suppress(ConnectionError):
+                assert await scrape(server) == b""
+        assert (await scrape(server)).endswith(b"a page")
+
+    served(page, talk)
+    lines = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(lines) == 1
+
+
+def test_a_request_byte_by_byte_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "SCRAPE_TIMEOUT_S", 0.3)
+
+    async def page() -> bytes:
+        return b""
+
+    async def talk(server: MetricsServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(250):
+                writer.write(b"X")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        assert server.open_connections == 0
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read(-1) == b""
+
+    served(page, talk)
