@@ -27,6 +27,7 @@ from headrace.protocol.record_batch import (
     NO_TIMESTAMP,
     BatchHeader,
     CorruptBatch,
+    Opening,
     has_right_crc,
     header_at,
 )
@@ -83,12 +84,25 @@ class Pace:
 
         :param since: ``time.perf_counter`` reading of when it began to work
         :return: the reading to pass next time
+        :raises CleaningStopped: when the cleaner stops
         """
         now = time.perf_counter()
         if now - since < WORK_S:
             return since
         time.sleep(REST_S)
+        if self._stopped.is_set():
+            raise CleaningStopped
         return time.perf_counter()
+
+    def rests(self) -> Callable[[], None]:
+        """Return a function that calls :meth:`rest` for one thread, again and again."""
+        since = time.perf_counter()
+
+        def rest() -> None:
+            nonlocal since
+            since = self.rest(since)
+
+        return rest
 
 
 class _Source:
@@ -222,7 +236,8 @@ class Round:
         self._sources = [_Source(*pair) for pair in zip(plan.segments, ends, strict=True)]
         self._config = log.config
         self._now_ms = now_ms
-        self._latest = LatestOffsets(dedupe_bytes)
+        self._opening = Opening(pause=pace.rests())
+        self._latest = LatestOffsets(dedupe_bytes, self._opening)
         self._entries = log.aborted.overlapping(log.log_start_offset, log.end_offset)
         self._aborted = AbortedLookup(self._entries)
         self._producers = last_of_producers(log.producers)
@@ -241,12 +256,13 @@ class Round:
         """
         yield self._note_keys
         compactor = Compactor(
-            self._latest.offsets,
+            self._latest,
             self.end_offset,
             aborted=self._aborted,
             producers=self._producers,
             now_ms=self._now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
+            opening=self._opening,
         )
         sources = [source for source in self._sources if source.base_offset < self.end_offset]
         try:
@@ -282,11 +298,15 @@ class Round:
                     self.end_offset = header.base_offset
                     break
                 self.read_bytes += header.size_bytes
-                if not header.is_control and header not in self._aborted:
-                    latest.note(header, batch, first)
+                if header.is_control or header in self._aborted:
+                    continue
+                not_noted = latest.note(header, batch, first)
+                if not_noted is not None:
+                    self.end_offset = not_noted
+                    break
             if self.end_offset != end:
                 break
-        self.keys = len(latest.offsets)
+        self.keys = len(latest)
 
     def _clean(self, compactor: Compactor, group: Sequence[_Source]) -> None:
         """Write the new segment of a group; if it would be the same there is no output."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from operator import attrgetter
 from sys import getsizeof
 from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.producer_state import ProducerState
-from headrace.protocol.compression import compress
+from headrace.protocol.compression import compressor
 from headrace.protocol.primitives import append_varint, read_varint
 from headrace.protocol.record_batch import (
     CODEC_MASK,
@@ -30,99 +31,124 @@ from headrace.protocol.record_batch import (
     LOG_APPEND_TIME_BIT,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    OPEN_ANY,
     BatchHeader,
     CorruptBatch,
-    opened,
+    Opening,
+    record_spans,
     seal,
 )
 
 MAX_TIMESTAMP = 2**63 - 1
+
+MIN_INT64 = -(2**63)
+
+_SHORT_KEY_BYTES = 32
+_DIGEST_BYTES = 33
 
 _ENTRY_BYTES = 150
 """Approximate memory for a key besides its own bytes: its places in the table and its offset."""
 
 
 class Slot(NamedTuple):
-    """A record within the decompressed body of its batch.
+    """A record of an opened batch.
 
-    :ivar start: position of its length
-    :ivar end: position after it
+    :ivar data: bytes that contain the record
+    :ivar start: position in ``data`` of its first byte after its length
     :ivar rest: position of its offset delta, after the timestamp delta
+    :ivar end: position after it
     :ivar key: None if the record has no key
     """
 
+    data: bytes
     start: int
-    end: int
     rest: int
+    end: int
     offset: int
     timestamp_delta: int
     key: bytes | None
     is_tombstone: bool
 
 
-def slots(body: bytes, header: BatchHeader) -> Iterator[Slot]:
-    """Yield the records of a decompressed batch.
+def slots(batch: bytes | memoryview, header: BatchHeader, opening: Opening) -> Iterator[Slot]:
+    """Yield the records of a whole batch. Only one of them is in memory at a time.
 
-    :raises CorruptBatch: when they cannot be read
+    :raises CorruptBatch: when they cannot be read, or exceed the limits on opening
     """
-    position, base_offset = 0, header.base_offset
+    base_offset, last_offset = header.base_offset, header.last_offset
     try:
-        for _ in range(header.record_count):
-            start = position
-            length, position = read_varint(body, position)
-            end = position + length
-            timestamp_delta, rest = read_varint(body, position + 1)
-            offset_delta, position = read_varint(body, rest)
-            length, position = read_varint(body, position)
+        for data, start, end in record_spans(batch, header, opening):
+            timestamp_delta, rest = read_varint(data, start + 1)
+            offset_delta, position = read_varint(data, rest)
+            length, position = read_varint(data, position)
             key = None
             if length >= 0:
-                key = body[position : position + length]
+                key = data[position : position + length]
                 position += length
-            length, _ = read_varint(body, position)
-            if position > end or end > len(body):
+            length, _ = read_varint(data, position)
+            offset = base_offset + offset_delta
+            if position > end:
+                raise CorruptBatch(f"the record at offset {offset} is longer than it says")
+            if not base_offset <= offset <= last_offset:
                 raise CorruptBatch(
-                    f"the record at offset {base_offset + offset_delta} is longer than it says"
+                    f"a record at offset {offset} in the batch of {base_offset} to {last_offset}"
                 )
-            yield Slot(
-                start, end, rest, base_offset + offset_delta, timestamp_delta, key, length < 0
-            )
-            position = end
-    except IndexError as error:
+            yield Slot(data, start, rest, end, offset, timestamp_delta, key, length < 0)
+    except CorruptBatch:
+        raise
+    except (IndexError, ValueError) as error:
         raise CorruptBatch(f"cannot open the batch at offset {base_offset}: {error!r}") from error
+
+
+def _short(key: bytes) -> bytes:
+    """Return a key, or the digest of a long one, so that the memory for keys depends on their
+    number. A digest is longer than any key that is kept as it is.
+    """
+    return key if len(key) <= _SHORT_KEY_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 class LatestOffsets:
     """The last offset of each key, for as many keys as fit.
 
     :param limit_bytes: approximate memory for the keys (log.cleaner.dedupe.buffer.size)
-    :ivar offsets: key -> last offset
     """
 
-    __slots__ = ("_left", "offsets")
+    __slots__ = ("_left", "_offsets", "_opening")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, opening: Opening = OPEN_ANY) -> None:
         self._left = limit_bytes
-        self.offsets: dict[bytes, int] = {}
+        self._offsets: dict[bytes, int] = {}
+        self._opening = opening
+
+    def __len__(self) -> int:
+        return len(self._offsets)
 
     @property
     def is_full(self) -> bool:
-        """True if no further batch may be added. A batch that begins with memory left is added
-        whole.
-        """
+        """True if no further key fits."""
         return self._left <= 0
 
-    def note(self, header: BatchHeader, batch: memoryview, from_offset: int) -> None:
+    def get(self, key: bytes, default: int) -> int:
+        """Return the last offset of a key, or ``default`` if it is not known."""
+        return self._offsets.get(_short(key), default)
+
+    def note(self, header: BatchHeader, batch: memoryview, from_offset: int) -> int | None:
         """Add the records of a data batch, except those before ``from_offset``.
 
+        :returns: None if all were added; otherwise the offset of the first one that did not fit
         :raises CorruptBatch: when the batch cannot be read
         """
-        offsets = self.offsets
-        for slot in slots(opened(batch, header), header):
-            key = slot.key
-            if key is not None and slot.offset >= from_offset:
-                if key not in offsets:
-                    self._left -= getsizeof(key) + _ENTRY_BYTES
-                offsets[key] = slot.offset
+        offsets = self._offsets
+        for slot in slots(batch, header, self._opening):
+            if slot.key is None or slot.offset < from_offset:
+                continue
+            key = _short(slot.key)
+            if key not in offsets:
+                if self._left <= 0:
+                    return slot.offset
+                self._left -= getsizeof(key) + _ENTRY_BYTES
+            offsets[key] = slot.offset
+        return None
 
 
 class AbortedLookup:
@@ -171,13 +197,14 @@ def last_of_producers(producers: ProducerState) -> dict[int, LastOfProducer]:
 class Compactor:
     """The second pass of one round; it is given the batches from the start of the log.
 
-    :param latest: key -> last offset in the part that is cleaned for the first time
+    :param latest: last offsets of the keys in the part that is cleaned for the first time
     :param end_offset: end of that part, exclusive; later batches stay as they are. The batch that
         ends there is kept even without records, so that readers get to that offset
     :param aborted: the aborted transactions of the log
     :param producers: producer id -> its last write
     :param delete_retention_ms: time from when a tombstone or marker is no longer needed to its
         removal
+    :param opening: the limits on opening batches
     """
 
     __slots__ = (
@@ -186,19 +213,21 @@ class Compactor:
         "_end_offset",
         "_latest",
         "_now_ms",
+        "_opening",
         "_producers",
         "_with_data",
     )
 
     def __init__(
         self,
-        latest: Mapping[bytes, int],
+        latest: Mapping[bytes, int] | LatestOffsets,
         end_offset: int,
         *,
         aborted: AbortedLookup,
         producers: Mapping[int, LastOfProducer],
         now_ms: int,
         delete_retention_ms: int,
+        opening: Opening = OPEN_ANY,
     ) -> None:
         self._latest = latest
         self._end_offset = end_offset
@@ -206,6 +235,7 @@ class Compactor:
         self._producers = producers
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
+        self._opening = opening
         self._with_data: set[int] = set()
         """Producers with data batches of a transaction whose marker was not read yet."""
 
@@ -233,8 +263,7 @@ class Compactor:
         if not header.record_count:  # left empty by an earlier round
             return self._at_the_end(header)
         if horizon is None:
-            body = opened(batch, header)
-            return self._rebuilt(header, body, list(slots(body, header)), self._new_horizon())
+            return self._rebuilt(header, batch, _Choice.all_of(header), self._new_horizon())
         last = self._producers.get(producer_id)
         is_last = (
             last is not None and last.last_offset is None and last.epoch == header.producer_epoch
@@ -242,28 +271,32 @@ class Compactor:
         return batch if self._now_ms < horizon or is_last else self._at_the_end(header)
 
     def _clean_data(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        body = opened(batch, header)
         horizon = header.delete_horizon_ms
         tombstones_stay = horizon is None or self._now_ms < horizon
-        latest = self._latest
-        kept: list[Slot] = []
-        has_tombstone = False
-        for slot in slots(body, header):
-            key = slot.key
-            if key is None or slot.offset < latest.get(key, -1):
-                continue
-            if slot.is_tombstone:
-                if not tombstones_stay:
-                    continue
-                has_tombstone = True
-            kept.append(slot)
-        if not kept:
+        chosen = self._choose(header, batch, tombstones_stay=tombstones_stay)
+        if not chosen.count:
             return self._without_records(header)
-        if has_tombstone and horizon is None:
-            return self._rebuilt(header, body, kept, self._new_horizon())
-        if len(kept) == header.record_count:
+        if chosen.has_tombstone and horizon is None:
+            return self._rebuilt(header, batch, chosen, self._new_horizon())
+        if chosen.count == header.record_count:
             return batch
-        return self._rebuilt(header, body, kept, None)
+        return self._rebuilt(header, batch, chosen, None)
+
+    def _choose(self, header: BatchHeader, batch: memoryview, *, tombstones_stay: bool) -> _Choice:
+        """Choose the records of a data batch to keep. Those from the end of the part on stay."""
+        last_offset_of, end_offset = self._latest.get, self._end_offset
+        kept = bytearray()
+        has_tombstone = False
+        for slot in slots(batch, header, self._opening):
+            key = slot.key
+            stays = slot.offset >= end_offset or (
+                key is not None
+                and slot.offset >= last_offset_of(key, -1)
+                and (tombstones_stay or not slot.is_tombstone)
+            )
+            has_tombstone = has_tombstone or (stays and slot.is_tombstone)
+            kept.append(stays)
+        return _Choice(kept, has_tombstone)
 
     def _new_horizon(self) -> int:
         return min(self._now_ms + self._delete_retention_ms, MAX_TIMESTAMP)
@@ -283,42 +316,69 @@ class Compactor:
         return empty(header) if header.last_offset + 1 == self._end_offset else None
 
     def _rebuilt(
-        self, header: BatchHeader, body: bytes, kept: list[Slot], horizon: int | None
+        self, header: BatchHeader, batch: memoryview, chosen: _Choice, horizon: int | None
     ) -> bytes:
-        """Return the batch with only the records ``kept``, and with a delete horizon if one is
-        given.
+        """Return the batch with only the chosen records, and with a delete horizon if one is given.
+
+        The records are read a second time, and compressed one by one.
         """
         base_timestamp = header.base_timestamp
-        if horizon is None:
-            out = b"".join([body[slot.start : slot.end] for slot in kept])
-        else:
-            out = _shifted(body, kept, base_timestamp - horizon)
-        payload = compress(header.codec, out)
+        by_ms = 0 if horizon is None else base_timestamp - horizon
+        stream = compressor(header.codec)
+        pieces: list[bytes] = []
+        largest_delta = MIN_INT64
+        for slot, stays in zip(slots(batch, header, self._opening), chosen.kept, strict=True):
+            if stays:
+                largest_delta = max(largest_delta, slot.timestamp_delta)
+                pieces.append(stream.compress(_shifted(slot, by_ms)))
+        pieces.append(stream.flush())
+        payload = b"".join(pieces)
         changed = header._replace(
-            batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), record_count=len(kept)
+            batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), record_count=chosen.count
         )
         if horizon is not None:
             changed = changed._replace(
                 attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon
             )
         if not header.attributes & LOG_APPEND_TIME_BIT:
-            changed = changed._replace(
-                max_timestamp=base_timestamp + max(slot.timestamp_delta for slot in kept)
-            )
+            changed = changed._replace(max_timestamp=base_timestamp + largest_delta)
         return seal(changed, payload) + payload
 
 
-def _shifted(body: bytes, kept: list[Slot], by_ms: int) -> bytes:
-    """Return the records with other timestamp deltas, because the base timestamp changes by
-    ``-by_ms``.
+class _Choice:
+    """The records of a batch that stay.
+
+    :ivar kept: 1 for each record that stays, 0 for each other one
+    """
+
+    __slots__ = ("count", "has_tombstone", "kept")
+
+    def __init__(self, kept: bytearray, has_tombstone: bool) -> None:
+        self.kept = kept
+        self.count = sum(kept)
+        self.has_tombstone = has_tombstone
+
+    @classmethod
+    def all_of(cls, header: BatchHeader) -> _Choice:
+        """Return the choice of all records of a batch."""
+        return cls(bytearray(b"\1") * header.record_count, has_tombstone=False)
+
+
+def _shifted(slot: Slot, by_ms: int) -> bytes:
+    """Return a record with its length, and with another timestamp delta if the base timestamp
+    changes by ``-by_ms``.
     """
     out = bytearray()
-    for slot in kept:
+    if by_ms:
         record = bytearray(b"\0")
         append_varint(record, slot.timestamp_delta + by_ms)
-        record += body[slot.rest : slot.end]
-        append_varint(out, len(record))
+        append_varint(out, len(record) + slot.end - slot.rest)
         out += record
+        start = slot.rest
+    else:
+        append_varint(out, slot.end - slot.start)
+        start = slot.start
+    out += memoryview(slot.data)[start : slot.end]
     return bytes(out)
 
 

@@ -1,22 +1,54 @@
-"""Compression of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. The library is loaded with the
-first compressed batch.
+"""Compression of record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. The library of a codec is loaded
+with its first batch.
+
+Batches are decompressed piece by piece, so a small batch cannot fill the memory
+(:func:`decompressed`). docs/decisions/0012-opening-batches.md says which libraries allow this.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
+
+from .limits import (
+    MAX_SNAPPY_BLOCK_BYTES,
+    MAX_SNAPPY_RATIO,
+    MAX_ZSTD_WINDOW_BYTES,
+    PIECE_BYTES,
+)
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
+Bytes = bytes | memoryview
+
 _LENGTH = struct.Struct(">i")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS
+_INPUT_BYTES = 4096
+"""Compressed bytes that are passed on at a time, as the libraries copy what they do not use."""
 
 
 class BadCompression(ValueError):
     """Bytes that cannot be decompressed with their codec."""
+
+
+class TooLargeToDecompress(BadCompression):
+    """Bytes that need more memory than the limits allow."""
+
+
+class Compressor(Protocol):
+    """A stream of compressed bytes."""
+
+    def compress(self, data: Bytes, /) -> bytes:
+        """Add data, and return compressed bytes, perhaps none."""
+
+    def flush(self) -> bytes:
+        """End the stream, and return its last bytes."""
 
 
 @cache
@@ -26,61 +58,206 @@ def _cramjam() -> Any:
     return cramjam
 
 
-def _snappy(data: bytes) -> bytes:
-    """Decompress snappy blocks in xerial framing, as Java clients write, or one bare block."""
-    if not data.startswith(_XERIAL_MAGIC):
-        return bytes(_cramjam().snappy.decompress_raw(data))
-    out, position = bytearray(), 16
-    while position < len(data):
-        length = _LENGTH.unpack_from(data, position)[0]
-        position += 4
-        out += bytes(_cramjam().snappy.decompress_raw(data[position : position + length]))
-        position += length
-    return bytes(out)
+@cache
+def _lz4() -> Any:
+    import lz4.frame
+
+    return lz4.frame
 
 
-def _xerial(data: bytes) -> bytes:
-    out = bytearray(_XERIAL_MAGIC + struct.pack(">ii", 1, 1))
-    for start in range(0, len(data), 32768):
-        block = bytes(_cramjam().snappy.compress_raw(data[start : start + 32768]))
-        out += _LENGTH.pack(len(block)) + block
-    return bytes(out)
+@cache
+def _zstandard() -> Any:
+    import zstandard
+
+    return zstandard
 
 
-def _lz4(data: bytes) -> bytes:
-    """Return an lz4 frame of independent blocks, the only ones that the Java clients read."""
-    compressor = _cramjam().lz4.Compressor(block_linked=False)
-    compressor.compress(data)
-    return bytes(compressor.finish())
+# Compressing --------------------------------------------------------------------------------------
 
 
-_COMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
-    NONE: bytes,
-    GZIP: lambda data: bytes(_cramjam().gzip.compress(data)),
-    SNAPPY: _xerial,
-    LZ4: _lz4,
-    ZSTD: lambda data: bytes(_cramjam().zstd.compress(data)),
+class _NoCompressor:
+    def compress(self, data: Bytes, /) -> bytes:
+        return bytes(data)
+
+    def flush(self) -> bytes:
+        return b""
+
+
+class _SnappyCompressor:
+    """Snappy blocks in xerial framing, as Java clients write."""
+
+    def __init__(self) -> None:
+        self._start = _XERIAL_HEADER
+        self._pending = b""
+
+    def compress(self, data: Bytes, /) -> bytes:
+        pending = self._pending + data if self._pending else bytes(data)
+        pieces, position = [self._start], 0
+        self._start = b""
+        while position + _XERIAL_BLOCK_BYTES <= len(pending):
+            pieces.append(_xerial_block(pending[position : position + _XERIAL_BLOCK_BYTES]))
+            position += _XERIAL_BLOCK_BYTES
+        self._pending = pending[position:]
+        return b"".join(pieces)
+
+    def flush(self) -> bytes:
+        return self._start + (_xerial_block(self._pending) if self._pending else b"")
+
+
+def _xerial_block(data: bytes) -> bytes:
+    block = bytes(_cramjam().snappy.compress_raw(data))
+    return _LENGTH.pack(len(block)) + block
+
+
+class _Lz4Compressor:
+    """An lz4 frame of independent blocks, the only ones that the Java clients read."""
+
+    def __init__(self) -> None:
+        self._compressor = _lz4().LZ4FrameCompressor(block_linked=False)
+        self._start: bytes = self._compressor.begin()
+
+    def compress(self, data: Bytes, /) -> bytes:
+        start, self._start = self._start, b""
+        return start + bytes(self._compressor.compress(data))
+
+    def flush(self) -> bytes:
+        return self._start + bytes(self._compressor.flush())
+
+
+_COMPRESSORS: Mapping[int, Callable[[], Compressor]] = {
+    NONE: _NoCompressor,
+    GZIP: lambda: zlib.compressobj(wbits=_GZIP_FORMAT),
+    SNAPPY: _SnappyCompressor,
+    LZ4: _Lz4Compressor,
+    ZSTD: lambda: _zstandard().ZstdCompressor().compressobj(),
 }
 
-_DECOMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
-    GZIP: lambda data: bytes(_cramjam().gzip.decompress(data)),
-    SNAPPY: _snappy,
-    LZ4: lambda data: bytes(_cramjam().lz4.decompress(data)),
-    ZSTD: lambda data: bytes(_cramjam().zstd.decompress(data)),
-}
+
+def compressor(codec: int) -> Compressor:
+    """Return a stream that compresses the records of one batch."""
+    return _COMPRESSORS[codec]()
 
 
 def compress(codec: int, data: bytes) -> bytes:
     """Compress the records of a batch."""
-    return _COMPRESS[codec](data)
+    if codec == NONE:
+        return data
+    stream = compressor(codec)
+    return stream.compress(data) + stream.flush()
 
 
-def decompress(codec: int, data: bytes) -> bytes:
-    """Decompress the records of a batch.
+# Decompressing ------------------------------------------------------------------------------------
+
+
+def _plain_pieces(data: memoryview) -> Iterator[Bytes]:
+    for start in range(0, len(data), PIECE_BYTES):
+        yield bytes(data[start : start + PIECE_BYTES])
+
+
+def _gzip_pieces(data: memoryview) -> Iterator[Bytes]:
+    """Decompress the members of a gzip stream; ignore rubbish after one of them, as Java does."""
+    position = 0
+    while not position or position < len(data):
+        stream = zlib.decompressobj(_GZIP_FORMAT)
+        is_first = not position
+        try:
+            while not stream.eof:
+                given = data[position : position + _INPUT_BYTES]
+                piece = stream.decompress(given, PIECE_BYTES)
+                if piece:
+                    yield piece
+                elif not given and not stream.eof:
+                    raise BadCompression("the gzip stream is incomplete")
+                position += len(given) - len(stream.unconsumed_tail) - len(stream.unused_data)
+        except zlib.error:
+            if is_first:
+                raise
+            return
+
+
+def _snappy_pieces(data: memoryview) -> Iterator[Bytes]:
+    """Decompress snappy blocks in xerial framing, as Java clients write, or one bare block."""
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        yield from _snappy_block(data)
+        return
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        if not 0 <= length <= len(data) - position:
+            raise BadCompression(f"a snappy block claims {length} bytes")
+        yield from _snappy_block(data[position : position + length])
+        position += length
+
+
+def _snappy_block(block: memoryview) -> Iterator[Bytes]:
+    claimed: int = _cramjam().snappy.decompress_raw_len(block)
+    if claimed > MAX_SNAPPY_RATIO * len(block):
+        raise BadCompression(f"a snappy block of {len(block)} bytes claims {claimed}")
+    if claimed > MAX_SNAPPY_BLOCK_BYTES:
+        raise TooLargeToDecompress(f"a snappy block of {claimed} bytes")
+    whole = bytes(_cramjam().snappy.decompress_raw(block))
+    if len(whole) <= PIECE_BYTES:
+        yield whole
+    else:
+        yield from _plain_pieces(memoryview(whole))
+
+
+def _lz4_pieces(data: memoryview) -> Iterator[Bytes]:
+    """Decompress one lz4 frame; ignore what follows it, as Java does."""
+    stream = _lz4().LZ4FrameDecompressor()
+    for start in range(0, len(data), _INPUT_BYTES):
+        piece = stream.decompress(data[start : start + _INPUT_BYTES], PIECE_BYTES)
+        if piece:
+            yield piece
+        while not stream.needs_input and not stream.eof:
+            piece = stream.decompress(b"", PIECE_BYTES)
+            if piece:
+                yield piece
+        if stream.eof:
+            return
+    raise BadCompression("the lz4 frame is incomplete")
+
+
+def _zstd_pieces(data: memoryview) -> Iterator[Bytes]:
+    stream = (
+        _zstandard()
+        .ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
+        .stream_reader(data, read_size=_INPUT_BYTES, read_across_frames=True)
+    )
+    while piece := stream.read(PIECE_BYTES):
+        yield piece
+
+
+_DECOMPRESSORS: Mapping[int, Callable[[memoryview], Iterator[Bytes]]] = {
+    NONE: _plain_pieces,
+    GZIP: _gzip_pieces,
+    SNAPPY: _snappy_pieces,
+    LZ4: _lz4_pieces,
+    ZSTD: _zstd_pieces,
+}
+
+
+def _library_errors(codec: int) -> tuple[type[Exception], ...]:
+    """Return the errors of a codec's library for corrupt bytes. lz4 raises RuntimeError."""
+    if codec == SNAPPY:
+        return (_cramjam().DecompressionError, struct.error)
+    if codec == ZSTD:
+        return (_zstandard().ZstdError,)
+    return (RuntimeError,) if codec == LZ4 else (zlib.error,)
+
+
+def decompressed(codec: int, data: memoryview) -> Iterator[Bytes]:
+    """Yield the decompressed records of a batch in pieces of at most :data:`PIECE_BYTES`. The
+    pieces together may be of any size.
 
     :raises BadCompression: the bytes are corrupt, or the codec is unknown
+    :raises TooLargeToDecompress: a piece needs more memory than the limits allow
     """
+    pieces = _DECOMPRESSORS.get(codec)
+    if pieces is None:
+        raise BadCompression(f"unknown compression codec {codec}")
     try:
-        return _DECOMPRESS[codec](data)
-    except (KeyError, IndexError, struct.error, _cramjam().DecompressionError) as error:
+        yield from pieces(data)
+    except _library_errors(codec) as error:
         raise BadCompression(repr(error)) from error

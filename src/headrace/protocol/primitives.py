@@ -34,7 +34,11 @@ NO_TAGS = b"\0"
 NULL_RECORD_BYTES = b"\1"
 """The length of a null key, value or header value of a record: the zigzag varint of -1."""
 
+MAX_VARINT_BYTES = 10
+"""The longest varint of a 64-bit integer."""
+
 _MAX_UNSIGNED_BITS = 35  # five bytes
+_MAX_BITS = 7 * MAX_VARINT_BYTES
 _TOPIC_IDS_CACHED = 1024
 
 # Variable-length integers -------------------------------------------------------------------------
@@ -91,6 +95,7 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Read a zigzag varint.
 
     :raises IndexError: the data ends inside it
+    :raises ValueError: it is longer than :data:`MAX_VARINT_BYTES`
     """
     low = data[position]
     if low < 0x80:  # most have one or two bytes: 89 and 142 ns here, 115 and 180 ns in the loop
@@ -106,6 +111,8 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), position
         shift += 7
+        if shift >= _MAX_BITS:
+            raise ValueError(f"a varint is longer than {MAX_VARINT_BYTES} bytes")
 
 
 # Strings, bytes and arrays ------------------------------------------------------------------------
@@ -258,6 +265,7 @@ def read_record_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     """Read a nullable field of a record.
 
     :raises IndexError: the data ends inside it
+    :raises ValueError: its length is no varint
     """
     length, position = read_varint(data, position)
     if length < 0:

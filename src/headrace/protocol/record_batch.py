@@ -1,7 +1,9 @@
 """Record batches of magic 2 (KIP-98): a header of 61 bytes, then the records.
 
 The broker stores and sends batches as bytes, and reads only their header (:func:`headers`). It
-opens a batch (:func:`records`) to look up a timestamp, and for coordinators and tools.
+opens a batch (:func:`records`, :func:`record_spans`) to look up a timestamp, to compact a log, and
+for coordinators and tools. Records are read while the batch is decompressed, within the limits of
+:mod:`headrace.protocol.limits`.
 :func:`build` makes the batches that the broker writes.
 
 The CRC-32C covers everything from ``attributes`` on, so setting base offset and leader epoch does
@@ -11,12 +13,25 @@ not change it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.protocol.checksum import crc32c
-from headrace.protocol.compression import NONE, BadCompression, compress, decompress
+from headrace.protocol.compression import (
+    NONE,
+    BadCompression,
+    TooLargeToDecompress,
+    compress,
+    decompressed,
+)
+from headrace.protocol.limits import (
+    MAX_OPENED_BYTES,
+    MAX_OPENED_RECORD_BYTES,
+    MAX_OPENED_RECORDS,
+    MAX_RECORD_HEADERS,
+)
 from headrace.protocol.primitives import (
+    MAX_VARINT_BYTES,
     NULL_RECORD_BYTES,
     read_record_bytes,
     read_varint,
@@ -63,6 +78,13 @@ Header = tuple[str, bytes | None]
 
 class CorruptBatch(ValueError):
     """Bytes that are not a batch: the length, magic, checksum or records are wrong."""
+
+
+class TooLargeToOpen(CorruptBatch):
+    """A batch that exceeds the limits on opening."""
+
+    def __init__(self, base_offset: int, message: str) -> None:
+        super().__init__(f"the batch at offset {base_offset} is not opened: {message}")
 
 
 class BatchHeader(NamedTuple):
@@ -338,57 +360,178 @@ def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
     return bool(crc32c(batch[CRC_START : header.size_bytes]) == header.crc)
 
 
-def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
-    """Return the records of a whole batch as bytes, decompressed if needed.
+# Opening ------------------------------------------------------------------------------------------
 
+
+class Opening(NamedTuple):
+    """The limits on opening one batch.
+
+    :ivar max_bytes: decompressed bytes of a compressed batch
+    :ivar max_records: records
+    :ivar pause: called after each piece that was read, so that a thread can let others run
+    """
+
+    max_bytes: int = MAX_OPENED_BYTES
+    max_records: int = MAX_OPENED_RECORDS
+    pause: Callable[[], object] | None = None
+
+
+OPEN_ANY = Opening()
+"""The limits that apply to every batch."""
+
+
+def pieces(
+    batch: bytes | memoryview, header: BatchHeader, opening: Opening = OPEN_ANY
+) -> Iterator[bytes | memoryview]:
+    """Yield the decompressed records of a whole batch in small pieces, cut anywhere.
+
+    :raises TooLargeToOpen: they exceed the limits
     :raises CorruptBatch: they cannot be decompressed
     """
-    body = bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
-    if not header.codec or not header.record_count:
-        return body
+    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    codec = header.codec if header.record_count else NONE
+    max_bytes = opening.max_bytes if codec else len(body)
+    pause = opening.pause
+    size_bytes = 0
     try:
-        return decompress(header.codec, body)
+        for piece in decompressed(codec, body):
+            size_bytes += len(piece)
+            if size_bytes > max_bytes:
+                raise TooLargeToOpen(
+                    header.base_offset, f"its records are larger than {max_bytes} bytes"
+                )
+            yield piece
+            if pause is not None:
+                pause()
+    except TooLargeToDecompress as error:
+        raise TooLargeToOpen(header.base_offset, str(error)) from error
     except BadCompression as error:
         raise CorruptBatch(
             f"cannot open the batch at offset {header.base_offset}: {error}"
         ) from error
 
 
-def records(batch: bytes | memoryview) -> Iterator[Record]:
+def opened(batch: bytes | memoryview, header: BatchHeader, opening: Opening = OPEN_ANY) -> bytes:
+    """Return the records of a whole batch, decompressed if needed.
+
+    :raises TooLargeToOpen: they exceed the limits
+    :raises CorruptBatch: they cannot be decompressed
+    """
+    if not header.codec or not header.record_count:
+        return bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
+    return b"".join(pieces(batch, header, opening))
+
+
+def record_spans(
+    batch: bytes | memoryview,
+    header: BatchHeader,
+    opening: Opening = OPEN_ANY,
+    *,
+    whole: bool = False,
+) -> Iterator[tuple[bytes, int, int]]:
+    """Yield ``(data, start, end)`` of each record of a whole batch: some of its decompressed bytes,
+    and the record's place in them, without its length.
+
+    :param whole: refuse bytes after the last record
+    :raises TooLargeToOpen: the batch or a record exceeds the limits
+    :raises CorruptBatch: the batch cannot be decompressed, or a record has an impossible length, or
+        there are fewer records than the header says
+    """
+    left = header.record_count
+    if left > opening.max_records:
+        raise TooLargeToOpen(
+            header.base_offset, f"{left} records are more than {opening.max_records}"
+        )
+    source = pieces(batch, header, opening)
+    data, position, size = b"", 0, 0
+    while left > 0:
+        if position < size and data[position] < 0x80:
+            zigzag, start = data[position], position + 1
+            length = (zigzag >> 1) ^ -(zigzag & 1)
+        else:
+            if size - position < MAX_VARINT_BYTES:
+                data, position = _longer(data, position, MAX_VARINT_BYTES, source), 0
+                size = len(data)
+            try:
+                length, start = read_varint(data, position)
+            except (IndexError, ValueError) as error:
+                raise _corrupt(header, left, str(error)) from error
+        end = start + length
+        if length < 0:
+            raise _corrupt(header, left, f"its length is {length}")
+        if end > size:
+            if length > MAX_OPENED_RECORD_BYTES and header.codec:
+                raise TooLargeToOpen(header.base_offset, f"a record has {length} bytes")
+            data = _longer(data, start, length, source)
+            start, end, size = 0, length, len(data)
+            if end > size:
+                raise _corrupt(header, left, f"{length - size} bytes are missing")
+        yield data, start, end
+        position = end
+        left -= 1
+    if whole and (position < size or _longer(b"", 0, 1, source)):
+        raise CorruptBatch(f"bytes follow the {header.record_count} records")
+
+
+def _corrupt(header: BatchHeader, left: int, message: str) -> CorruptBatch:
+    return CorruptBatch(
+        f"record {header.record_count - left} of the batch at offset {header.base_offset}: "
+        f"{message}"
+    )
+
+
+def _longer(data: bytes, position: int, wanted: int, source: Iterator[bytes | memoryview]) -> bytes:
+    """Return the bytes from ``position`` on, with as many pieces as it takes to have ``wanted``
+    bytes, if there are as many.
+    """
+    parts: list[bytes | memoryview] = [data[position:]]
+    missing = wanted - len(parts[0])
+    while missing > 0:
+        piece = next(source, b"")
+        if not piece:
+            break
+        parts.append(piece)
+        missing -= len(piece)
+    return b"".join(parts)
+
+
+def records(batch: bytes | memoryview, opening: Opening = OPEN_ANY) -> Iterator[Record]:
     """Yield the records of the first batch in ``batch``, decompressed if needed.
 
+    :raises TooLargeToOpen: the batch or a record exceeds the limits
     :raises CorruptBatch: they cannot be read
     """
     header = header_at(batch)
     if header.magic != 2:
         raise CorruptBatch(f"magic {header.magic}")
     try:
-        body, position = opened(batch, header), 0
-        for _ in range(header.record_count):
-            length, position = read_varint(body, position)
-            end = position + length
-            if length < 0 or end > len(body):
-                raise CorruptBatch(f"record length {length}")
-            yield _record(body, position, header)
-            position = end
-    except (IndexError, UnicodeDecodeError) as error:
+        for data, start, end in record_spans(batch, header, opening):
+            yield _record(data, start, end, header)
+    except CorruptBatch:
+        raise
+    except (IndexError, ValueError) as error:
         raise CorruptBatch(
             f"cannot open the batch at offset {header.base_offset}: {error!r}"
         ) from error
 
 
-def _record(body: bytes, position: int, header: BatchHeader) -> Record:
-    timestamp_delta, position = read_varint(body, position + 1)
-    offset_delta, position = read_varint(body, position)
-    key, position = read_record_bytes(body, position)
-    value, position = read_record_bytes(body, position)
-    count, position = read_varint(body, position)
+def _record(data: bytes, start: int, end: int, header: BatchHeader) -> Record:
+    timestamp_delta, position = read_varint(data, start + 1)
+    offset_delta, position = read_varint(data, position)
+    key, position = read_record_bytes(data, position)
+    value, position = read_record_bytes(data, position)
+    count, position = read_varint(data, position)
+    offset = header.base_offset + offset_delta
+    if not 0 <= count <= MAX_RECORD_HEADERS:
+        raise CorruptBatch(f"the record at offset {offset} claims {count} headers")
     own_headers = []
     for _ in range(count):
-        name, position = read_record_bytes(body, position)
-        content, position = read_record_bytes(body, position)
+        name, position = read_record_bytes(data, position)
+        content, position = read_record_bytes(data, position)
         own_headers.append(((name or b"").decode(), content))
+    if position != end:
+        raise CorruptBatch(f"the record at offset {offset} does not have the length that it states")
     timestamp = header.base_timestamp + timestamp_delta
     if header.attributes & LOG_APPEND_TIME_BIT:
         timestamp = header.max_timestamp
-    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(own_headers))
+    return Record(offset, timestamp, key, value, tuple(own_headers))

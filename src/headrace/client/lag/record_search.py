@@ -19,7 +19,7 @@ from headrace.protocol.record_batch import (
     CorruptBatch,
     header_at,
     marker_in,
-    opened,
+    record_spans,
 )
 
 FIRST_BYTES = 4 * 1024
@@ -154,21 +154,19 @@ class PartitionSearch:
             return False
         try:
             self._open(header, batch, complete)
-        except (CorruptBatch, IndexError):
+        except (IndexError, ValueError):  # CorruptBatch, too
             self._resolve(header.last_offset, NO_TIMESTAMP)
         return True
 
     def _open(self, header: BatchHeader, batch: memoryview, complete: bool) -> None:
-        body, position = opened(batch, header), 0
         wanted = max(self._pending[0], self.offset) - header.base_offset
-        for offset_delta in range(header.record_count):
-            length, position = read_varint(body, position)
+        by_broker = header.attributes & LOG_APPEND_TIME_BIT
+        for offset_delta, (data, start, _) in enumerate(record_spans(batch, header)):
             if not complete or offset_delta >= wanted:
-                delta_ms, after = read_varint(body, position + 1)
+                delta_ms, after = read_varint(data, start + 1)
                 if not complete:
-                    offset_delta, _ = read_varint(body, after)
+                    offset_delta, _ = read_varint(data, after)
                 if offset_delta >= wanted:
-                    by_broker = header.attributes & LOG_APPEND_TIME_BIT
                     timestamp = (
                         header.max_timestamp if by_broker else header.base_timestamp + delta_ms
                     )
@@ -176,7 +174,6 @@ class PartitionSearch:
                     if not self._pending or self._pending[0] > header.last_offset:
                         return
                     wanted = self._pending[0] - header.base_offset
-            position += length
 
 
 def _is_abort(batch: memoryview, header: BatchHeader) -> bool:

@@ -1,0 +1,41 @@
+"""The limits on opening a record batch, which may be much larger than its compressed bytes.
+
+A batch is decompressed piece by piece, and its records are read from the pieces. Besides the batch
+itself, opening one takes at most the window of its codec (32 KiB for gzip, 4 MiB for lz4, see
+:data:`MAX_ZSTD_WINDOW_BYTES` and :data:`MAX_SNAPPY_BLOCK_BYTES`), one record of
+:data:`MAX_OPENED_RECORD_BYTES`, and one copy of it.
+"""
+
+from __future__ import annotations
+
+PIECE_BYTES = 16 * 1024
+"""The bytes that are decompressed at a time."""
+
+MAX_OPENED_BYTES = 256 * 1024 * 1024
+"""The decompressed size above which a compressed batch is not opened."""
+
+MAX_OPENED_RECORDS = 1_000_000
+"""The number of records above which a batch is not opened. This is the most that librdkafka puts
+into a batch (``batch.num.messages``).
+"""
+
+MAX_OPENED_RECORD_BYTES = 64 * 1024 * 1024
+"""The decompressed size above which a record of a compressed batch is not read."""
+
+MAX_RECORD_HEADERS = 100_000
+"""The number of headers above which a record is not read."""
+
+MAX_ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
+"""The largest window of a zstd frame. Kafka's own: the Java clients read no larger one, and write
+it at the compression levels 20 to 22.
+"""
+
+MAX_SNAPPY_BLOCK_BYTES = 64 * 1024 * 1024
+"""The decompressed size above which a snappy block is not opened, because a block is decompressed
+whole. Java clients write blocks of 32 KiB, librdkafka one block for a batch.
+"""
+
+MAX_SNAPPY_RATIO = 24
+"""A snappy block that claims to be larger than so many times its compressed bytes is corrupt: three
+bytes expand to 64 at most.
+"""
