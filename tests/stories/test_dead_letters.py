@@ -278,7 +278,7 @@ async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acqu
         with monkeypatch.context() as disk:
             failing(disk, "dlq.t")
             code, message = await m.ack((0, 1, REJECT))
-            assert code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert "dlq.t" in str(message)
             # what is no dead letter does not need the queue
             assert await m.ack((2, 2, ACCEPT)) == OK
@@ -333,7 +333,7 @@ async def test_a_letter_whose_archiving_failed_is_not_written_again(
         with monkeypatch.context() as disk:
             failing(disk, "__share_group_state")
             for _ in range(3):
-                assert (await m.ack((0, 1, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+                assert (await m.ack((0, 1, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await m.ack((0, 2, REJECT)) == OK
         assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
 
@@ -364,7 +364,7 @@ def test_a_crash_between_the_letter_and_the_archiving_delivers_again(
             m = s.member()
             await m.fetch()
             failing(monkeypatch, "__share_group_state")
-            assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     @story
     async def after():

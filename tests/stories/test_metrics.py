@@ -249,7 +249,7 @@ async def test_dead_letters(monkeypatch: pytest.MonkeyPatch):
                 "append",
                 lambda log, *a, **k: refusal if log.topic == "dlq.t" else append(log, *a, **k),
             )
-            assert (await m.ack((3, 3, REJECT)))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await m.ack((3, 3, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         now = await look(s)
         prefix = f"{SHARE_GROUP}deadletterqueue"
         assert now(f"{prefix}recordcount_total", group=GROUP) == 3

@@ -625,7 +625,7 @@ async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition():
         write_now, runtime.write_now = runtime.write_now, refuse
         response = await m.share_fetch()
         codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
-        assert codes == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}
+        assert codes == {0: ErrorCode.COORDINATOR_NOT_AVAILABLE, 1: ErrorCode.NONE}
         runtime.write_now = write_now
         assert await m.fetch() == [(5, 9, 1)]
 

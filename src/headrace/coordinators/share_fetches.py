@@ -137,7 +137,7 @@ def _apply(
     try:
         refusal = share.apply(loaded, outcome)
     except StorageError:
-        return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return None if refusal is None else refusal.code
 
 

@@ -110,7 +110,7 @@ def acknowledge(
                     renew=renew,
                 )
             except StorageError as error:
-                refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
             acknowledged[topic.topic_id, partition.partition_index] = refusal
             broker.metrics.share.acknowledge(topic.topic_id, batches, refusal)
     if acknowledged:
