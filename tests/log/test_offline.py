@@ -263,7 +263,7 @@ def test_a_topic_can_be_deleted_while_a_log_of_it_is_offline(
 ) -> None:
     put(home.log(), batch(b"a"))
     fail_to_flush(home.log(), failing)
-    home.logs.delete("t")
+    home.logs.delete("t", TOPIC_ID)
     assert not (home.path / "t-0").exists()
     log = home.log()
     put(log, batch(b"new"))

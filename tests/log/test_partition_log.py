@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.protocol.record_batch import build, header_at, headers, seal
-from tests.log.disk import NOW, Disk, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
 
 HOUR = 3_600_000
 
@@ -300,7 +300,7 @@ def test_a_deleted_topic_is_gone(disk: Disk):
     log, other = disk.log(), disk.log("t-0")
     put(log, batch(b"a"))
     put(other, batch(b"b"))
-    disk.home.delete("t")
+    disk.home.delete("t", TOPIC_ID)
     assert code(log.append(batch(b"a"), NOW)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert log.read(0, 100) == b"" and code(log.read(1, 100)) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert disk.log().end_offset == 0

@@ -35,6 +35,7 @@ from .internal_logs import InternalTopicLogs
 from .limits import max_open_files
 from .long_polls import LongPolls
 from .metrics.registry import Metrics
+from .reconcile import check_catalog_exists, check_catalog_has_topics, set_aside_unknown
 from .topic_logs import TopicLogs
 
 if TYPE_CHECKING:
@@ -119,14 +120,20 @@ class Broker:
         self.when_durable = topic_logs.when_durable
 
     def _open_catalog(self, directory: DataDirectory) -> Catalog:
-        """Return the catalog of a data directory; release the directory if that fails."""
+        """Return the catalog of a data directory, and set aside the directories of partitions that
+        it does not have; release the directory if that fails.
+        """
         if self.ephemeral:
             return Catalog()
+        path = self.data_dir / CATALOG_FILE
         with ExitStack() as undo:
-            undo.callback(directory.release)
-            catalog = Catalog(self.data_dir / CATALOG_FILE)
+            undo.callback(directory.abandon)
+            check_catalog_exists(directory, path)
+            catalog = Catalog(path)
             undo.callback(catalog.close)
+            check_catalog_has_topics(directory, catalog, path)
             directory_format.settle(directory.path, catalog.cluster_id, sync=True)
+            set_aside_unknown(directory, catalog)
             undo.pop_all()
         return catalog
 

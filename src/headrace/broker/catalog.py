@@ -33,6 +33,7 @@ from .limits import PRODUCER_ID_BLOCK
 log = get_logger("headrace.broker")
 
 CATALOG_FILE = "headrace.db"
+"""The catalog's file in the data directory."""
 _APPLICATION_ID = 0x48454144  # "HEAD"
 _SCHEMA = (
     "CREATE TABLE cluster (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -108,6 +109,7 @@ class Catalog:
         except sqlite3.Error as error:
             raise CatalogError(f"cannot open {path}: {error}") from error
         try:
+            self._check_pages()
             self._prepare()
             self._load()
         except CatalogError:
@@ -115,9 +117,19 @@ class Catalog:
             raise
         except (sqlite3.Error, ValueError, TypeError) as error:
             self._database.close()
+            hint = "" if path is None else f". {rebuild_hint(path)}"
             raise CatalogError(
-                f"{path} is damaged, or not a database of headrace: {error}"
+                f"{path} is damaged, or not a database of headrace: {error}{hint}"
             ) from error
+
+    def _check_pages(self) -> None:
+        """Check the structure of the database.
+
+        :raises ValueError: when SQLite finds it damaged
+        """
+        problem = self._one("PRAGMA quick_check(1)")
+        if problem != "ok":
+            raise ValueError(" ".join(str(problem).split()))
 
     def _prepare(self) -> None:
         """Create the schema in a new database, or check an existing one."""
@@ -333,6 +345,14 @@ def save(database: sqlite3.Connection, path: str) -> None:
     fsync_path(temporary)
     os.replace(temporary, path)
     fsync_path(os.path.dirname(path))
+
+
+def rebuild_hint(path: Path) -> str:
+    """Return the advice for a catalog that is lost."""
+    return (
+        f"Restore {path.name} from a backup, or rebuild it from the directories: "
+        f"headrace recover --data-dir {path.parent}"
+    )
 
 
 def _fold(name: str) -> str:

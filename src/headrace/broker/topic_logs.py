@@ -102,7 +102,7 @@ class TopicLogs:
         for partition in range(topic.partitions):
             self._open_logs.pop((topic.topic_id, partition), None)
             self._notify(("log", topic.topic_id, partition))
-        self._directory.delete(topic.name)
+        self._directory.delete(topic.name, topic.topic_id)
 
     def topic_value(self, topic: str, name: str) -> str | None:
         """Return a configuration of a topic that exists, as text."""

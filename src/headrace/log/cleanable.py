@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.log.files import replace_file
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.log_lines import get_logger
+
+from . import checkpoint
 
 logger = get_logger("headrace.log")
 
@@ -73,9 +74,9 @@ def _first_dirty_offset(log: PartitionLog) -> int:
     """Return the first offset that no round has cleaned."""
     if log.first_dirty_offset is None:
         try:
-            with open(f"{log.path}/{CLEANER_OFFSET_FILE}", "rb") as file:
-                log.first_dirty_offset = int(file.read() or 0)
-        except (FileNotFoundError, ValueError):
+            log.first_dirty_offset = checkpoint.read(f"{log.path}/{CLEANER_OFFSET_FILE}") or 0
+        except checkpoint.DamagedFile as error:
+            logger.warning("%s: the log is cleaned from its start on", error)
             log.first_dirty_offset = 0
     if not log.log_start_offset <= log.first_dirty_offset <= log.segments[-1].base_offset:
         log.first_dirty_offset = log.log_start_offset  # records were deleted or lost in a crash
@@ -90,4 +91,4 @@ def cleaned_up_to(log: PartitionLog, offset: int) -> None:
     :raises OSError: when the disk fails
     """
     log.first_dirty_offset = offset
-    replace_file(f"{log.path}/{CLEANER_OFFSET_FILE}", b"%d\n" % offset, sync=False)
+    checkpoint.write(f"{log.path}/{CLEANER_OFFSET_FILE}", offset, sync=False)

@@ -4,6 +4,7 @@ resources that its logs share.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,9 @@ import shutil
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from zlib import crc32
 
+from headrace.log import partition_metadata
 from headrace.log.files import OpenFiles, fsync_path, replace_file, sync_filesystem
 from headrace.log_lines import get_logger
 
@@ -21,7 +24,10 @@ logger = get_logger("headrace.log")
 
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 DELETED_SUFFIX = "-delete"
-_PARTITION = re.compile(r"(.+)-(\d+)")
+STRAY_SUFFIX = "-stray"
+"""Kafka's own: the end of the name of a directory that was set aside."""
+_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
+_SEGMENT = re.compile(r"[0-9]{20}\.log")
 
 
 class DataDirectory:
@@ -49,6 +55,7 @@ class DataDirectory:
         self._executor: ThreadPoolExecutor | None = None
         os.makedirs(self.path, exist_ok=True)
         self._lock = directory_lock.take(self.path, address)
+        self._was_clean = False
         try:
             directory_format.check(self.path)
             self._unverified = self._take_marker()
@@ -67,10 +74,51 @@ class DataDirectory:
                 if _PARTITION.fullmatch(entry.name) and entry.is_dir()
             ]
 
-    def remove(self, name: str) -> None:
-        """Delete a partition directory. It is renamed first, so that a crash leaves no half of a
-        log.
+    def holds_log(self, name: str) -> bool:
+        """Return True if a directory has files of a log, so that it is a partition directory."""
+        with os.scandir(f"{self.path}/{name}") as entries:
+            return any(
+                entry.name == partition_metadata.METADATA_FILE or _SEGMENT.fullmatch(entry.name)
+                for entry in entries
+            )
+
+    def holds_records(self, name: str) -> bool:
+        """Return True if a partition directory has a segment that is not empty."""
+        with os.scandir(f"{self.path}/{name}") as entries:
+            return any(
+                _SEGMENT.fullmatch(entry.name) and entry.stat().st_size > 0 for entry in entries
+            )
+
+    def set_aside(self, name: str, reason: str) -> str:
+        """Keep a partition directory under another name, as its records may be needed; return the
+        name.
+
+        :param reason: the reason why it cannot be used, for the broker's log
+        :raises OSError: when the disk fails
         """
+        stray = f"{name}.{uuid.uuid4().hex}{STRAY_SUFFIX}"
+        os.rename(f"{self.path}/{name}", f"{self.path}/{stray}")
+        if self.sync:
+            fsync_path(self.path)
+        self._unverified.discard(name)
+        logger.error(
+            "Set aside %s/%s as %s, with all its records: %s. See docs/behaviour/disk-failures.md "
+            "for how to take it back; delete it if it is not needed",
+            self.path,
+            name,
+            stray,
+            reason,
+        )
+        return stray
+
+    def remove(self, name: str, topic_id: uuid.UUID) -> None:
+        """Delete a partition directory. It is renamed first, so that a crash leaves no half of a
+        log. If it may belong to another topic, it is set aside instead.
+        """
+        contradiction = partition_metadata.contradiction(f"{self.path}/{name}", topic_id)
+        if contradiction is not None:
+            self.set_aside(name, contradiction)
+            return
         doomed = f"{self.path}/{name}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
         os.rename(f"{self.path}/{name}", doomed)
         shutil.rmtree(doomed, ignore_errors=True)
@@ -143,8 +191,16 @@ class DataDirectory:
 
         :raises OSError: when the disk fails; then the next start verifies all logs
         """
-        marker = json.dumps({"unverified": sorted(self._unverified)})
-        replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker.encode(), sync=self.sync)
+        replace_file(
+            f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _marker(self._unverified), sync=self.sync
+        )
+
+    def abandon(self) -> None:
+        """Release a directory that cannot be used, as it was found."""
+        if self._was_clean:
+            with contextlib.suppress(OSError):  # without the mark the next start verifies all logs
+                self.mark_clean()
+        self.release()
 
     def release(self) -> None:
         """Release the lock, so that another process can use the directory."""
@@ -162,16 +218,36 @@ class DataDirectory:
             if name.endswith(DELETED_SUFFIX):
                 shutil.rmtree(f"{self.path}/{name}", ignore_errors=True)
         try:
-            with open(marker, encoding="utf-8") as file:
-                unverified = set(json.load(file)["unverified"])
-        except (FileNotFoundError, ValueError, KeyError):
-            unverified = set(self.partition_names())
-            if unverified:
-                logger.warning(
-                    "%s was not closed cleanly: each log is verified when it is opened", self.path
-                )
+            with open(marker, "rb") as file:
+                unverified = _names_in(file.read())
+        except FileNotFoundError:
+            unverified = None
         else:
             os.unlink(marker)
             if self.sync:
                 fsync_path(self.path)
+            if unverified is None:
+                logger.warning("%s is damaged and counts as missing", marker)
+        if unverified is not None:
+            self._was_clean = True
+            return unverified
+        unverified = set(self.partition_names())
+        if unverified:
+            logger.warning(
+                "%s was not closed cleanly: each log is verified when it is opened", self.path
+            )
         return unverified
+
+
+def _marker(unverified: set[str]) -> bytes:
+    """Return the mark of a clean stop: one line of JSON, and its checksum."""
+    line = json.dumps({"unverified": sorted(unverified)}).encode()
+    return b"%s\n%08x\n" % (line, crc32(line))
+
+
+def _names_in(marker: bytes) -> set[str] | None:
+    """Return the names in the mark of a clean stop; None if it is damaged."""
+    line, separator, checksum = marker.partition(b"\n")
+    if not separator or checksum != b"%08x\n" % crc32(line):
+        return None
+    return set(json.loads(line)["unverified"])

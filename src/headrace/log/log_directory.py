@@ -50,13 +50,15 @@ class LogDirectory:
             if os.path.isdir(f"{self.directory.path}/{topic}-{partition}")
         ]
 
-    def delete(self, topic: str) -> None:
-        """Delete all logs of a topic, used or not since the start."""
+    def delete(self, topic: str, topic_id: uuid.UUID) -> None:
+        """Delete all logs of a topic, used or not since the start. A directory that may belong to
+        another topic is set aside.
+        """
         for key in [key for key in self._logs if key[0] == topic]:
             self._logs.pop(key).delete()
         for name in self.directory.partition_names():
             if name.rpartition("-")[0] == topic:
-                self.directory.remove(name)
+                self.directory.remove(name, topic_id)
 
     def close(self) -> None:
         """Flush and close all logs, mark the stop as clean, and release the data directory.

@@ -21,6 +21,7 @@ from headrace.log.data_directory import DataDirectory
 from headrace.log.files import fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
+from headrace.log.recovery import CorruptLog
 from headrace.log.retention import SegmentAge, segments_to_delete
 from headrace.log.segment import SUFFIXES, Segment, TornTailError
 from headrace.log.segment_list import SegmentList
@@ -36,7 +37,7 @@ from headrace.protocol.record_batch import (
     place,
 )
 
-from . import aborted_transactions, recovery, timestamps
+from . import aborted_transactions, partition_metadata, recovery, timestamps
 
 logger = get_logger("headrace.log")
 limited = LimitedLog(logger)
@@ -184,32 +185,33 @@ class PartitionLog:
     def _load(self) -> None:
         name = os.path.basename(self.path)
         if os.path.isdir(self.path):
-            if recovery.belongs_to(self.path, self.topic_id):
-                distrusted = recovery.is_marked_offline(self.path)
-                crashed = distrusted or self._directory.needs_recovery(name)
-                loaded = recovery.load(
-                    self.path,
-                    self._directory.files,
-                    crashed=crashed,
-                    refuse_damage=self.config.internal,
-                )
-                self._segments, self._producers = SegmentList(loaded.segments), loaded.producers
-                self._aborted = loaded.aborted
-                self._log_start_offset, self._end_offset = (
-                    loaded.log_start_offset,
-                    loaded.end_offset,
-                )
-                self._flushed_offset = loaded.flushed_offset
-                if distrusted:
-                    self._restore()
+            contradiction = partition_metadata.contradiction(self.path, self.topic_id)
+            if contradiction is None:
+                self._load_directory(name)
+            elif self.config.internal:
+                raise CorruptLog.doubtful(self.path, contradiction)
             else:
-                logger.warning(
-                    "%s belongs to a deleted topic of the same name: deleting it", self.path
-                )
-                self._directory.remove(os.path.basename(self.path))
+                self._directory.set_aside(name, contradiction)
         self._loaded = True
         if self._offline is None:
             self._directory.recovered(name)
+
+    def _load_directory(self, name: str) -> None:
+        partition_metadata.complete(self.path, self.topic_id)
+        distrusted = recovery.is_marked_offline(self.path)
+        crashed = distrusted or self._directory.needs_recovery(name)
+        loaded = recovery.load(
+            self.path,
+            self._directory.files,
+            crashed=crashed,
+            refuse_damage=self.config.internal,
+        )
+        self._segments, self._producers = SegmentList(loaded.segments), loaded.producers
+        self._aborted = loaded.aborted
+        self._log_start_offset, self._end_offset = loaded.log_start_offset, loaded.end_offset
+        self._flushed_offset = loaded.flushed_offset
+        if distrusted:
+            self._restore()
 
     def _restore(self) -> None:
         """Bring a log back online: force the batches that recovery has kept to disk. If that fails,
@@ -329,7 +331,7 @@ class PartitionLog:
         """Return the active segment, or a new one where Kafka would roll."""
         if not self._segments:
             os.makedirs(self.path, exist_ok=True)
-            recovery.write_topic_id(self.path, self.topic_id)
+            partition_metadata.write(self.path, self.topic_id)
             return self._add_segment(now_ms)
         active = self._segments[-1]
         full = active.must_roll_for(size, max_timestamp, last_offset, now_ms, self.config)
@@ -615,4 +617,4 @@ class PartitionLog:
         self._segments, self._loaded = SegmentList(), True
         self._log_start_offset = self._end_offset = self._flushed_offset = 0
         with contextlib.suppress(FileNotFoundError):
-            self._directory.remove(os.path.basename(self.path))
+            self._directory.remove(os.path.basename(self.path), self.topic_id)

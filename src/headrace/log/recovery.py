@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import uuid
-from base64 import urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -32,11 +30,10 @@ from headrace.protocol.record_batch import (
     marker_in,
 )
 
-from . import aborted_transactions, swap
+from . import aborted_transactions, checkpoint, partition_metadata, swap
 
 logger = get_logger("headrace.log")
 
-METADATA_FILE = "partition.metadata"
 LOG_START_FILE = "log-start-offset"
 OFFLINE_FILE = "offline"
 SNAPSHOTS_KEPT = 2
@@ -70,6 +67,15 @@ class CorruptLog(RuntimeError):
             f"{path} has offset {found} where {expected} should come: records are missing. "
             f"Restore the files beside it "
             "from a backup; or remove this one and the later ones, and give up what they hold"
+        )
+
+    @classmethod
+    def doubtful(cls, directory: str, contradiction: str) -> CorruptLog:
+        """Return the error for a directory of an internal topic that may belong to another one."""
+        return cls(
+            f"{directory} may not belong to the topic of its name: {contradiction}. If it does, "
+            f"remove {directory}/{partition_metadata.METADATA_FILE}, which is written again; if it "
+            f"does not, rename the directory to {directory}.old-stray"
         )
 
 
@@ -340,44 +346,35 @@ def write_snapshot(directory: str, offset: int, data: bytes, *, sync: bool) -> N
             os.unlink(snapshot_path(directory, old))
 
 
-def write_topic_id(directory: str, topic_id: uuid.UUID) -> None:
-    """Write the id of the topic that a directory belongs to, as Kafka's ``partition.metadata``.
-
-    :raises OSError: when the disk fails
-    """
-    text = f"version: 0\ntopic_id: {_text_id(topic_id)}\n"
-    replace_file(f"{directory}/{METADATA_FILE}", text.encode(), sync=False)
-
-
-def belongs_to(directory: str, topic_id: uuid.UUID) -> bool:
-    """Return True if a directory belongs to a topic, and not to a deleted one of the same name."""
-    try:
-        with open(f"{directory}/{METADATA_FILE}", encoding="ascii") as file:
-            text = file.read()
-    except FileNotFoundError:
-        return True
-    return not text or f"topic_id: {_text_id(topic_id)}" in text
-
-
-def _text_id(topic_id: uuid.UUID) -> str:
-    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-
-
 def write_log_start(directory: str, offset: int, *, sync: bool) -> None:
     """Save the log start offset that DeleteRecords asked for.
 
     :param sync: force it to disk
     :raises OSError: when the disk fails
     """
-    replace_file(f"{directory}/{LOG_START_FILE}", b"%d\n" % offset, sync=sync)
+    checkpoint.write(f"{directory}/{LOG_START_FILE}", offset, sync=sync)
 
 
 def _read_log_start(directory: str) -> int:
-    """Return the saved log start offset; 0 if there is none, or if a power cut has emptied the
-    file.
+    """Return the saved log start offset; 0 if there is none.
+
+    A damaged file counts as none, as in Kafka: deleted records that are still in the oldest segment
+    can be read again, but no other record gets lost.
     """
+    path = f"{directory}/{LOG_START_FILE}"
     try:
-        with open(f"{directory}/{LOG_START_FILE}", "rb") as file:
-            return int(file.read() or 0)
-    except FileNotFoundError:
+        return checkpoint.read(path) or 0
+    except checkpoint.DamagedFile as error:
+        logger.error(
+            "%s: the log starts with its oldest segment. If records were deleted with "
+            "DeleteRecords, they may be there again: delete them once more",
+            error,
+        )
+        _set_aside(path)
         return 0
+
+
+def _set_aside(path: str) -> None:
+    """Keep a damaged file under another name."""
+    with contextlib.suppress(OSError):
+        os.replace(path, f"{path}.damaged")

@@ -1,0 +1,194 @@
+"""Nothing is deleted on doubt: directories that contradict the catalog, a lost catalog, and a data
+directory that is deleted under a running broker.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.clients.confluent import PATIENCE_S, admin, create_topic
+from tests.support import COMMON_CONFIGS, HeadraceProcess, wait_until
+from tests.wire_client import batch, connection
+
+pytestmark = pytest.mark.broker
+
+EARLIEST, LATEST = -2, -1
+RECORDS = 100
+ALL_RECORDS = (0, 0, RECORDS)
+
+
+class Ground:
+    """A broker with records in ``orders-0`` and ``orders-1``, and a group with an offset."""
+
+    def __init__(self, path: Path) -> None:
+        self.server = HeadraceProcess(path / "data", COMMON_CONFIGS)
+        self.data_dir = path / "data"
+
+    def begin(self) -> None:
+        self.server.start()
+        create_topic(self.server.bootstrap_servers, "orders", partitions=2)
+        with connection(self.server.bootstrap_servers) as client:
+            for partition in (0, 1):
+                for n in range(RECORDS // 10):
+                    values = [b"%d" % value for value in range(10 * n, 10 * n + 10)]
+                    assert client.produce("orders", batch(values), partition)[0] == 0
+
+    def restart(self) -> None:
+        self.server.output.clear()
+        self.server.start()
+
+    def refusal(self) -> str:
+        """Return the broker's error when it does not start."""
+        self.server.output.clear()
+        process = self.server.spawn()
+        assert process.wait(PATIENCE_S) == 1, self.server.output
+        wait_until(lambda: self.server.output, PATIENCE_S, "a reason")
+        assert not self.told("Traceback"), self.server.output
+        return self.server.output[-1]
+
+    def told(self, text: str) -> list[str]:
+        return [line for line in list(self.server.output) if text in line]
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int, int]:
+        """Return error code, log start offset and end offset."""
+        found = []
+        with connection(self.server.bootstrap_servers) as client:
+            for timestamp in (EARLIEST, LATEST):
+                asked = {"partition_index": partition, "timestamp": timestamp}
+                topics = [{"name": topic, "partitions": [asked]}]
+                response = client.ask(2, 3, replica_id=-1, isolation_level=0, topics=topics)
+                found.append(response.topics[0].partitions[0])
+        return found[0].error_code, found[0].offset, found[1].offset
+
+    def strays(self) -> list[Path]:
+        return sorted(self.data_dir.glob("*-stray"))
+
+
+@pytest.fixture
+def ground(tmp_path):
+    made = Ground(tmp_path)
+    made.begin()
+    yield made
+    made.server.kill()
+
+
+def flip(path: Path, position: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << bit
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("stop", ["cleanly", "by kill -9"])
+def test_a_directory_with_another_topic_id_is_set_aside_with_its_records(ground, stop):
+    path = ground.data_dir / "orders-0"
+    log = (path / f"{0:020}.log").read_bytes()
+    ground.server.stop() if stop == "cleanly" else ground.server.kill()
+    text = (path / "partition.metadata").read_text()
+    start = text.index("topic_id: ") + 10
+    other = text[:start] + ("B" if text[start] != "B" else "C") + text[start + 1 :]
+    (path / "partition.metadata").write_text(other)
+    ground.restart()
+    assert ground.offsets("orders", 0) == (0, 0, 0)
+    assert ground.offsets("orders", 1) == ALL_RECORDS
+    (stray,) = ground.strays()
+    assert stray.name.startswith("orders-0.")
+    assert (stray / f"{0:020}.log").read_bytes() == log
+    (line,) = ground.told("Set aside")
+    assert stray.name in line and "topic id" in line
+    with connection(ground.server.bootstrap_servers) as client:
+        assert client.produce("orders", batch([b"new"]), 0) == (0, 0)
+
+    # The way back that docs/behaviour/disk-failures.md describes.
+    ground.server.stop()
+    (ground.data_dir / "orders-0").rename(ground.data_dir / "orders-0.new")
+    stray.rename(path)
+    (path / "partition.metadata").unlink()
+    ground.restart()
+    assert ground.offsets("orders", 0) == ALL_RECORDS
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "garbage", "key", "version"])
+def test_a_topic_id_that_cannot_be_read_is_written_again(ground, damage):
+    path = ground.data_dir / "orders-0" / "partition.metadata"
+    right = path.read_bytes()
+    ground.server.stop()
+    match damage:
+        case "missing":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "truncated":
+            path.write_bytes(right[:-5])
+        case "garbage":
+            path.write_bytes(os.urandom(40))
+        case "key":
+            flip(path, right.index(b"topic_id"))
+        case "version":
+            flip(path, right.index(b"0"))
+    ground.restart()
+    assert ground.offsets("orders", 0) == ALL_RECORDS
+    assert path.read_bytes() == right
+    assert ground.told("partition.metadata") and not ground.strays()
+
+
+def test_directories_that_the_catalog_does_not_know_are_set_aside(ground):
+    ground.server.stop()
+    for name in ("unknown-0", "orders-2"):
+        (ground.data_dir / name).mkdir()
+        (ground.data_dir / name / f"{0:020}.log").write_bytes(batch([b"x"]))
+    (ground.data_dir / "notes-2026").mkdir()  # not a partition directory
+    ground.restart()
+    first, second = ground.strays()
+    assert first.name.startswith("orders-2.") and second.name.startswith("unknown-0.")
+    assert (second / f"{0:020}.log").read_bytes() == batch([b"x"])
+    assert (ground.data_dir / "notes-2026").is_dir()
+    assert len(ground.told("Set aside")) == 2
+    create_topic(ground.server.bootstrap_servers, "unknown")
+    assert ground.offsets("unknown", 0) == (0, 0, 0)
+    assert len(ground.strays()) == 2
+
+
+def test_a_deleted_topic_does_not_take_the_directory_of_another_with_it(ground):
+    path = ground.data_dir / "orders-1" / "partition.metadata"
+    ground.server.stop()
+    text = path.read_text()
+    start = text.index("topic_id: ") + 10
+    path.write_text(text[:start] + ("B" if text[start] != "B" else "C") + text[start + 1 :])
+    ground.restart()
+    client = admin(ground.server.bootstrap_servers)
+    client.delete_topics(["orders"])["orders"].result(PATIENCE_S)
+    wait_until(lambda: not (ground.data_dir / "orders-1").exists(), PATIENCE_S, "the deletion")
+    (stray,) = ground.strays()
+    assert (stray / f"{0:020}.log").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "without topics"])
+def test_a_lost_catalog_beside_records_stops_the_start(ground, damage):
+    ground.server.stop()
+    path = ground.data_dir / "headrace.db"
+    path.unlink()
+    if damage == "empty":
+        path.touch()
+    elif damage == "without topics":
+        HeadraceProcess(ground.data_dir / "other").start().stop()
+        (ground.data_dir / "other" / "headrace.db").rename(path)
+    before = {one: one.read_bytes() for one in ground.data_dir.rglob("*") if one.is_file()}
+    for _ in range(2):
+        told = ground.refusal()
+        assert "headrace recover --data-dir" in told and str(path) in told
+    after = {one: one.read_bytes() for one in ground.data_dir.rglob("*") if one.is_file()}
+    changed = {one.name for one in before if before[one] != after.get(one)}
+    assert changed <= {"lock"}
+
+
+@pytest.mark.parametrize("where", [0, 20, 105, 4096])
+def test_a_damaged_catalog_stops_the_start(ground, where):
+    ground.server.stop()
+    path = ground.data_dir / "headrace.db"
+    data = bytearray(path.read_bytes())
+    data[where : where + 40] = os.urandom(40)
+    path.write_bytes(data)
+    assert "headrace recover --data-dir" in ground.refusal()
