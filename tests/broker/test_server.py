@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import headrace
 from headrace.broker import limits
 from headrace.protocol.primitives import compact_length
 from tests import wire_client
+from tests.support import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -165,6 +167,70 @@ def test_max_connections() -> None:
                 assert third.recv(1) == b""
             one.sendall(framed(API_VERSIONS))
             answer(one)
+
+
+@contextlib.contextmanager
+def connected(broker: headrace.Broker, address: str) -> Iterator[bool]:
+    """A connection from an address of this machine; True if it is served."""
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port)), 10, source_address=(address, 0)) as sock:
+        try:
+            sock.sendall(framed(API_VERSIONS))
+            answer(sock)
+        except (ConnectionError, AssertionError, struct.error):
+            yield False
+        else:
+            yield True
+
+
+def test_max_connections_per_ip() -> None:
+    configs = {
+        "max.connections.per.ip": 2,
+        "max.connections.per.ip.overrides": "127.0.0.2:1,127.0.0.3:3,::1:7",
+    }
+    with headrace.Broker(config=configs) as broker, contextlib.ExitStack() as stack:
+        for address, limit in (("127.0.0.1", 2), ("127.0.0.2", 1), ("127.0.0.3", 3)):
+            for _ in range(limit):
+                assert stack.enter_context(connected(broker, address))
+            with connected(broker, address) as served:
+                assert not served
+        stack.close()
+        wait_until(lambda: _is_served(broker, "127.0.0.2"), 10, "the old connection to be gone")
+
+
+def _is_served(broker: headrace.Broker, address: str) -> bool:
+    with connected(broker, address) as served:
+        return served
+
+
+def test_max_connections_per_ip_of_a_host_name() -> None:
+    configs = {"max.connections.per.ip.overrides": "localhost:0"}
+    with headrace.Broker(config=configs) as broker:
+        assert _is_served(broker, "127.0.0.2")
+        wait_until(lambda: not _is_served(broker, "127.0.0.1"), 10, "the name to be looked up")
+        assert _is_served(broker, "127.0.0.2")
+
+
+def test_max_connections_per_ip_at_run_time() -> None:
+    with headrace.Broker() as broker:
+        assert _is_served(broker, "127.0.0.2")
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+        for name, value in (
+            ("max.connections.per.ip", "3"),
+            ("max.connections.per.ip.overrides", "127.0.0.2:0,no-such-host.invalid:1"),
+        ):
+            resource.add_incremental_config(
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            )
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(10)
+        assert not _is_served(broker, "127.0.0.2")
+        with contextlib.ExitStack() as stack:
+            assert [stack.enter_context(connected(broker, "127.0.0.3")) for _ in range(4)] == [
+                *[True] * 3,
+                False,
+            ]
 
 
 def test_idle_connections_are_closed() -> None:

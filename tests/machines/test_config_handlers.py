@@ -27,8 +27,10 @@ INVALID = ErrorCode.INVALID_REQUEST
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(Config({"log.retention.bytes": "77", "sasl.jaas.config": "secret"}), tmp_path)
+    broker = Broker(Config({"log.retention.bytes": "77"}), tmp_path)
     broker.create_topic("t", 1)
+    broker.catalog.alter_configs("broker", "1", {"sasl.jaas.config": "secret"})
+    broker.config.refresh()
     yield broker
     broker.close()
 

@@ -178,6 +178,8 @@ class Broker:
         """
         self.topic_logs.watch_disk()
         startup.start(self.coordinators)
+        for warning in self.config.unserved():
+            log.warning("%s", warning)
         for group_id in self.catalog.configured("group"):
             for warning in self.config.clamped_group_configs(group_id):
                 log.warning("%s", warning)

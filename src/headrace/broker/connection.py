@@ -37,6 +37,7 @@ from headrace.protocol.request_templates import RequestTemplates
 from headrace.protocol.versions import Adapted, adapt
 
 from .broker import Broker
+from .connection_counts import ConnectionCounts
 from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
 
 log = LimitedLog(get_logger("headrace.server"))
@@ -65,6 +66,7 @@ class Connections:
     """The open connections of a broker, and the state that they share.
 
     :ivar connections: the open connections
+    :ivar counts: how many of them each client address has
     :ivar request_bytes: valid sizes of a request
     :ivar whole_frame_bytes: the same, including the size field
     :ivar receive_buffer: the buffer that all connections receive into, one after the other
@@ -75,6 +77,7 @@ class Connections:
         self.broker = broker
         self.metrics = broker.metrics
         self.connections = broker.metrics.connections
+        self.counts = ConnectionCounts(broker.config)
         self.connection_ids = count(1)
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
         self.request_bytes = range(MIN_REQUEST_BYTES, self.max_request_bytes + 1)
@@ -136,8 +139,11 @@ class Connection(asyncio.BufferedProtocol):
         self.shared.connections.add(self)
         self.shared.metrics.connections_accepted += 1
         limit = self.shared.broker.config.get_int("max.connections")
+        host_limit = self.shared.counts.opened(self.host[1:])
         if len(self.shared.connections) > limit:
             self._close("max.connections=%d is reached", limit)
+        elif host_limit is not None:
+            self._close("it has the maximum of %d connections", host_limit)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
@@ -455,6 +461,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.task is not None:
             self.task.cancel()
         self.shared.connections.discard(self)
+        self.shared.counts.closed(self.host[1:])
         self.shared.broker.disconnected(self.connection_id)
 
 

@@ -18,6 +18,7 @@ from headrace.log.log_config import LogConfig
 
 from . import rules
 from .keys import InvalidValue, Value, config_keys, render
+from .security import unserved
 
 NODE_ID = 1
 """The id of this node, which is the only one."""
@@ -96,7 +97,8 @@ class Config:
     """The configuration of one broker.
 
     :param overrides: values as text, by Kafka's broker config names
-    :raises ConfigError: for a name unknown to Apache Kafka, or a value that it would refuse
+    :raises ConfigError: for a name unknown to Apache Kafka, a value that it would refuse, or a
+        setting for security that this broker does not have
     """
 
     without_effect: tuple[str, ...]
@@ -107,6 +109,9 @@ class Config:
         keys = config_keys("broker")
         ignored = []
         for name, text in given.items():
+            not_served = unserved(name, text)
+            if not_served is not None:
+                raise ConfigError(not_served)
             if name.startswith("listener.name."):
                 ignored.append(name)
                 continue
@@ -129,6 +134,17 @@ class Config:
             raise ConfigError(refusal)
 
     # Values of the broker -------------------------------------------------------------------------
+
+    def unserved(self) -> list[str]:
+        """Return a warning for each setting in the store for security that this broker does not
+        have.
+        """
+        return [
+            warning
+            for name in (str(NODE_ID), "")
+            for key, text in self._store.configs("broker", name).items()
+            if (warning := unserved(key, text)) is not None
+        ]
 
     def attach(self, store: ConfigStore) -> None:
         """Take the run-time configs of the broker and of groups from ``store``."""

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 
+from .connection_limits import check_connection_limits
 from .keys import InvalidValue, Value, config_keys
+from .security import unserved
 
 BrokerValue = Callable[[str], Value | None]
 
@@ -98,7 +100,7 @@ def check_broker(broker: BrokerValue) -> str | None:
         return (
             "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
         )
-    return None
+    return check_connection_limits(broker)
 
 
 def check_broker_changes(
@@ -131,6 +133,10 @@ def check_broker_changes(
     ):
         if listing:
             return Refusal(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(listing)}]")
+    for name, text in changes.items():
+        not_served = unserved(name, text)
+        if not_served is not None:
+            return Refusal(ErrorCode.INVALID_REQUEST, not_served)
     try:
         changed = {name: keys[name].parse(text) for name, text in changes.items()}
     except InvalidValue as error:

@@ -1,0 +1,78 @@
+"""The connections of each client address, and their limits (``max.connections.per.ip``)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from headrace.log_lines import get_logger
+
+from .config.broker_config import Config
+from .config.connection_limits import OVERRIDES, PER_IP, parse_overrides
+
+log = get_logger("headrace.server")
+
+
+class ConnectionCounts:
+    """The open connections of each client address."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._open: Counter[str] = Counter()
+        self._overrides_text = ""
+        self._overrides: Mapping[str, int] = {}
+        """The limits by address, as sockets write it."""
+        self._look_ups: set[asyncio.Task[None]] = set()
+
+    def opened(self, address: str) -> int | None:
+        """Count a new connection.
+
+        :returns: the limit if the address now has more connections than that, else None
+        """
+        self._open[address] += 1
+        text = self._config.get_str(OVERRIDES) or ""
+        if text != self._overrides_text:
+            self._apply(text)
+        limit = self._overrides.get(address)
+        if limit is None:
+            limit = self._config.get_int(PER_IP)
+        return limit if self._open[address] > limit else None
+
+    def closed(self, address: str) -> None:
+        """Count the end of a connection."""
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+    def _apply(self, text: str) -> None:
+        """Take overrides that are new. Host names are looked up in the background."""
+        self._overrides_text = text
+        overrides, names = {}, {}
+        for host, limit in parse_overrides(text).items():
+            try:
+                overrides[str(ip_address(host))] = limit
+            except ValueError:
+                names[host] = limit
+        self._overrides = overrides
+        if names:
+            look_up = asyncio.get_running_loop().create_task(self._look_up(text, names))
+            self._look_ups.add(look_up)
+            look_up.add_done_callback(self._look_ups.discard)
+
+    async def _look_up(self, text: str, names: Mapping[str, int]) -> None:
+        for name, limit in names.items():
+            try:
+                found = await asyncio.get_running_loop().getaddrinfo(
+                    name, None, type=socket.SOCK_STREAM
+                )
+            except OSError as error:
+                log.warning("%s: cannot look up %s: %s", OVERRIDES, name, error)
+                continue
+            if self._overrides_text == text:
+                self._overrides = {
+                    **dict.fromkeys((str(at[4][0]) for at in found), limit),
+                    **self._overrides,
+                }

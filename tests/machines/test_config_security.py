@@ -1,0 +1,167 @@
+"""Settings that promise security: refused while they are not served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from headrace import ConfigError
+from headrace.broker.config.broker_config import Config
+from headrace.broker.config.keys import config_keys
+from headrace.errors import ErrorCode
+
+REFUSED = [
+    ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ("super.users", "User:admin"),
+    ("allow.everyone.if.no.acl.found", "false"),
+    ("principal.builder.class", "com.example.Builder"),
+    ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+    ("sasl.jaas.config", "org.apache.kafka.common.security.plain.PlainLoginModule required;"),
+    ("sasl.mechanism.inter.broker.protocol", "PLAIN"),
+    ("ssl.keystore.location", "/etc/kafka/keystore.p12"),
+    ("ssl.client.auth", "required"),
+    ("ssl.enabled.protocols", "TLSv1.3"),
+    ("ssl.truststore.certificates", "-----BEGIN CERTIFICATE-----"),
+    ("security.inter.broker.protocol", "SSL"),
+    ("security.providers", "com.example.Provider"),
+    ("connections.max.reauth.ms", "3600000"),
+    ("delegation.token.secret.key", "s3cret"),
+    ("client.quota.callback.class", "com.example.Quotas"),
+    ("quota.producer.default", "1048576"),
+    ("quota.consumer.default", "1048576"),
+    ("create.topic.policy.class.name", "com.example.Policy"),
+    ("alter.config.policy.class.name", "com.example.Policy"),
+    ("max.connection.creation.rate", "10"),
+    ("listeners", "SSL://:9093"),
+    ("listeners", "PLAINTEXT://:9092,SASL_SSL://:9093"),
+    ("advertised.listeners", "SASL_PLAINTEXT://broker:9092"),
+    ("listener.security.protocol.map", "EXTERNAL:SASL_SSL,PLAINTEXT:PLAINTEXT"),
+    ("listener.security.protocol.map", "PLAINTEXT:SSL"),
+    ("listener.security.protocol.map", "external:ssl"),
+    ("listener.name.external.ssl.client.auth", "required"),
+    ("listener.name.external.plain.sasl.jaas.config", "x"),
+    ("listener.name.external.scram-sha-512.sasl.jaas.config", "x"),
+    ("listener.name.external.principal.builder.class", "x"),
+    ("listener.name.external.max.connections", "5"),
+    ("listener.name.external.max.connection.creation.rate", "5"),
+    ("listener.name.external.connections.max.reauth.ms", "5"),
+]
+ACCEPTED = [
+    ("authorizer.class.name", ""),
+    ("sasl.enabled.mechanisms", "GSSAPI"),
+    ("sasl.login.retry.backoff.ms", "100"),
+    ("ssl.client.auth", "none"),
+    ("ssl.enabled.protocols", "TLSv1.2, TLSv1.3"),
+    ("ssl.protocol", "TLSv1.3"),
+    ("security.inter.broker.protocol", "PLAINTEXT"),
+    ("connections.max.reauth.ms", "0"),
+    ("max.connection.creation.rate", "2147483647"),
+    ("listeners", "PLAINTEXT://:9092,CONTROLLER://:9093"),
+    ("advertised.listeners", "EXTERNAL://broker:9092"),
+    (
+        "listener.security.protocol.map",
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,"
+        "SASL_SSL:SASL_SSL",
+    ),
+    ("listener.name.external.tcp.keepalive", "x"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_a_setting_for_security_that_is_not_served_refuses_the_start(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Config({"num.partitions": "3", name: value})
+    message = str(refused.value)
+    assert message.startswith(name)
+    assert "Remove" in message
+    assert "s3cret" not in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(("name", "value"), ACCEPTED)
+def test_a_setting_that_promises_nothing_is_accepted(name: str, value: str) -> None:
+    assert Config({name: value}).without_effect == (name,)
+
+
+def test_every_default_is_accepted() -> None:
+    for key in config_keys("broker").values():
+        if key.default is not None and key.name not in ("node.id", "broker.id"):
+            Config({key.name: key.default})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("ssl.client.auth", "required"),
+        ("principal.builder.class", "com.example.Builder"),
+        ("max.connection.creation.rate", "10"),
+        ("listener.security.protocol.map", "PLAINTEXT:SSL"),
+        ("listeners", "SSL://:9093"),
+    ],
+)
+def test_such_a_setting_is_refused_at_run_time_too(setting: tuple[str, str]) -> None:
+    refusal = Config().check("broker", dict([setting]))
+    assert refusal is not None
+    assert refusal.code == ErrorCode.INVALID_REQUEST
+    assert refusal.message is not None
+    assert refusal.message.startswith(setting[0])
+
+
+def test_a_default_is_accepted_at_run_time() -> None:
+    assert Config().check("broker", {"ssl.client.auth": "none"}) is None
+
+
+class Stored:
+    """Configs that an earlier version has accepted."""
+
+    def __init__(self, configs: Mapping[str, str]) -> None:
+        self._configs = configs
+
+    def configs(self, kind: str, name: str) -> Mapping[str, str]:
+        return self._configs if (kind, name) == ("broker", "") else {}
+
+
+def test_stored_settings_are_named_and_start() -> None:
+    """No broker could remove them if they refused the start."""
+    config = Config()
+    assert config.unserved() == []
+    config.attach(Stored({"sasl.enabled.mechanisms": "PLAIN", "log.retention.ms": "5"}))
+    (warning,) = config.unserved()
+    assert warning.startswith("sasl.enabled.mechanisms")
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        (
+            {"max.connections.per.ip": "0"},
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set.",
+        ),
+        (
+            {"max.connections.per.ip.overrides": "127.0.0.1"},
+            "Invalid value 127.0.0.1 for configuration max.connections.per.ip.overrides: expected "
+            "ADDRESS:NUMBER,...",
+        ),
+        (
+            {"max.connections.per.ip.overrides": "127.0.0.1:x"},
+            "Invalid value 127.0.0.1:x for configuration max.connections.per.ip.overrides: "
+            "expected ADDRESS:NUMBER,...",
+        ),
+        (
+            {"max.connections.per.ip.overrides": "a b:3"},
+            "max.connections.per.ip.overrides contains invalid addresses : a b",
+        ),
+    ],
+)
+def test_limits_of_connections_are_validated(configs: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Config(configs)
+    assert str(refused.value) == message
+
+
+def test_limits_of_connections_have_an_effect() -> None:
+    given = {"max.connections.per.ip": "3", "max.connections.per.ip.overrides": "::1:5,localhost:7"}
+    assert Config(given).without_effect == ()
