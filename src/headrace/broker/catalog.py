@@ -321,6 +321,21 @@ class Catalog:
         allocated, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         return allocated
 
+    def view(self) -> sqlite3.Connection:
+        """Return a second connection, which sees the database as it is now, whatever is written
+        later. Any thread may use it, and must close it soon, as the file grows until then.
+
+        :raises CatalogError: when the database cannot be read
+        """
+        assert self._path is not None
+        try:
+            view = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            view.execute("BEGIN")
+            view.execute("SELECT value FROM cluster LIMIT 1").fetchone()  # the view begins here
+        except sqlite3.Error as error:
+            raise CatalogError(f"cannot read {self._path}: {error}") from error
+        return view
+
     def close(self) -> None:
         """Close the database."""
         self._database.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .broker import Broker
 from .connection import Connection, Connections, Listener
+from .control import ControlServer
 
 if TYPE_CHECKING:
     from .metrics.server import MetricsServer
@@ -29,6 +30,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._reaper: asyncio.TimerHandle | None = None
         self._metrics_server: MetricsServer | None = None
+        self._control: ControlServer | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -57,6 +59,9 @@ class Server:
         except OSError:
             await self.close()
             raise
+        if not self.broker.ephemeral:
+            self._control = ControlServer(self.broker)
+            await self._control.start()
         self.broker.advertise([(str(host), port) for host, port in self.addresses])
         if self.max_idle_ms > 0:
             self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
@@ -90,6 +95,8 @@ class Server:
             self._reaper.cancel()
         if self._metrics_server is not None:
             await self._metrics_server.close()
+        if self._control is not None:
+            self._control.close()
         for server in self._servers:
             server.close()
         self._servers.clear()

@@ -383,6 +383,7 @@ class Round:
         assert self._begun is not None
         made, begun = self._output.segment, self._begun
         self._output = self._begun = None
+        self.log.announce_change()
         for source in group:
             source.segment.abandon()
         try:

@@ -30,6 +30,11 @@ _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
 
 
+def is_partition_name(name: str) -> bool:
+    """Return True if a partition directory may have this name, such as ``orders-0``."""
+    return _PARTITION.fullmatch(name) is not None
+
+
 class DataDirectory:
     """A directory of partition directories, which one process holds at a time.
 
@@ -42,6 +47,8 @@ class DataDirectory:
     :raises UnusableDirectory: when a newer version has written it, or it is an incomplete copy
     :ivar path: absolute path
     :ivar files: the open segment files of all logs
+    :ivar on_change: called with the path of a log before it deletes or replaces files, or first
+        reads its directory
     :ivar on_offline: called with topic id and partition of a log that goes offline, from any thread
     """
 
@@ -51,6 +58,7 @@ class DataDirectory:
         self.path = os.path.abspath(path)
         self.files = OpenFiles(file_limit)
         self.sync = sync
+        self.on_change: Callable[[str], object] | None = None
         self.on_offline: Callable[[uuid.UUID, int], object] | None = None
         self._executor: ThreadPoolExecutor | None = None
         os.makedirs(self.path, exist_ok=True)
@@ -69,9 +77,7 @@ class DataDirectory:
         """Return the names of the partition directories, such as ``orders-0``."""
         with os.scandir(self.path) as entries:
             return [
-                entry.name
-                for entry in entries
-                if _PARTITION.fullmatch(entry.name) and entry.is_dir()
+                entry.name for entry in entries if is_partition_name(entry.name) and entry.is_dir()
             ]
 
     def holds_log(self, name: str) -> bool:
@@ -96,6 +102,7 @@ class DataDirectory:
         :param reason: the reason why it cannot be used, for the broker's log
         :raises OSError: when the disk fails
         """
+        self.changes(f"{self.path}/{name}")
         stray = f"{name}.{uuid.uuid4().hex}{STRAY_SUFFIX}"
         os.rename(f"{self.path}/{name}", f"{self.path}/{stray}")
         if self.sync:
@@ -119,12 +126,24 @@ class DataDirectory:
         if contradiction is not None:
             self.set_aside(name, contradiction)
             return
+        self.changes(f"{self.path}/{name}")
         doomed = f"{self.path}/{name}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
         os.rename(f"{self.path}/{name}", doomed)
         shutil.rmtree(doomed, ignore_errors=True)
         self._unverified.discard(name)
 
+    def changes(self, path: str) -> None:
+        """Announce that the log in ``path`` is about to delete or replace files, or to read its
+        directory for the first time.
+        """
+        if self.on_change is not None:
+            self.on_change(path)
+
     # ------------------------------------------------------------------ verification
+
+    def unverified(self) -> set[str]:
+        """Return the names of the logs that were not verified since a crash."""
+        return set(self._unverified)
 
     def needs_recovery(self, name: str) -> bool:
         """Return True if the log in a partition directory was not verified since a crash, so that

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Iterator
 
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
@@ -39,6 +40,10 @@ class LogDirectory:
             log = PartitionLog(self.directory, topic, topic_id, partition, config)
             self._logs[topic, partition] = log
         return log
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        """Yield the logs that :meth:`open` has returned and that are not deleted."""
+        return iter(self._logs.values())
 
     def existing_partitions(self, topic: str, partitions: int) -> list[int]:
         """Return the numbers of a topic's first ``partitions`` partitions that have a directory,

@@ -183,6 +183,7 @@ class PartitionLog:
         return self
 
     def _load(self) -> None:
+        self.announce_change()
         name = os.path.basename(self.path)
         if os.path.isdir(self.path):
             contradiction = partition_metadata.contradiction(self.path, self.topic_id)
@@ -487,6 +488,7 @@ class PartitionLog:
         )
         if not count:
             return 0
+        self.announce_change()
         if count == len(self._segments):
             self.roll(now_ms)
             recovery.write_snapshot(
@@ -504,6 +506,29 @@ class PartitionLog:
             self._log_start_offset,
         )
         return count
+
+    def cut(self) -> tuple[PartitionLog, int, int, int, int]:
+        """Return the log with its state now: log start offset, end offset, and base offset and size
+        of the active segment. These two are -1 and 0 without segments. The log must be loaded.
+
+        A snapshot calls this for every log in one go: it touches no disk.
+        """
+        active = self._segments.active
+        if active is None:
+            return self, self._log_start_offset, self._end_offset, -1, 0
+        return (
+            self,
+            self._log_start_offset,
+            self._end_offset,
+            active.base_offset,
+            active.size_bytes,
+        )
+
+    def announce_change(self) -> None:
+        """Announce that files are about to be deleted or replaced, so that a snapshot that is being
+        taken keeps them.
+        """
+        self._directory.changes(self.path)
 
     def replace_segments(self, number: int, count: int, cleaned: Segment) -> None:
         """Replace ``count`` segments, from index ``number`` on, by the one that compaction has put
@@ -610,6 +635,7 @@ class PartitionLog:
 
     def delete(self) -> None:
         """Delete everything; later appends are refused."""
+        self.announce_change()
         self.is_deleted = True
         self._offline = None
         for segment in self._segments:

@@ -33,6 +33,11 @@ class SegmentList:
     def __getitem__(self, number: int) -> Segment:
         return self._segments[number]
 
+    @property
+    def active(self) -> Segment | None:
+        """The segment that is appended to, None if there is none."""
+        return self._segments[-1] if self._segments else None
+
     def add(self, segment: Segment) -> None:
         """Add a new active segment."""
         self._segments.append(segment)

@@ -1,0 +1,269 @@
+"""Back up a data directory, and restore one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+from urllib.parse import quote
+
+from headrace import __version__
+from headrace.broker.catalog import CATALOG_FILE
+from headrace.log import directory_lock
+from headrace.log.directory_format import FORMAT_VERSION, newer
+from headrace.log.files import fsync_path, sync_filesystem
+
+from . import manifest, source, target
+from .copy import Advance, SourceFile, check_file, copy_file
+from .errors import BackupError, text_of
+from .manifest import Entry, Header
+
+SYNC_ALL_ABOVE = 1000
+"""With more files than this the whole file system of the copy is forced to disk, not each file."""
+
+Stage = Callable[[str, int], contextlib.AbstractContextManager[Advance]]
+"""Begins to show the progress of a stage: given its name and the number of bytes, a context with a
+function that is called with the bytes of each step.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a backup or a restore.
+
+    :ivar was_running: True for a backup of a running broker
+    :ivar partitions: number of partitions that ever had a record
+    :ivar offline: names of the logs that the broker has taken offline
+    """
+
+    source: str
+    target: str
+    was_running: bool
+    cluster_id: str
+    topics: int
+    partitions: int
+    files: int
+    size_bytes: int
+    seconds: float
+    offline: Sequence[str]
+
+
+def backup(data_dir: str, into: str, stage: Stage, *, verify: bool) -> Report:
+    """Copy a data directory, whether a broker runs in it or not.
+
+    :param into: directory of the backup, which must not exist or be empty
+    :param verify: read the copy back
+    :raises BackupError: when it fails; then nothing is left
+    """
+    data_dir, into = os.path.abspath(data_dir), os.path.abspath(into)
+    _check_apart(data_dir, into)
+    started = time.monotonic()
+    with _readable_errors(), target.building(into) as directory:
+        with source.opened(data_dir) as opened:
+            entries = _copy(opened.files, directory, stage, opened.check)
+        catalog = _check_catalog(f"{directory}/{CATALOG_FILE}")
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        header = Header(catalog.version, __version__, created, catalog.cluster_id)
+        with open(f"{directory}/{manifest.MANIFEST_FILE}", "wb") as file:
+            file.write(manifest.encode(header, entries))
+        _force(entries, directory)
+        if verify:
+            _verify(entries, directory, stage)
+    return _report(
+        data_dir, into, catalog, entries, started, opened.offline, was_running=opened.is_running
+    )
+
+
+def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Report:
+    """Copy a backup to a new data directory, and check it against its manifest.
+
+    :param data_dir: the data directory, which must not exist or be empty
+    :param verify: read the copy back
+    :raises BackupError: when it fails; then nothing is left
+    """
+    backup_dir, data_dir = os.path.abspath(backup_dir), os.path.abspath(data_dir)
+    _check_apart(backup_dir, data_dir)
+    started = time.monotonic()
+    with _readable_errors(), _held(backup_dir):
+        _, entries = manifest.read(backup_dir)
+        _check_sizes(entries, backup_dir)
+        files = [
+            SourceFile(entry.name, f"{backup_dir}/{entry.name}", entry.size_bytes)
+            for entry in entries
+        ]
+        with target.building(data_dir) as directory:
+            copied = _copy(files, directory, stage, lambda: None)
+            for expected, found in zip(entries, copied, strict=True):
+                if found != expected:
+                    raise _changed(f"{backup_dir}/{expected.name}")
+            catalog = _check_catalog(f"{directory}/{CATALOG_FILE}")
+            _force(entries, directory)
+            if verify:
+                _verify(entries, directory, stage)
+    return _report(backup_dir, data_dir, catalog, entries, started, (), was_running=False)
+
+
+def _check_apart(one: str, other: str) -> None:
+    """Refuse a copy into the directory that is copied, or the other way round."""
+    paths = os.path.realpath(one), os.path.realpath(other)
+    if os.path.commonpath(paths) in paths:
+        raise BackupError(f"{other} and {one} must not contain each other")
+
+
+@contextlib.contextmanager
+def _readable_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BackupError(text_of(error)) from error
+
+
+@contextlib.contextmanager
+def _held(backup_dir: str) -> Iterator[None]:
+    """Keep brokers from starting in a backup."""
+    try:
+        lock = directory_lock.take_shared(backup_dir)
+    except directory_lock.DirectoryInUse as error:
+        raise BackupError(str(error)) from error
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _check_sizes(entries: Sequence[Entry], backup_dir: str) -> None:
+    """Find a file of a backup that is missing or has changed its size, before anything is copied.
+
+    :raises BackupError: when there is one
+    """
+    for entry in entries:
+        path = f"{backup_dir}/{entry.name}"
+        try:
+            size_bytes = os.stat(path).st_size
+        except FileNotFoundError:
+            raise BackupError(f"{path} is missing in the backup") from None
+        if size_bytes != entry.size_bytes:
+            raise _changed(path)
+
+
+def _changed(path: str) -> BackupError:
+    return BackupError(
+        f"{path} is not as the backup has written it: it is damaged, or a broker ran in the backup"
+    )
+
+
+def _copy(
+    files: Sequence[SourceFile], directory: str, stage: Stage, check: Callable[[], None]
+) -> list[Entry]:
+    total_bytes = sum(file.size_bytes for file in files)
+    free_bytes = _free_bytes(directory)
+    if total_bytes > free_bytes:
+        raise BackupError(
+            f"{os.path.dirname(directory)} has {free_bytes} bytes free, and {total_bytes} are "
+            "needed"
+        )
+    entries: list[Entry] = []
+    made = {"", *(os.path.dirname(file.name) for file in files)}
+    for name in made - {""}:
+        os.mkdir(f"{directory}/{name}")
+    with stage("copying", total_bytes) as advance:
+        for file in files:
+            check()
+            try:
+                entries.append(copy_file(file, f"{directory}/{file.name}", advance))
+            except FileNotFoundError:
+                check()
+                raise
+    check()
+    return entries
+
+
+def _free_bytes(directory: str) -> int:
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def _force(entries: Sequence[Entry], directory: str) -> None:
+    """Force a copy to disk.
+
+    :raises OSError: when the disk fails
+    """
+    if len(entries) > SYNC_ALL_ABOVE:
+        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            sync_filesystem(fd)
+        finally:
+            os.close(fd)
+        return
+    for entry in entries:
+        fsync_path(f"{directory}/{entry.name}")
+    for name in {os.path.dirname(entry.name) for entry in entries}:
+        fsync_path(f"{directory}/{name}")
+    fsync_path(f"{directory}/{manifest.MANIFEST_FILE}")
+
+
+def _verify(entries: Sequence[Entry], directory: str, stage: Stage) -> None:
+    with stage("verifying", sum(entry.size_bytes for entry in entries)) as advance:
+        for entry in entries:
+            check_file(entry, directory, advance)
+
+
+class _Catalog(NamedTuple):
+    """The facts about a copied catalog."""
+
+    version: int
+    cluster_id: str
+    topics: int
+
+
+def _check_catalog(path: str) -> _Catalog:
+    """Check a copied catalog, without creating files beside it.
+
+    :raises BackupError: when it is damaged or of a newer version
+    """
+    try:
+        uri = f"file:{quote(path)}?immutable=1"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as catalog:
+            (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise BackupError(f"{CATALOG_FILE} is damaged: {found}")
+            (version,) = catalog.execute("PRAGMA user_version").fetchone()
+            (cluster_id,) = catalog.execute(
+                "SELECT value FROM cluster WHERE name = 'id'"
+            ).fetchone()
+            (topics,) = catalog.execute("SELECT count(*) FROM topics").fetchone()
+    except (sqlite3.Error, TypeError) as error:
+        raise BackupError(f"{CATALOG_FILE} is damaged: {error}") from error
+    if version > FORMAT_VERSION:
+        raise BackupError(newer(CATALOG_FILE, version))
+    return _Catalog(version, cluster_id, topics)
+
+
+def _report(
+    copied_from: str,
+    copied_to: str,
+    catalog: _Catalog,
+    entries: Sequence[Entry],
+    started: float,
+    offline: Sequence[str],
+    *,
+    was_running: bool,
+) -> Report:
+    return Report(
+        copied_from,
+        copied_to,
+        was_running,
+        catalog.cluster_id,
+        catalog.topics,
+        len({os.path.dirname(entry.name) for entry in entries} - {""}),
+        len(entries),
+        sum(entry.size_bytes for entry in entries),
+        round(time.monotonic() - started, 3),
+        offline,
+    )

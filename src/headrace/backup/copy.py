@@ -1,0 +1,106 @@
+"""Copies of files, with checksums."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from .errors import BackupError
+from .manifest import Entry
+
+CHUNK_BYTES = 1 << 20
+SYNC_BYTES = 64 << 20
+"""A large file is forced to disk whenever this much of it was written, so that the page cache does
+not fill up with data that the disk still has to take.
+"""
+Advance = Callable[[int], object]
+"""Called with a number of bytes that were copied or read."""
+
+
+class SourceFile(NamedTuple):
+    """A file to copy.
+
+    :ivar name: path below the directory of the copy
+    :ivar path: where it is now
+    :ivar size_bytes: how much of it to copy, from its start
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+
+
+def copy_file(source: SourceFile, target: str, advance: Advance) -> Entry:
+    """Copy a file with its modification time, which is the age of a segment without timestamps.
+    Return its entry for the manifest.
+
+    :param target: path of the copy, which must not exist
+    :raises BackupError: when the file is shorter than it should be
+    :raises OSError: when the disk fails
+    """
+    crc = copied = 0
+    reading = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            while copied < source.size_bytes:
+                data = os.read(reading, min(CHUNK_BYTES, source.size_bytes - copied))
+                if not data:
+                    raise BackupError(
+                        f"{source.path} has {copied} bytes instead of {source.size_bytes}"
+                    )
+                crc = crc32c(data, crc)
+                _write(writing, data, target)
+                copied += len(data)
+                advance(len(data))
+                if copied % SYNC_BYTES == 0:
+                    os.fdatasync(writing)
+            modified_ns = os.fstat(reading).st_mtime_ns
+            os.utime(writing, ns=(modified_ns, modified_ns))
+        finally:
+            os.close(writing)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or source.path) from error
+    finally:
+        os.close(reading)
+    return Entry(source.name, copied, crc)
+
+
+def _write(fd: int, data: bytes, path: str) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            written = os.write(fd, view)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        view = view[written:]
+
+
+def check_file(entry: Entry, directory: str, advance: Advance) -> None:
+    """Read a copy back, from the disk if it was forced there before, and compare it with its entry.
+
+    :raises BackupError: when it is different
+    :raises OSError: when it cannot be read
+    """
+    path = f"{directory}/{entry.name}"
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        crc = size_bytes = 0
+        while data := os.read(fd, CHUNK_BYTES):
+            crc = crc32c(data, crc)
+            size_bytes += len(data)
+            advance(len(data))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(fd)
+    if Entry(entry.name, size_bytes, crc) != entry:
+        raise BackupError(f"{path} is not what was written to it: check the disk")

@@ -1,0 +1,164 @@
+"""The files of a data directory that belong to a backup."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from headrace import control_socket
+from headrace.broker.catalog import CATALOG_FILE
+from headrace.log import directory_format, directory_lock
+from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE, is_partition_name
+from headrace.log.snapshot import SIZES_FILE, unused_log_files
+
+from .copy import SourceFile
+from .errors import BackupError, text_of
+
+_SINGLE_FILES = (directory_format.META_FILE, CLEAN_SHUTDOWN_FILE, CATALOG_FILE)
+_CONNECT_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The files of a data directory at one moment. They do not change up to their sizes.
+
+    :ivar is_running: True for a snapshot of a running broker
+    :ivar offline: names of the logs that the broker has taken offline
+    :ivar check: raises :class:`BackupError` when the files may be gone
+    """
+
+    files: list[SourceFile]
+    is_running: bool
+    offline: list[str]
+    check: Callable[[], None]
+
+
+@contextlib.contextmanager
+def opened(data_dir: str) -> Iterator[Source]:
+    """Yield the files of a data directory: of a snapshot if a broker runs in it; otherwise the
+    directory is locked meanwhile.
+
+    :param data_dir: an absolute path
+    :raises BackupError: when there is no data directory, or it cannot be used
+    :raises OSError: when the disk fails
+    """
+    if not os.path.exists(f"{data_dir}/{CATALOG_FILE}"):
+        raise BackupError(f"{data_dir} is not a data directory: it has no {CATALOG_FILE}")
+    try:
+        directory_format.check(data_dir)
+    except directory_format.UnusableDirectory as error:
+        raise BackupError(str(error)) from error
+    connection = _connect(data_dir)
+    if connection is None:
+        with _stopped(data_dir) as source:
+            yield source
+    else:
+        with connection, _running(data_dir, connection) as source:
+            yield source
+
+
+def _connect(data_dir: str) -> socket.socket | None:
+    """Connect to the broker that runs in a directory; None if none runs."""
+    try:
+        return control_socket.connect(data_dir, _CONNECT_TIMEOUT_S)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    except OSError as error:
+        raise BackupError(
+            f"cannot connect to {data_dir}/{control_socket.SOCKET_FILE}: {text_of(error)}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _stopped(data_dir: str) -> Iterator[Source]:
+    try:
+        lock = directory_lock.take(data_dir, "headrace backup")
+    except directory_lock.DirectoryInUse as error:
+        raise BackupError(f"{error}, which does not answer on its control socket") from error
+    try:
+        _check_catalog(f"{data_dir}/{CATALOG_FILE}")
+        yield Source(_files(data_dir, {}), False, [], lambda: None)
+    finally:
+        os.close(lock)
+
+
+def _check_catalog(path: str) -> None:
+    """Check the catalog of a stopped broker, and write its journal into the file."""
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as catalog:
+            (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
+            catalog.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as error:
+        found = str(error)
+    if found != "ok":
+        raise BackupError(f"{path} is damaged: {found}")
+
+
+@contextlib.contextmanager
+def _running(data_dir: str, connection: socket.socket) -> Iterator[Source]:
+    response = _request_snapshot(connection)
+    directory = f"{data_dir}/{os.path.basename(str(response['name']))}"
+
+    def check() -> None:
+        with contextlib.suppress(BlockingIOError, TimeoutError):
+            if not connection.recv(1, socket.MSG_DONTWAIT):
+                raise BackupError("the broker has stopped during the backup")
+
+    try:
+        with open(f"{directory}/{SIZES_FILE}", encoding="utf-8") as file:
+            sizes = json.load(file)
+        yield Source(_files(directory, sizes), True, list(response["offline"]), check)
+    except FileNotFoundError:
+        check()
+        raise
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)  # the broker would, but it may be gone
+
+
+def _request_snapshot(connection: socket.socket) -> dict[str, Any]:
+    connection.settimeout(None)
+    try:
+        connection.sendall(json.dumps({"request": control_socket.SNAPSHOT}).encode() + b"\n")
+        with connection.makefile("rb") as lines:
+            response = json.loads(lines.readline() or b"null")
+    except (OSError, ValueError):
+        response = None
+    if response is None:
+        raise BackupError("the broker has stopped during the backup")
+    if "error" in response:
+        raise BackupError(response["error"])
+    return dict(response)
+
+
+def _files(directory: str, sizes: dict[str, int]) -> list[SourceFile]:
+    """Return the files of a directory, the catalog last: without it a copy is no data directory.
+
+    :param sizes: file -> how much of it belongs to the backup, if that is not all
+    """
+    files = []
+    with os.scandir(directory) as entries:
+        names = sorted(
+            entry.name for entry in entries if is_partition_name(entry.name) and entry.is_dir()
+        )
+    for name in names:
+        for file in unused_log_files(f"{directory}/{name}"):
+            files.append(_file(directory, f"{name}/{file}", sizes))
+    files += [
+        _file(directory, name, sizes)
+        for name in _SINGLE_FILES
+        if os.path.exists(f"{directory}/{name}")
+    ]
+    return files
+
+
+def _file(directory: str, name: str, sizes: dict[str, int]) -> SourceFile:
+    path = f"{directory}/{name}"
+    size_bytes = sizes.get(name)
+    return SourceFile(name, path, os.stat(path).st_size if size_bytes is None else size_bytes)

@@ -1,0 +1,143 @@
+"""The control socket of a broker: snapshots for ``headrace backup``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sqlite3
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.control_socket import SNAPSHOT, SOCKET_FILE, listen
+
+from .broker import Broker
+from .catalog import CATALOG_FILE, CatalogError, save
+
+if TYPE_CHECKING:
+    from headrace.log.snapshot import Snapshot
+
+log = logging.getLogger("headrace.broker")
+
+
+class ControlServer:
+    """The control socket of a broker with a data directory."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._directory = broker.logs.directory
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._snapshot: Snapshot | None = None
+        """The snapshot that a client uses, or that is being deleted."""
+        self._removing: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """Listen. A failure is logged: without the socket only a backup of the running broker is
+        not possible.
+        """
+        try:
+            listening = listen(self._directory.path)
+            self._server = await asyncio.start_unix_server(self._connected, sock=listening)
+        except OSError as error:
+            log.warning(
+                "cannot listen on %s/%s, no backup is possible while the broker runs: %s",
+                self._directory.path,
+                SOCKET_FILE,
+                error,
+            )
+
+    def close(self) -> None:
+        """Stop listening and end all connections. A snapshot that is left is deleted by the next
+        start.
+        """
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self._directory.path}/{SOCKET_FILE}")
+        if self._snapshot is not None:
+            self._snapshot.abandon()
+        for connection in self._connections:
+            connection.cancel()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections.add(connection)
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await self._serve(reader, writer)
+        finally:
+            self._connections.discard(connection)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = json.loads(await reader.readline())
+        except ValueError:
+            request = None
+        if request != {"request": SNAPSHOT}:
+            await _respond(writer, {"error": "unknown request"})
+        elif self._snapshot is not None:
+            await _respond(writer, {"error": "another backup is running"})
+        else:
+            await self._lend_snapshot(reader, writer)
+
+    async def _lend_snapshot(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Take a snapshot, and delete it when the client closes the connection."""
+        from headrace.log.snapshot import Snapshot  # few brokers need it
+
+        try:
+            catalog = self._broker.catalog.view()
+            snapshot = Snapshot(self._broker.logs)  # in the same turn as the view
+        except (OSError, CatalogError) as error:
+            await _respond(writer, {"error": f"cannot take a snapshot: {error}"})
+            return
+        self._snapshot = snapshot
+        filling = asyncio.ensure_future(asyncio.to_thread(_fill, snapshot, catalog))
+        gone = asyncio.ensure_future(reader.read())
+        try:
+            await asyncio.wait((filling, gone), return_when=asyncio.FIRST_COMPLETED)
+            if filling.done():
+                await _respond(writer, _response(snapshot, filling.exception()))
+                await gone
+        finally:
+            gone.cancel()
+            snapshot.stop()
+            self._removing = asyncio.ensure_future(self._remove(snapshot, filling))
+
+    async def _remove(self, snapshot: Snapshot, filling: asyncio.Future[None]) -> None:
+        await asyncio.wait((filling,))
+        await asyncio.to_thread(snapshot.remove)
+        self._snapshot = None
+
+
+def _fill(snapshot: Snapshot, catalog: sqlite3.Connection) -> None:
+    """Complete a snapshot. This runs in a thread."""
+    try:
+        snapshot.link_all()
+        save(catalog, f"{snapshot.path}/{CATALOG_FILE}")
+    finally:
+        catalog.close()
+
+
+def _response(snapshot: Snapshot, error: BaseException | None) -> Mapping[str, object]:
+    if error is None:
+        return {"name": snapshot.name, "offline": snapshot.offline}
+    log.error("cannot take a snapshot: %s", error, exc_info=_unexpected(error))
+    return {"error": f"cannot take a snapshot: {error}"}
+
+
+def _unexpected(error: BaseException) -> BaseException | None:
+    return None if isinstance(error, (OSError, sqlite3.Error)) else error
+
+
+async def _respond(writer: asyncio.StreamWriter, response: Mapping[str, object]) -> None:
+    writer.write(json.dumps(response).encode() + b"\n")
+    await writer.drain()

@@ -1,0 +1,45 @@
+"""``headrace backup``: copy the data directory of a running or stopped broker."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from headrace.backup.commands import backup
+
+from .copying import copy_options, run_copy, show_progress
+from .options import DEFAULT_DATA_DIR
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Copy the data directory of a running or stopped broker to a directory from which a broker "
+        "can start."
+    )
+    parser.add_argument(
+        "target", type=Path, metavar="BACKUP", help="directory to create, or an empty one"
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        default=DEFAULT_DATA_DIR,
+        help="the broker's data directory, on this machine (default: %(default)s)",
+    )
+    copy_options(parser)
+
+
+def run(options: Namespace) -> int:
+    """Make the backup.
+
+    :returns: the exit status
+    :raises Failure: it failed
+    """
+    return run_copy(
+        options,
+        lambda: backup(
+            str(options.data_dir), str(options.target), show_progress, verify=not options.no_verify
+        ),
+        "backed up",
+    )

@@ -1,0 +1,90 @@
+"""The common part of ``headrace backup`` and ``headrace restore``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+from headrace.backup.commands import Report
+from headrace.backup.copy import Advance
+from headrace.backup.errors import BackupError
+
+from .errors import Failure
+from .tables import one_line
+
+
+def copy_options(parser: ArgumentParser) -> None:
+    """Declare the options of both commands."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--no-verify", action="store_true", help="do not read the copy back to compare checksums"
+    )
+
+
+def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
+    """Run a copy and print its report. SIGTERM and SIGHUP delete the unfinished copy, as Ctrl-C.
+
+    :param done: the verb for the report
+    :raises Failure: it failed
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        report = copy()
+    except BackupError as error:
+        raise Failure(str(error)) from error
+    for name in report.offline:
+        print(
+            f"warning: {one_line(name)} is offline, and its last records may be damaged",
+            file=sys.stderr,
+        )
+    if options.json:
+        print(json.dumps(dataclasses.asdict(report)))
+    else:
+        print(
+            f"{done} {report.topics} topics with {report.partitions} used partitions, "
+            f"{_size(report.size_bytes)}, in {report.seconds:.1f} s: {one_line(report.target)}"
+        )
+    return 0
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def show_progress(stage: str, total_bytes: int) -> Iterator[Advance]:
+    """Show a progress bar on stderr if that is a terminal.
+
+    :param stage: the label of the bar
+    """
+    if not sys.stderr.isatty():
+        yield lambda size_bytes: None
+        return
+    from rich.console import Console  # slow to import
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(stage, total=total_bytes)
+        yield lambda size_bytes: progress.advance(task, size_bytes)
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "bytes" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"

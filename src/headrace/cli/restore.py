@@ -1,0 +1,42 @@
+"""``headrace restore``: copy a backup to a new data directory."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from headrace.backup.commands import restore
+
+from .copying import copy_options, run_copy, show_progress
+from .options import DEFAULT_DATA_DIR
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Copy a backup to a new data directory, and check it against its checksums."
+    )
+    parser.add_argument("source", type=Path, metavar="BACKUP", help="directory of the backup")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        default=DEFAULT_DATA_DIR,
+        help="data directory to create, or an empty one (default: %(default)s)",
+    )
+    copy_options(parser)
+
+
+def run(options: Namespace) -> int:
+    """Restore the backup.
+
+    :returns: the exit status
+    :raises Failure: it failed
+    """
+    return run_copy(
+        options,
+        lambda: restore(
+            str(options.source), str(options.data_dir), show_progress, verify=not options.no_verify
+        ),
+        "restored",
+    )
