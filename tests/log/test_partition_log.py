@@ -314,3 +314,16 @@ def test_up_to_in_a_segment_not_yet_opened(disk: Disk):
     disk.stop()
     disk.start()
     assert base_offsets(disk.log().read(0, 1000, up_to=2)) == [0, 1]
+
+
+def test_an_empty_segment_is_not_rolled(disk: Disk) -> None:
+    log = disk.log()
+    put(log, batch(b"a"))
+    log.roll(NOW)
+    log.roll(NOW)  # a second one would have the same file
+    put(log, batch(b"b"))
+    log.delete_records(1)
+    log.apply_retention(NOW)
+    assert len(log.segments) == 1
+    disk.crash()
+    assert values(disk.log()) == {1: b"b"}

@@ -345,12 +345,15 @@ class PartitionLog:
         return segment
 
     def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment. The full one is forced to disk in the background.
+        """Begin a new segment, unless the active one is empty. The full one is forced to disk in
+        the background.
 
         :raises OSError: when no file can be created, or the log is offline; the log stays as it was
         """
         self._check_online()
         full = self._segments[-1]
+        if not full.size_bytes:
+            return full
         full.save_indexes()
         segment = self._add_segment(now_ms)
         point, snapshot, aborted_saved = (
