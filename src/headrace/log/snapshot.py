@@ -200,8 +200,13 @@ class Snapshot:
     def _link_unused(self, path: str) -> None:
         """Link a log that was not used since the start: whatever the last process has left."""
         target = self._make(path)
-        for name in unused_log_files(path):
+        names = unused_log_files(path)
+        active = max((name for name in names if name.endswith(".log")), default="")
+        for name in names:
             _link(f"{path}/{name}", target)
+            if name.partition(".")[0] == active.partition(".")[0]:  # the log may append to it soon
+                size_bytes = os.stat(f"{target}/{name}").st_size
+                self._sizes[f"{os.path.basename(path)}/{name}"] = size_bytes
 
     def _make(self, path: str) -> str:
         target = f"{self.path}/{os.path.basename(path)}"
