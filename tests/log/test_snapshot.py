@@ -108,7 +108,7 @@ class Work:
 
     def delete_topic(self) -> None:
         if self.rng.random() < 0.2:
-            self.disk.home.delete("t")
+            self.disk.home.delete("t", TOPIC_ID)
 
     def forget(self) -> None:
         """Continue in a new life, in which no log is loaded."""
@@ -211,7 +211,7 @@ def test_a_failure_is_raised_and_does_not_disturb_the_logs(disk: Disk) -> None:
     put(log, batch(b"a"))
     snapshot = new_snapshot(disk)
     os.unlink(log.segments[0].path(".log"))
-    disk.home.delete("t")
+    disk.home.delete("t", TOPIC_ID)
     with pytest.raises(FileNotFoundError):
         snapshot.link_all()
     assert disk.home.directory.on_change is None

@@ -15,8 +15,8 @@ from typing import Any
 from headrace import control_socket
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_format, directory_lock
-from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE, is_partition_name
-from headrace.log.snapshot import SIZES_FILE, unused_log_files
+from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
+from headrace.log.snapshot import SIZES_FILE, is_copied, unused_log_files
 
 from .copy import SourceFile
 from .errors import BackupError, text_of
@@ -144,9 +144,7 @@ def _files(directory: str, sizes: dict[str, int]) -> list[SourceFile]:
     """
     files = []
     with os.scandir(directory) as entries:
-        names = sorted(
-            entry.name for entry in entries if is_partition_name(entry.name) and entry.is_dir()
-        )
+        names = sorted(entry.name for entry in entries if is_copied(entry.name) and entry.is_dir())
     for name in names:
         for file in unused_log_files(f"{directory}/{name}"):
             files.append(_file(directory, f"{name}/{file}", sizes))

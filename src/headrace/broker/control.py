@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import sqlite3
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.control_socket import SNAPSHOT, SOCKET_FILE, listen
+from headrace.log_lines import get_logger
 
 from .broker import Broker
 from .catalog import CATALOG_FILE, CatalogError, save
@@ -19,7 +19,7 @@ from .catalog import CATALOG_FILE, CatalogError, save
 if TYPE_CHECKING:
     from headrace.log.snapshot import Snapshot
 
-log = logging.getLogger("headrace.broker")
+log = get_logger("headrace.broker")
 
 
 class ControlServer:

@@ -27,12 +27,17 @@ from typing import NamedTuple
 
 from headrace.log.cleanable import CLEANER_OFFSET_FILE
 from headrace.log.cleaner import REST_S, WORK_S
-from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE, DELETED_SUFFIX, is_partition_name
+from headrace.log.data_directory import (
+    CLEAN_SHUTDOWN_FILE,
+    DELETED_SUFFIX,
+    STRAY_SUFFIX,
+    is_partition_name,
+)
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import SUFFIXES
 
-from . import aborted_transactions, directory_format, recovery, swap
+from . import aborted_transactions, directory_format, partition_metadata, recovery, swap
 
 SIZES_FILE = "sizes"
 """JSON object: path of a file in the snapshot -> its size at the cut. Files that are not listed
@@ -151,7 +156,7 @@ class Snapshot:
             yield log.path
         with os.scandir(self._directory.path) as entries:
             for entry in entries:
-                if is_partition_name(entry.name) and entry.is_dir():
+                if is_copied(entry.name) and entry.is_dir():
                     yield f"{self._directory.path}/{entry.name}"
 
     def _link(self, path: str) -> None:
@@ -190,7 +195,7 @@ class Snapshot:
             for offset in recovery.snapshot_offsets(log.path)
             if offset <= found.end_offset
         ]
-        others = (recovery.METADATA_FILE, recovery.OFFLINE_FILE, CLEANER_OFFSET_FILE)
+        others = (partition_metadata.METADATA_FILE, recovery.OFFLINE_FILE, CLEANER_OFFSET_FILE)
         for path in (*snapshots, *(f"{log.path}/{name}" for name in others)):
             with contextlib.suppress(FileNotFoundError):  # an old snapshot may go at any time
                 _link(path, target)
@@ -216,6 +221,13 @@ class Snapshot:
     def _write(self, name: str, value: object) -> None:
         with open(f"{self.path}/{name}", "w", encoding="utf-8") as file:
             json.dump(value, file)
+
+
+def is_copied(name: str) -> bool:
+    """Return True if a directory of this name belongs to a snapshot or backup: of a partition, or
+    one that was set aside.
+    """
+    return is_partition_name(name) or name.endswith(STRAY_SUFFIX)
 
 
 def unused_log_files(path: str) -> list[str]:
