@@ -211,7 +211,7 @@ class DataDirectory:
         :raises OSError: when the disk fails; then the next start verifies all logs
         """
         replace_file(
-            f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _marker(self._unverified), sync=self.sync
+            f"{self.path}/{CLEAN_SHUTDOWN_FILE}", clean_marker(self._unverified), sync=self.sync
         )
 
     def abandon(self) -> None:
@@ -258,7 +258,7 @@ class DataDirectory:
         return unverified
 
 
-def _marker(unverified: set[str]) -> bytes:
+def clean_marker(unverified: set[str]) -> bytes:
     """Return the mark of a clean stop: one line of JSON, and its checksum."""
     line = json.dumps({"unverified": sorted(unverified)}).encode()
     return b"%s\n%08x\n" % (line, crc32(line))

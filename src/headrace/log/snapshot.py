@@ -31,6 +31,7 @@ from headrace.log.data_directory import (
     CLEAN_SHUTDOWN_FILE,
     DELETED_SUFFIX,
     STRAY_SUFFIX,
+    clean_marker,
     is_partition_name,
 )
 from headrace.log.log_directory import LogDirectory
@@ -127,8 +128,8 @@ class Snapshot:
         self.offline = sorted(
             os.path.basename(path) for path, one in self._cut_of.items() if one.log.is_offline
         )
-        self._write(CLEAN_SHUTDOWN_FILE, {"unverified": sorted(self._unverified | used)})
-        self._write(SIZES_FILE, self._sizes)
+        self._write(CLEAN_SHUTDOWN_FILE, clean_marker(self._unverified | used))
+        self._write(SIZES_FILE, json.dumps(self._sizes).encode())
 
     def stop(self) -> None:
         """Make :meth:`link_all` end soon. Any thread may call it."""
@@ -218,9 +219,9 @@ class Snapshot:
         os.mkdir(target)
         return target
 
-    def _write(self, name: str, value: object) -> None:
-        with open(f"{self.path}/{name}", "w", encoding="utf-8") as file:
-            json.dump(value, file)
+    def _write(self, name: str, data: bytes) -> None:
+        with open(f"{self.path}/{name}", "wb") as file:
+            file.write(data)
 
 
 def is_copied(name: str) -> bool:
