@@ -1,7 +1,7 @@
-"""Cases: streams of bytes that once did harm, as files in ``cases/``.
+"""Cases: bytes that once did harm, as files in ``cases/``.
 
-A case is a JSON file with ``found`` (what went wrong) and ``frames``, hexadecimal pieces that are
-sent on one connection to a new broker.
+A JSON file has ``found`` (what went wrong) and ``frames``, hexadecimal pieces that are sent on one
+connection to a new broker. A file in ``cases/TARGET/`` is an input of a target of :mod:`.targets`.
 """
 
 from __future__ import annotations
@@ -76,6 +76,14 @@ def write(pieces: list[bytes], found: str) -> Path:
     path = FOLDER / f"{api.name if api else 'bytes'}-{digest}.json"
     frames = [piece.hex() for piece in pieces]
     path.write_text(json.dumps({"found": found, "frames": frames}, indent=1) + "\n")
+    return path
+
+
+def write_input(target: str, data: bytes) -> Path:
+    """Write an input of a target and return its path."""
+    path = FOLDER / target / hashlib.blake2b(data, digest_size=4).hexdigest()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
     return path
 
 

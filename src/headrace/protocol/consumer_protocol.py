@@ -58,6 +58,17 @@ def read_subscription(data: bytes) -> Subscription:
     return Subscription(min(version, HIGHEST_VERSION), topics, owned, rack_id, user_data)
 
 
+def subscription_version(data: bytes) -> int:
+    """Return the version of a subscription, which its assignment has too; 0 if it cannot be read.
+
+    Nothing after the version is read: a member may have protocols that nobody has checked.
+    """
+    try:
+        return max(0, min(Reader(data).i16(), HIGHEST_VERSION))
+    except (struct.error, IndexError):
+        return 0
+
+
 def read_subscribed_topics(data: bytes) -> tuple[str, ...]:
     """Read the topics of a subscription; every version begins like version 0.
 

@@ -191,6 +191,8 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
     and of the end of the last one.
 
     Read only the fields that a share fetch needs.
+
+    :raises CorruptBatch: a batch has an invalid length
     """
     ranges: list[tuple[int, int]] = []
     positions: list[int] = []
@@ -198,6 +200,8 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
     unpack = _RANGE.unpack_from
     while position + HEADER_BYTES <= end:
         base_offset, length, last_offset_delta = unpack(data, position)
+        if length < HEADER_BYTES - LENGTH_OVERHEAD:
+            raise CorruptBatch(f"batch length {length} at position {position}")
         following = position + length + LENGTH_OVERHEAD
         if following > end:
             break
@@ -314,9 +318,12 @@ def marker_in(batch: bytes | memoryview) -> Marker | None:
     """
     for record in records(batch):
         if record.key is not None and record.value is not None:
-            _, kind = _MARKER_KEY.unpack_from(record.key)
-            if kind in (_ABORT, _COMMIT):
-                return Marker(kind == _COMMIT, _MARKER_VALUE.unpack_from(record.value)[1])
+            try:
+                _, kind = _MARKER_KEY.unpack_from(record.key)
+                if kind in (_ABORT, _COMMIT):
+                    return Marker(kind == _COMMIT, _MARKER_VALUE.unpack_from(record.value)[1])
+            except struct.error as error:
+                raise CorruptBatch(f"not a transaction marker: {error}") from error
     return None
 
 

@@ -34,6 +34,7 @@ from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     Subscription,
     read_subscription,
+    subscription_version,
     write_assignment,
 )
 
@@ -164,9 +165,7 @@ def sync(
         return Outcome(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), apply=timers.apply)
     timers.cancel(RESYNC, member_id)
     timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
-    assignment = write_assignment(
-        read_subscription(metadata).version, named(current.assigned, catalog)
-    )
+    assignment = write_assignment(subscription_version(metadata), named(current.assigned, catalog))
     reply = SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
     return Outcome(reply, apply=timers.apply)
 

@@ -39,6 +39,7 @@ from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     read_assignment,
     read_subscription,
+    subscription_version,
     write_assignment,
 )
 
@@ -166,7 +167,7 @@ def downgraded(
     for member_id, one in members.by_id.items():
         partitions = named(state.target.get(member_id, {}), catalog)
         assignments[member_id] = write_assignment(
-            read_subscription(one.metadata(protocol)).version, partitions
+            subscription_version(one.metadata(protocol)), partitions
         )
     generation = Generation(
         PROTOCOL_TYPE,

@@ -1,0 +1,322 @@
+"""Functions that read bytes of clients or of the disk, each with the errors that it may raise.
+
+A target is called with any bytes. It returns, or raises :class:`Crash`. The module imports nothing
+of the broker before a target is first called, so that coverage can be measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import struct
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+TOO_LONG_S = 5.0
+"""The processor time that no input of some kilobytes may take."""
+
+
+class Crash(AssertionError):
+    """An error that a target must not raise."""
+
+
+@contextlib.contextmanager
+def only(*expected: type[BaseException]) -> Iterator[None]:
+    """Let the block raise nothing but these, and take no longer than it may.
+
+    :raises Crash: for other exceptions
+    """
+    started = time.process_time()
+    try:
+        yield
+    except expected:
+        pass
+    except Exception as error:
+        raise Crash("".join(traceback.format_exception(error))) from error
+    took_s = time.process_time() - started
+    if took_s > TOO_LONG_S:
+        raise Crash(f"took {took_s:.1f} s")
+
+
+# Frames -------------------------------------------------------------------------------------------
+
+
+class _NoTopics:
+    topics: Mapping[str, Any] = {}
+    topics_by_id: Mapping[Any, Any] = {}
+
+
+def frame(data: bytes) -> None:
+    """Read a request: its header, its body, and as the latest version."""
+    from headrace.handlers import APIS
+    from headrace.protocol.frames import BadFrame, request_header
+    from headrace.protocol.messages import codec
+    from headrace.protocol.versions import adapt
+
+    with only(BadFrame):
+        header = request_header(memoryview(data))
+        api = APIS.get(header.api_key)
+        if api is None or not api.lowest <= header.api_version <= api.highest:
+            return
+        wire = codec(header.api_key, header.api_version)
+        request = wire.read_request(memoryview(data), header.body_offset)
+        adapt(request, wire, api.highest, _NoTopics)
+
+
+def cut(data: bytes) -> None:
+    """Cut bytes into frames."""
+    from headrace.protocol.frames import BadFrameSize, cut_frames
+
+    taken: list[memoryview] = []
+    with only(BadFrameSize):
+        end = cut_frames(memoryview(data), len(data), range(8, 1 << 20), taken.append)
+        if end != sum(map(len, taken)) + 4 * len(taken) or end > len(data):
+            raise Crash("the frames do not add up")
+
+
+# Batches ------------------------------------------------------------------------------------------
+
+
+def batch(data: bytes) -> None:
+    """Check a producer's batch, and open it as the broker does for timestamps and compaction."""
+    from headrace.log.validation import check_client_batch
+    from headrace.protocol import record_batch
+
+    with only():
+        for config in _log_configs():
+            check_client_batch(memoryview(data), config, 1_750_000_000_000)
+    with only(record_batch.CorruptBatch):
+        for position, found in record_batch.headers(data):
+            whole = data[position : position + found.size_bytes]
+            if found.is_control:
+                record_batch.marker_in(whole)
+            for _ in record_batch.records(whole):
+                pass
+    with only(record_batch.CorruptBatch):
+        ranges, positions = record_batch.offset_ranges(data)
+        if len(positions) != len(ranges) + 1:
+            raise Crash("offset ranges and positions differ in number")
+        record_batch.whole_batches(data)
+
+
+@cache
+def _log_configs() -> tuple[Any, ...]:
+    from headrace.log.log_config import LogConfig
+
+    return LogConfig(), LogConfig(cleanup_policy="compact", message_timestamp_before_max_ms=1000)
+
+
+def right_batch(data: bytes) -> None:
+    """Do the same with the right length and checksum."""
+    from tests.fuzz.batches import with_right_crc
+
+    if len(data) < 61:
+        return
+    spoiled = bytearray(data)
+    spoiled[:8] = bytes(8)
+    struct.pack_into(">i", spoiled, 8, len(data) - 12)
+    spoiled[16] = 2
+    batch(with_right_crc(spoiled))
+
+
+def compression(data: bytes) -> None:
+    """Decompress: the first byte is the codec."""
+    from headrace.protocol.compression import BadCompression, decompress
+
+    if data:
+        with only(BadCompression):
+            decompress(data[0] & 7, data[1:])
+
+
+# Consumers ----------------------------------------------------------------------------------------
+
+
+def subscription(data: bytes) -> None:
+    """Read a subscription and an assignment, and write what was read."""
+    from headrace.protocol import consumer_protocol
+
+    with only(ValueError):
+        consumer_protocol.read_subscribed_topics(data)
+    with only(ValueError):
+        found = consumer_protocol.read_subscription(data)
+        again = consumer_protocol.read_subscription(consumer_protocol.write_subscription(found))
+        if again != found:
+            raise Crash(f"{found} becomes {again}")
+    with only(ValueError):
+        consumer_protocol.read_assignment(data)
+
+
+def regex(data: bytes) -> None:
+    """Compile an expression and match topics with it."""
+    from headrace.groups.consumer.regex import InvalidRegex, Regex
+
+    pattern = data.decode("utf-8", "surrogateescape" if data[:1] == b"\xff" else "replace")
+    with only(InvalidRegex):
+        compiled = Regex(pattern)
+        for topic in ("t0", "", "x" * 249, "a" * 249):
+            compiled.matches(topic)
+
+
+# Coordinator records ------------------------------------------------------------------------------
+
+
+def joined(records: list[tuple[bytes, bytes | None]]) -> bytes:
+    """Return coordinator records as the bytes of an input."""
+    pieces = []
+    for key, value in records:
+        pieces += [struct.pack(">H", len(key)), key]
+        pieces += [struct.pack(">H", 0xFFFF if value is None else len(value)), value or b""]
+    return b"".join(pieces)
+
+
+def _split(data: bytes) -> list[tuple[bytes, bytes | None]]:
+    found, position = [], 0
+
+    def take() -> bytes | None:
+        nonlocal position
+        if position + 2 > len(data):
+            return None
+        (size,) = struct.unpack_from(">H", data, position)
+        position += 2
+        if size == 0xFFFF:
+            return None
+        taken = data[position : position + size]
+        position += size
+        return taken
+
+    while position + 2 <= len(data):
+        key = take() or b""
+        found.append((key, take()))
+    return found
+
+
+def _replay(coordinator: Any, data: bytes) -> None:
+    """Replay records, as a start of the broker does: what can be decoded can be replayed, what is
+    replayed can be encoded, and the timers run.
+    """
+    from headrace.outcome import Position
+
+    for offset, (key, value) in enumerate(_split(data)):
+        record = None
+        with only(ValueError):
+            record = coordinator.decode(key, value)
+        if record is not None:
+            with only():
+                again = coordinator.decode(*coordinator.encode(record))
+                if again != record:
+                    raise Crash(f"{record} becomes {again}")
+                coordinator.replay(record, Position(0, offset))
+    with only():
+        now_ms = 1_750_000_000_000
+        if hasattr(coordinator, "loaded"):
+            coordinator.loaded(now_ms)
+        coordinator.next_deadline_ms()
+        for _, outcome in coordinator.expire(now_ms + (1 << 33), now_ms + (1 << 33)):
+            for one in outcome.records:
+                coordinator.encode(one)
+                coordinator.replay(one)
+
+
+def group_records(data: bytes) -> None:
+    """Replay ``__consumer_offsets``."""
+    from headrace.broker.config.broker_config import Config
+    from headrace.groups.coordinator import GroupCoordinator
+
+    coordinator = GroupCoordinator(Config({}))
+    _replay(coordinator, data)
+    with only():
+        coordinator.list()
+
+
+def share_records(data: bytes) -> None:
+    """Replay ``__share_group_state``."""
+    from headrace.share.share_state import ShareCoordinator
+
+    _replay(ShareCoordinator(500, 300_000, 300_000), data)
+
+
+def transaction_records(data: bytes) -> None:
+    """Replay ``__transaction_state``."""
+    from headrace.transactions.transaction import TransactionCoordinator
+
+    _replay(TransactionCoordinator(), data)
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    "frames": frame,
+    "cut": cut,
+    "batches": batch,
+    "right-batches": right_batch,
+    "compression": compression,
+    "subscriptions": subscription,
+    "regexes": regex,
+    "group-records": group_records,
+    "share-records": share_records,
+    "transaction-records": transaction_records,
+}
+
+
+# Seeds --------------------------------------------------------------------------------------------
+
+
+def seeds(target: str, number: int = 200) -> list[bytes]:
+    """Return sound inputs of a target, from which fuzzing begins."""
+    from headrace.protocol.compression import compress
+    from tests.fuzz import batches
+    from tests.fuzz.frames import FrameWriter
+    from tests.fuzz.schema import served_versions
+    from tests.fuzz.words import REGEXES, Words
+
+    rng = random.Random(target)
+    if target in ("frames", "cut"):
+        writer = FrameWriter(Words(rng))
+        versions = rng.sample(served_versions(), min(number, len(served_versions())))
+        start = 0 if target == "cut" else 4
+        return [writer.frame(version, 1)[start:] for version in versions]
+    if target in ("batches", "right-batches"):
+        return [batches.batch(rng) for _ in range(number)]
+    if target == "compression":
+        codecs = rng.choices((1, 2, 3, 4), k=number)
+        return [bytes([c]) + compress(c, rng.randbytes(20) * rng.randrange(20)) for c in codecs]
+    if target == "subscriptions":
+        writer = FrameWriter(Words(rng))
+        return [writer._blob(rng.choice(("metadata", "assignment"))) for _ in range(number)]
+    if target == "regexes":
+        return [text.encode() for text in REGEXES]
+    return list(_recorded()[target])
+
+
+@cache
+def _recorded() -> Mapping[str, tuple[bytes, ...]]:
+    """Return coordinator records that a broker wrote while it was fuzzed."""
+    from headrace.protocol.record_batch import headers, records
+    from tests.fuzz.ground import Ground
+    from tests.fuzz.run import Fuzzer, Report
+
+    logging.getLogger("headrace").setLevel(logging.CRITICAL)
+    rng = random.Random(1)
+    found: dict[str, tuple[bytes, ...]] = {}
+    with Ground(1) as ground:
+        fuzzer = Fuzzer(rng, ground, Report(1))
+        for _ in range(600):
+            fuzzer.converse()
+        for target, topic in (
+            ("group-records", "__consumer_offsets"),
+            ("share-records", "__share_group_state"),
+            ("transaction-records", "__transaction_state"),
+        ):
+            written = [
+                (record.key or b"", record.value)
+                for path in sorted(ground.path.glob(f"{topic}-*/*.log"))
+                for data in (path.read_bytes(),)
+                for position, header in headers(data)
+                for record in records(data[position : position + header.size_bytes])
+                if not header.is_control
+            ]
+            pieces = [written[start : start + 8] for start in range(0, len(written), 8)][:300]
+            found[target] = tuple(map(joined, pieces)) or (b"",)
+    return found
