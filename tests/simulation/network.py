@@ -161,6 +161,9 @@ class Wire:
         if not self._network.power.is_off:
             self._network.observer.disconnected(self._connection.connection_id)
 
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
     def get_extra_info(self, name: str) -> tuple[str, int]:
         return ("client", 1)
 

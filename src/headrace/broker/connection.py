@@ -3,12 +3,14 @@
 The requests of one connection are served one after the other, as in Kafka, so responses keep their
 order. An idle connection has no buffer: all connections receive into one shared buffer, and only an
 incomplete frame is copied to a buffer of its own.
+
+A connection is served while its client reads: as soon as the socket does not take an answer whole,
+no further request is served. What all connections take together is bounded in ``flow.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +25,14 @@ from headrace.handlers import APIS, TEMPLATED
 from headrace.handlers.api_18_api_versions import supported
 from headrace.handlers.context import CloseConnection, RequestContext
 from headrace.log_lines import LimitedLog, get_logger, summary
+from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import (
     SIZE,
     BadFrame,
     BadFrameSize,
     RequestHeader,
-    cut_frames,
     request_header,
+    whole_frames,
 )
 from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all
@@ -38,7 +41,22 @@ from headrace.protocol.versions import Adapted, adapt
 
 from .broker import Broker
 from .connection_counts import ConnectionCounts
-from .limits import MAX_QUEUED_BYTES, MAX_QUEUED_REQUESTS, MIN_REQUEST_BYTES, RECEIVE_BUFFER_BYTES
+from .flow import AnswerMemory, RequestMemory, Turns
+from .limits import (
+    AWAIT_SOCKET_BYTES,
+    COUNTED_REQUEST_BYTES,
+    MAX_QUEUED_BYTES,
+    MAX_QUEUED_REQUESTS,
+    MAX_UNSENT_BYTES,
+    MIN_REQUEST_BYTES,
+    RECEIVE_BUFFER_BYTES,
+    SEND_AT_BYTES,
+    SEND_BUFFER_BYTES,
+    SEND_SLICE_BYTES,
+    SERVE_SLICE_S,
+)
+from .requests import IncompleteFrame, RequestQueue
+from .unsent import FileReadError, Unsent
 
 log = LimitedLog(get_logger("headrace.server"))
 
@@ -71,6 +89,10 @@ class Connections:
     :ivar whole_frame_bytes: the same, including the size field
     :ivar receive_buffer: the buffer that all connections receive into, one after the other
     :ivar received: the same memory, read only
+    :ivar send_buffer: the buffer for records on their way from a file to a socket
+    :ivar request_memory: the memory of requests that are not served yet
+    :ivar answer_memory: the memory of answers that are not sent yet
+    :ivar turns: the connections with more requests than fit into a slice of time
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -86,6 +108,12 @@ class Connections:
         )
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.received = self.receive_buffer.toreadonly()
+        self.send_buffer = memoryview(bytearray(SEND_BUFFER_BYTES))
+        self.request_memory = RequestMemory(
+            broker.config.get_int("queued.max.request.bytes"), self.receive_buffer
+        )
+        self.answer_memory = AnswerMemory(MAX_UNSENT_BYTES)
+        self.turns = Turns()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -94,14 +122,20 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_answers",
         "_context",
-        "_frame",
-        "_frame_used",
-        "_paused",
-        "_requests",
+        "_fd",
+        "_held_request_bytes",
+        "_is_at_end",
+        "_is_blocked",
+        "_is_closing",
+        "_is_in_turns",
+        "_is_paused",
+        "_queue",
+        "_task_bytes",
         "_templated",
         "_templates",
-        "_writable",
+        "_unsent",
         "connection_id",
+        "frame",
         "host",
         "last_active",
         "listener",
@@ -118,21 +152,33 @@ class Connection(asyncio.BufferedProtocol):
         self.host = "/"
         self.last_active = 0.0
         self.task: asyncio.Task[None] | Deferred[Any] | None = None
-        self._frame: bytearray | None = None  # an incomplete frame
-        self._frame_used = 0
+        self.frame: IncompleteFrame | None = None
         self._context: RequestContext | None = None
         self._templates = _NO_TEMPLATES
         self._templated: tuple[bytes, float] = b"", 0.0
         """The templated request that waits for its answer: its frame and when it arrived."""
-        self._answers: list[bytes | memoryview] = []
-        self._requests: deque[memoryview] = deque()
-        self._writable = True
-        self._paused = False
+        self._queue = RequestQueue()
+        self._task_bytes = 0
+        """The size of the request that waits for its answer, if it is large."""
+        self._held_request_bytes = 0
+        self._is_paused = False
+        self._is_in_turns = False
+        self._answers: list[Piece] = []
+        self._unsent = Unsent()
+        self._fd = -1
+        self._is_blocked = False
+        """True while the socket takes no more, or :attr:`_unsent` waits for its next turn."""
+        self._is_closing = False
+        self._is_at_end = False
+        """True when the client sends no more, but waits for answers."""
 
     # Receiving ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        transport.set_write_buffer_limits(high=0)
+        fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
+        self._fd = -1 if fileno is None else fileno()
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else "/"
         self.last_active = perf_counter()
@@ -146,69 +192,107 @@ class Connection(asyncio.BufferedProtocol):
             self._close("it has the maximum of %d connections", host_limit)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is None:
-            return self.shared.receive_buffer
-        return memoryview(self._frame)[self._frame_used :]
+        frame = self.frame
+        return self.shared.request_memory.room if frame is None else frame.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = perf_counter()
         shared = self.shared
         shared.metrics.received_bytes += nbytes
-        if self._frame is None:
-            data, served_at_once = shared.received, self.task is None and self._writable
+        frame = self.frame
+        if frame is None:
+            data = shared.received
             if (
-                served_at_once
+                self.task is None
+                and not self._is_blocked
+                and not self._queue.count
                 and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in shared.whole_frame_bytes
             ):
                 # exactly one request, as from most clients
                 self._request(data[SIZE.size : nbytes])
                 if self._answers:
                     self._send()
+                if nbytes > COUNTED_REQUEST_BYTES and self._count_task(nbytes):
+                    self._count_memory()
                 return
             self._split(nbytes)
             self._serve()
-            if self._requests:
-                self._keep_waiting()
             return
-        self._frame_used += nbytes
-        if self._frame_used < len(self._frame):
-            return
-        frame, self._frame = self._frame, None
-        if len(frame) == SIZE.size:  # only the size was incomplete
-            self._begin_frame(frame)
-            return
-        self._requests.append(memoryview(frame).toreadonly()[SIZE.size :])
-        self._serve()
-
-    def _keep_waiting(self) -> None:
-        """Copy the requests that have to wait out of the shared buffer."""
-        buffer = self.shared.receive_buffer.obj
-        for i, frame in enumerate(self._requests):
-            if frame.obj is buffer:
-                self._requests[i] = memoryview(bytes(frame))
+        frame.received_bytes += nbytes
+        if frame.received_bytes == frame.size_bytes:
+            self._end_frame(frame)
+        elif frame.is_full:
+            self._grow(frame)
 
     def _split(self, end: int) -> None:
         """Queue the whole frames that have arrived, and begin the incomplete one after them."""
         data = self.shared.received
         try:
-            position = cut_frames(data, end, self.shared.request_bytes, self._requests.append)
+            count, position = whole_frames(data, end, self.shared.request_bytes)
         except BadFrameSize as error:
             self._refuse_frame(error.size_bytes)
             return
+        self._queue.add(data[:position], count)
         if position < end:
             self._begin_frame(data[position:end])
 
-    def _begin_frame(self, start: memoryview | bytearray) -> None:
-        if len(start) < SIZE.size:
-            frame = bytearray(SIZE.size)
-        else:
-            (size,) = SIZE.unpack_from(start)
-            if size not in self.shared.request_bytes:
-                self._refuse_frame(size)
+    def _begin_frame(self, start: memoryview) -> None:
+        size_bytes = 0
+        if len(start) >= SIZE.size:
+            (size_bytes,) = SIZE.unpack_from(start)
+            if size_bytes not in self.shared.request_bytes:
+                self._refuse_frame(size_bytes)
                 return
-            frame = bytearray(SIZE.size + size)
-        frame[: len(start)] = start
-        self._frame, self._frame_used = frame, len(start)
+        self.frame = IncompleteFrame(start, SIZE.size + size_bytes, self.last_active)
+
+    def _end_frame(self, frame: IncompleteFrame) -> None:
+        self.frame = None
+        self.shared.request_memory.leave(self)
+        whole = frame.whole()
+        if len(whole) == SIZE.size:  # only the size was incomplete
+            self._begin_frame(whole)
+        else:
+            self._queue.add(whole, 1)
+        self._serve()
+
+    def _grow(self, frame: IncompleteFrame) -> None:
+        """Let an incomplete frame grow, or wait until there is memory for that."""
+        memory = self.shared.request_memory
+        if memory.admits(self, frame.next_capacity - frame.capacity):
+            frame.grow()
+        self._count_memory()
+        self._regulate()
+
+    def memory_granted(self) -> None:
+        """Receive more of the incomplete frame, which had to wait for memory."""
+        if self.frame is not None:
+            self.frame.grow()
+        self._count_memory()
+        self._regulate()
+
+    @property
+    def is_receiving(self) -> bool:
+        """True unless the broker does not read from the connection now."""
+        return not self._is_paused
+
+    def _count_task(self, size_bytes: int) -> bool:
+        """Count the request that was served last, if it waits for its answer; return whether it
+        does.
+        """
+        if self.task is None:
+            return False
+        self._task_bytes = size_bytes
+        return True
+
+    def _count_memory(self) -> None:
+        """Account for the memory of the requests that are not answered yet."""
+        frame = self.frame
+        held = self._queue.size_bytes + self._task_bytes
+        if frame is not None:
+            held += frame.capacity
+        if held != self._held_request_bytes:
+            self._held_request_bytes = held
+            self.shared.request_memory.hold(self, held)
 
     def _refuse_frame(self, size: int) -> None:
         self._close(
@@ -220,23 +304,65 @@ class Connection(asyncio.BufferedProtocol):
     # Serving --------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Serve the received requests until one has to wait, or the client does not read its
-        responses.
+        """Serve the queued requests, unless the connection waits for its turn."""
+        self._serve_queue(perf_counter() + SERVE_SLICE_S)
+
+    def serve_until(self, end: float) -> None:
+        """Serve queued requests until a time: the connection's turn has come."""
+        self._is_in_turns = False
+        self._serve_queue(end)
+
+    def _serve_queue(self, end: float) -> None:
+        """Serve queued requests until one has to wait, the client does not read its answers, or
+        the time is over.
+
+        :param end: a time, by ``time.perf_counter``
         """
-        requests = self._requests
-        while requests and self.task is None and self._writable and self.transport is not None:
-            self._request(requests.popleft())
-        if self._answers:
+        queue, answers = self._queue, self._answers
+        collected = 0
+        while (
+            queue.count
+            and self.task is None
+            and not self._is_blocked
+            and not self._is_closing
+            and not self._is_in_turns
+        ):
+            before = len(answers)
+            frame = queue.next()
+            self._request(frame)
+            if len(frame) > COUNTED_REQUEST_BYTES:
+                self._count_task(len(frame))
+            collected += sum(map(len, answers[before:]))
+            if collected > SEND_AT_BYTES:
+                self._send()
+                collected = 0
+            if queue.count and perf_counter() > end:
+                self._is_in_turns = True
+                self.shared.turns.add(self)
+        if answers:
             self._send()
-        if requests or self._paused:
+        if queue.count:
+            queue.keep(self.shared.receive_buffer.obj)
+        self._count_memory()
+        if queue.count or self._is_paused:
             self._regulate()
+        if self._is_at_end:
+            self._close_at_end()
 
     def _regulate(self) -> None:
-        """Stop receiving while too many requests wait; continue afterwards."""
-        requests = self._requests
-        paused = len(requests) > MAX_QUEUED_REQUESTS or sum(map(len, requests)) > MAX_QUEUED_BYTES
-        if paused != self._paused and self.transport is not None:
-            self._paused = paused
+        """Stop receiving while too many requests wait, or one waits for memory; continue
+        afterwards.
+        """
+        queue, memory = self._queue, self.shared.request_memory
+        paused = (
+            self._is_closing
+            or queue.count > MAX_QUEUED_REQUESTS
+            or queue.size_bytes > MAX_QUEUED_BYTES
+            or (queue.count > 0 and memory.is_spent)
+            or (self.frame is not None and self.frame.is_full)
+        )
+        if paused != self._is_paused and self.transport is not None and not self._is_at_end:
+            self._is_paused = paused
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _request(self, frame: memoryview) -> None:
@@ -321,6 +447,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish_templated(self, answer: bytes | Exception) -> None:
         self.task = None
+        self._task_bytes = 0
         frame, started = self._templated
         if isinstance(answer, bytes):
             metrics = self.shared.metrics
@@ -330,7 +457,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answer_templated(frame, started, answer)
             self._send()
-        if self._requests or self._paused:
+        if self._queue.count or self._is_paused or self._held_request_bytes:
             self._serve()
 
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
@@ -360,6 +487,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         """Answer a request that had to wait."""
         self.task = None
+        self._task_bytes = 0
         if isinstance(answer, Exception):
             answer = self._failed(answer, adapted.request, header)
         self._answer(answer, adapted, header, wire)
@@ -381,19 +509,68 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._answers += pieces
 
+    # Sending --------------------------------------------------------------------------------------
+
     def _send(self) -> None:
-        """Send all responses in one system call."""
+        """Send all answers with one system call, if the socket takes them."""
         answers = self._answers
         if not answers or self.transport is None:
             return
-        if len(answers) == 1:
+        if len(answers) == 1 and len(answers[0]) <= SEND_AT_BYTES and not self._unsent:
             answer = answers.pop()
             self.shared.metrics.sent_bytes += len(answer)
             self.transport.write(answer)
+            return
+        self.shared.metrics.sent_bytes += sum(map(len, answers))
+        self._unsent.add(answers)
+        answers.clear()
+        if not self._is_blocked:
+            self._push()
+
+    def _push(self) -> None:
+        """Write unsent answers until the socket takes no more, or others have to have a turn."""
+        unsent, left = self._unsent, SEND_SLICE_BYTES
+        try:
+            while unsent and not self._is_blocked:
+                if self._fd < 0:  # not a socket
+                    self.transport.writelines(unsent.take_all())
+                    break
+                written, is_whole = unsent.write_to(self._fd, self.shared.send_buffer)
+                left -= written
+                if not is_whole:
+                    unsent.forget_data()
+                    self.transport.write(unsent.take(AWAIT_SOCKET_BYTES))
+                elif left <= 0 and unsent:
+                    self._is_blocked = True
+                    asyncio.get_running_loop().call_soon(self.resume_writing)
+        except FileReadError as error:
+            log.error(self.host, "cannot send records to %s: %s", self.host, error)
+            self.abandon()
+            return
+        except OSError:  # the client is gone
+            self.abandon()
+            return
+        self.shared.answer_memory.hold(self, unsent.held_bytes)
+
+    def pause_writing(self) -> None:
+        self._is_blocked = True
+        if not self._unsent and self.transport is not None:
+            self.shared.answer_memory.hold(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        if self.transport is None:
+            return
+        if self._unsent:
+            self._push()
         else:
-            self._answers = []
-            self.shared.metrics.sent_bytes += sum(map(len, answers))
-            self.transport.writelines(answers)
+            self.shared.answer_memory.hold(self, 0)
+        if self._is_blocked:
+            return
+        if self._is_closing and self.transport is not None:
+            self.transport.close()
+        else:
+            self._serve()
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
         """Return the response to a request whose handler raised: the error everywhere in it."""
@@ -427,37 +604,55 @@ class Connection(asyncio.BufferedProtocol):
     # The end --------------------------------------------------------------------------------------
 
     def _close(self, reason: str, *values: object) -> None:
+        """Close the connection when the answers before this are sent."""
         log.warning(self.host, f"closing the connection from %s: {reason}", self.host, *values)
-        self._requests.clear()
+        self._queue.clear()
+        self._is_closing = True
         self._send()
-        if self.transport is not None:
-            self.transport.close()  # responses before this are still sent
+        if self._unsent:
+            self._regulate()
+        elif self.transport is not None:
+            self.transport.close()
 
     def abandon(self) -> None:
         """Close the connection at once; nothing more is sent."""
-        self._requests.clear()
+        self._queue.clear()
+        self._answers.clear()
+        self._unsent.clear()
+        self._is_closing = True
         if self.transport is not None:
             self.transport.abort()
 
-    def pause_writing(self) -> None:
-        self._writable = False
+    def eof_received(self) -> bool:
+        """Send what is asked for already, to a client that sends no more."""
+        self._is_at_end = self._is_paused = True
+        return bool(self._unsent) or (self._queue.count > 0 and self.task is None)
 
-    def resume_writing(self) -> None:
-        self._writable = True
-        self._serve()
+    def _close_at_end(self) -> None:
+        """Close the connection of a client that sends no more, when everything is answered."""
+        is_done = self.task is not None or not (self._queue.count or self._unsent)
+        if is_done and self.transport is not None:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._frame is not None:
+        if self.frame is not None:
             log.info(
                 self.host,
                 "%s disconnected after %d of %d bytes of a request",
                 self.host,
-                self._frame_used,
-                len(self._frame),
+                self.frame.received_bytes,
+                self.frame.size_bytes,
             )
         self.transport = None
-        self._requests.clear()
-        self._frame = None
+        self._queue.clear()
+        self._answers.clear()
+        self._unsent.clear()
+        self.frame = None
+        self._is_closing = True
+        self._task_bytes = 0
+        self.shared.request_memory.leave(self)
+        self._count_memory()
+        self.shared.answer_memory.hold(self, 0)
         if self.task is not None:
             self.task.cancel()
         self.shared.connections.discard(self)

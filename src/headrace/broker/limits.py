@@ -18,8 +18,49 @@ MAX_QUEUED_REQUESTS = 64
 MAX_QUEUED_BYTES = 8 * 1024 * 1024
 """The bytes of unserved requests above which nothing is read from a connection."""
 
+SERVE_SLICE_S = 0.005
+"""The time after which a connection with more requests waits for its next turn. All such
+connections together get one slice in each turn of the event loop, so others wait no longer.
+"""
+
+SEND_AT_BYTES = 64 * 1024
+"""Answers to requests that came together are sent together, up to this size."""
+
+SEND_BUFFER_BYTES = 256 * 1024
+"""The buffer for records on their way from a file to a socket; one for all connections."""
+
+SEND_SLICE_BYTES = 2 * 1024 * 1024
+"""The bytes that one connection sends before others have a turn."""
+
+AWAIT_SOCKET_BYTES = 4096
+"""The bytes that are given to a full socket, to learn when it takes more: the memory that a client
+costs that does not read its records.
+"""
+
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+"""The memory of answers that clients do not read, of all connections together. Beyond it, the
+connection that was stalled for longest is closed.
+"""
+
+COUNTED_REQUEST_BYTES = 16 * 1024
+"""A smaller request does not count in ``queued.max.request.bytes`` while it is being served."""
+
+SPENT_RECEIVE_BYTES = 8 * 1024
+"""The bytes that one read returns while ``queued.max.request.bytes`` is spent."""
+
+FRAME_CHECK_S = 2.0
+"""How often connections are closed that send slowly while others wait for memory."""
+
+MIN_FRAME_BYTES_PER_S = 16 * 1024
+"""A connection that sends less is slow, see :data:`FRAME_CHECK_S`."""
+
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """The buffer that all connections receive into: the most bytes that one read returns."""
+
+MAX_READ_AHEAD_BYTES = 1024 * 1024
+"""The records that a Fetch reads while its response is made, to send them with one system call. The
+rest, and what the socket does not take at once, is read from the file when the socket takes it.
+"""
 
 MAX_PRODUCE_TEMPLATES = 1000
 """Request templates of Produce on one connection: one for each partition. One more discards all."""

@@ -15,8 +15,10 @@ from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log.aborted_transactions import aborted_ranges
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
-from headrace.protocol.record_batch import offset_ranges
+from headrace.protocol.file_range import FileRange
+from headrace.protocol.record_batch import offset_ranges, stored_headers
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import StateUpdate
 from headrace.share.settings import ShareSettings
@@ -24,7 +26,11 @@ from headrace.share.share_session import ShareSession
 
 from .share_partitions import LoadedPartition, SharePartitions
 
+logger = LimitedLog(get_logger("headrace.coordinators"))
+
 _LEAST_READ_BYTES = 64 * 1024
+_READ_AHEAD_BYTES = 1024 * 1024
+"""More records are read when the socket takes them; until then, only the headers of batches."""
 
 
 class FetchLimits(NamedTuple):
@@ -44,7 +50,7 @@ class Fetched(NamedTuple):
     topic_id: UUID
     partition: int
     error_code: ErrorCode
-    records: bytes | memoryview = b""
+    records: bytes | memoryview | FileRange = b""
     acquired: Sequence[AcquiredRecords] = ()
 
 
@@ -85,12 +91,13 @@ def has_bytes(
             continue
         loaded, offset = ready
         end_offset = _end_offset(loaded, settings)
-        data = loaded.log.read(offset, min_bytes, up_to=end_offset)
+        data = loaded.log.find(offset, min_bytes, up_to=end_offset)
         if isinstance(data, Refusal) or not data:
             continue
         found += len(data)
         # If the read stopped before the end of the log, the next batch would exceed min_bytes.
-        if found >= min_bytes or offset_ranges(data)[0][-1][1] + 1 < end_offset:
+        end = data.end_offset if isinstance(data, FileRange) else offset_ranges(data)[0][-1][1] + 1
+        if found >= min_bytes or end < end_offset:
             return True
     return False
 
@@ -160,12 +167,21 @@ def _acquire_from(
     # Read no more than the wanted records are likely to take.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
     while True:
-        data = log.read(offset, min(limits.max_bytes, enough), up_to=end_offset)
+        data = log.find(
+            offset,
+            min(limits.max_bytes, enough),
+            up_to=end_offset,
+            held_bytes=_READ_AHEAD_BYTES,
+        )
         if isinstance(data, Refusal):
             return Fetched(key.topic_id, key.partition, data.code)
         if not data:
             return None
-        batches, positions = offset_ranges(data)
+        try:
+            batches, positions = _offset_ranges(data)
+        except OSError as error:
+            logger.error(log.path, "cannot read %s: %s", log.path, error)
+            return Fetched(key.topic_id, key.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
         if batches[0][0] > offset:
             refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
@@ -174,7 +190,8 @@ def _acquire_from(
         aborted: list[tuple[int, int]] = []
         if settings.read_committed and log.aborted:
             aborted = aborted_ranges(
-                data, log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)
+                (header for _, header in stored_headers(data)),
+                log.aborted.overlapping(batches[0][0], batches[-1][1] + 1),
             )
         now_ms = share.clock.now_ms()
         acquired = partition.acquire(
@@ -201,6 +218,26 @@ def _acquire_from(
         key.topic_id,
         key.partition,
         ErrorCode.NONE,
-        memoryview(data)[positions[begin] : positions[end]],
+        data.part(positions[begin], positions[end])
+        if isinstance(data, FileRange)
+        else memoryview(data)[positions[begin] : positions[end]],
         acquired,
     )
+
+
+def _offset_ranges(found: bytes | FileRange) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return the offset ranges of batches and their positions, see
+    :func:`headrace.protocol.record_batch.offset_ranges`.
+
+    :raises OSError: when the log cannot be read
+    """
+    if not isinstance(found, FileRange):
+        return offset_ranges(found)
+    if found.data is not None:
+        return offset_ranges(found.data)
+    ranges, positions = [], []
+    for position, header in stored_headers(found):
+        ranges.append((header.base_offset, header.last_offset))
+        positions.append(position)
+    positions.append(len(found))
+    return ranges, positions

@@ -16,6 +16,7 @@ from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
 from headrace.outcome import Outcome, make
+from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
 from headrace.protocol.messages import codec
 from headrace.protocol.offset_commit import (
@@ -111,7 +112,7 @@ class CommitTemplate:
             None if self._by_name else self.topic.topic_id,
         )
         number = int.from_bytes(correlation_id, signed=True)
-        return b"".join(self._codec.write_response(number, OffsetCommitResponse((topic,))))
+        return joined(self._codec.write_response(number, OffsetCommitResponse((topic,))))
 
 
 class TemplatedCommit(Command[bytes]):

@@ -19,6 +19,7 @@ from headrace.broker.fetch_sessions import (
     FetchSession,
     TopicKey,
 )
+from headrace.broker.limits import MAX_READ_AHEAD_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.fetch import (
@@ -31,6 +32,7 @@ from headrace.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
+from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import offset_ranges
 from headrace.protocol.versions import TopicIds
 
@@ -48,6 +50,7 @@ class _Reading:
         "_again",
         "_broker",
         "_committed",
+        "_held_bytes",
         "_is_first",
         "_known",
         "_left_bytes",
@@ -62,6 +65,7 @@ class _Reading:
         self._committed = request.isolation_level == _READ_COMMITTED
         self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._wanted_bytes = request.min_bytes
+        self._held_bytes = MAX_READ_AHEAD_BYTES
         # The first batch may be larger than the limits, so that every batch can be read.
         self._is_first = True
         self._again = again
@@ -96,16 +100,17 @@ class _Reading:
             self._refused = True
             return _refused(asked.partition, ErrorCode.UNKNOWN_LEADER_EPOCH)
         first, left_bytes, offset = self._is_first, self._left_bytes, asked.fetch_offset
-        records: bytes | Refusal = b""
+        records: bytes | FileRange | Refusal = b""
         if asked.last_fetched_epoch >= 0 and (diverging := _diverging(log, asked)) is not None:
             self._refused = True
             return diverging
         if first or left_bytes > 0 or offset > log.end_offset or offset < log.log_start_offset:
-            records = log.read(
+            records = log.find(
                 offset,
                 max(min(asked.partition_max_bytes, left_bytes), 0),
                 minimum_one=first,
                 up_to=log.last_stable_offset if self._committed else None,
+                held_bytes=self._held_bytes,
             )
         if isinstance(records, Refusal):
             self._refused = True
@@ -114,6 +119,7 @@ class _Reading:
             self._is_first = False
             self._left_bytes -= len(records)
             self._wanted_bytes -= len(records)
+            self._held_bytes = max(self._held_bytes - len(records), 0)
         return _partition_data(
             log, records, _aborted(log, offset, records) if self._committed else None
         )
@@ -126,7 +132,7 @@ class _Reading:
 
 def _partition_data(
     log: PartitionLog,
-    records: bytes,
+    records: bytes | FileRange,
     aborted: tuple[AbortedTransaction, ...] | None,
     diverging: EpochEndOffset = NOT_DIVERGING,
 ) -> PartitionData:
@@ -154,12 +160,15 @@ def _diverging(log: PartitionLog, asked: FetchPartition | CachedPartition) -> Pa
 
 
 def _aborted(
-    log: PartitionLog, fetch_offset: int, records: bytes
+    log: PartitionLog, fetch_offset: int, records: bytes | FileRange
 ) -> tuple[AbortedTransaction, ...]:
     """Return the aborted transactions that a read_committed reader must skip in ``records``."""
     if not records or not log.aborted:
         return ()
-    end_offset = offset_ranges(records)[0][-1][1] + 1
+    if isinstance(records, FileRange):
+        end_offset = records.end_offset
+    else:
+        end_offset = offset_ranges(records)[0][-1][1] + 1
     return tuple(
         AbortedTransaction(aborted.producer_id, aborted.first_offset)
         for aborted in log.aborted.overlapping(fetch_offset, end_offset)

@@ -15,6 +15,7 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import produce
+from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
 from headrace.protocol.messages import NO_THROTTLE, codec
 from headrace.protocol.produce import PartitionProduceResponse, ProduceRequest, records_at
@@ -106,4 +107,4 @@ def _sample_response(version: int, log: PartitionLog) -> bytes:
     )
     topic = SimpleNamespace(name=log.topic, topic_id=log.topic_id, partition_responses=(partition,))
     response = SimpleNamespace(responses=(topic,), throttle_time=NO_THROTTLE, node_endpoints=())
-    return b"".join(codec(produce.API_KEY, version).write_response(0, response))
+    return joined(codec(produce.API_KEY, version).write_response(0, response))

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.log_lines import get_logger
-from headrace.protocol.record_batch import headers
+from headrace.protocol.record_batch import BatchHeader
 
 logger = get_logger("headrace.log")
 
@@ -122,10 +122,10 @@ class AbortedTransactions:
 
 
 def aborted_ranges(
-    data: bytes | memoryview, aborted: Sequence[AbortedTransaction]
+    batches: Iterable[BatchHeader], aborted: Sequence[AbortedTransaction]
 ) -> list[tuple[int, int]]:
-    """Return (first, last offset) of the batches in ``data`` that belong to aborted transactions,
-    without their markers.
+    """Return (first, last offset) of the batches that belong to aborted transactions, without their
+    markers.
     """
     if not aborted:
         return []
@@ -134,7 +134,7 @@ def aborted_ranges(
         of_producer.setdefault(one.producer_id, []).append(one)
     return [
         (header.base_offset, header.last_offset)
-        for _, header in headers(data)
+        for header in batches
         if header.is_transactional
         and not header.is_control
         and any(

@@ -38,9 +38,22 @@ class OpenFiles:
     def __init__(self, limit: int) -> None:
         self.limit = max(2, limit)
         self._ring: deque[OpenSegment] = deque()
+        self._kept = 0
+        """Handles of deleted segments that are still being sent to clients."""
 
     def __len__(self) -> int:
         return len(self._ring)
+
+    def keep(self) -> bool:
+        """Count one more handle of a deleted segment; return False if there are too many."""
+        if self._kept >= self.limit // 2:
+            return False
+        self._kept += 1
+        return True
+
+    def end_keep(self) -> None:
+        """Undo one :meth:`keep`."""
+        self._kept -= 1
 
     def open(self, path: str, segment: OpenSegment) -> int:
         """Open ``path`` for ``segment``. When the process has no handle left, the limit is lowered.
@@ -48,7 +61,7 @@ class OpenFiles:
         :raises OSError: when the file cannot be opened
         """
         while True:
-            while len(self._ring) >= self.limit:
+            while len(self._ring) > 1 and len(self._ring) + self._kept >= self.limit:
                 self._release_one()
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

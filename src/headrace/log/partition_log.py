@@ -27,6 +27,7 @@ from headrace.log.segment import SUFFIXES, Segment, TornTailError
 from headrace.log.segment_list import SegmentList
 from headrace.log.validation import check_client_batch
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     NO_PRODUCER_ID,
@@ -379,12 +380,27 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, minimum_one: bool = True, up_to: int | None = None
     ) -> bytes | Refusal:
+        """Return whole batches of one segment as bytes; see :meth:`find`."""
+        found = self.find(offset, max_bytes, minimum_one=minimum_one, up_to=up_to, held_bytes=None)
+        return found.to_bytes() if isinstance(found, FileRange) else found
+
+    def find(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        minimum_one: bool = True,
+        up_to: int | None = None,
+        held_bytes: int | None = 0,
+    ) -> bytes | FileRange | Refusal:
         """Return whole batches of one segment, from the one with ``offset`` on, as many as fit.
 
         :param max_bytes: limit on their size
         :param minimum_one: return the first batch even if it is larger than ``max_bytes``
         :param up_to: leave out batches that end at or after this offset, for example the last
             stable offset
+        :param held_bytes: larger results are not read yet: they are a file range without data.
+            Smaller ones are a file range with data, or bytes; None for bytes in any case
         :return: bytes as they are on disk, empty at the end of the log; or OFFSET_OUT_OF_RANGE
             unless ``log_start_offset <= offset <= end_offset``, KAFKA_STORAGE_ERROR when the disk
             fails or the log is offline
@@ -407,10 +423,14 @@ class PartitionLog:
             limit = segment.size_bytes
             if up_to is not None and up_to < end:
                 limit = segment.locate(up_to)
-            data = segment.read_batches(position, limit, max_bytes, minimum_one=minimum_one)
-            if data:
-                self._segments.remember(segment, position + len(data), end)
-            return data
+            found = segment.read_batches(
+                position, limit, max_bytes, minimum_one=minimum_one, held_bytes=held_bytes
+            )
+            if found:
+                end_offset = self._segments.remember(segment, position + len(found), end)
+                if isinstance(found, FileRange):
+                    found.end_offset = end_offset
+            return found
         except OSError as error:
             limited.error(self.path, "Cannot read offset %d of %s: %s", offset, self.path, error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")

@@ -14,6 +14,7 @@ from headrace.log.files import OpenFiles, fsync_path
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import get_logger
+from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -88,8 +89,10 @@ class Segment:
     """
 
     __slots__ = (
+        "_ended",
         "_files",
         "_first_timestamp",
+        "_held",
         "_loaded",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -117,6 +120,10 @@ class Segment:
         self.fd = -1
         self.used = True
         self._loaded = False
+        self._held = 0
+        """The file ranges of this segment in responses that are not sent."""
+        self._ended = False
+        """True when the file is deleted or replaced; ``fd`` is kept for the ranges until then."""
         self._reset()
 
     def _reset(self) -> None:
@@ -141,6 +148,7 @@ class Segment:
         """
         self.used = True
         if self.fd < 0:
+            self._ended = False
             self.fd = self._files.open(self.path(".log"), self)
             if not self._loaded:
                 self._load()
@@ -182,12 +190,45 @@ class Segment:
                     os.unlink(self.path(suffix))
 
     def abandon(self) -> None:
-        """Close the handle without saving anything; the segment is not used any more."""
-        if self.fd >= 0:
+        """Close the handle without saving anything; the segment is not used any more.
+
+        File ranges can still be read: for them the handle is kept until the last one is gone, if
+        the process may have so many.
+        """
+        if self._held and not self._ended:
+            self._ended = True
+            self._keep_for_ranges()
+        elif self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
             self._loaded = False
             self._files.forget(self)
+
+    def _keep_for_ranges(self) -> None:
+        self._loaded = False
+        if self.fd >= 0:
+            self._files.forget(self)
+        if not self._files.keep():
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
+        elif self.fd < 0:
+            try:
+                self.fd = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:  # the ranges cannot be read then
+                self._files.end_keep()
+
+    def hold(self) -> None:
+        """Keep the batches readable for one more file range, also when the segment is deleted."""
+        self._held += 1
+
+    def let_go(self) -> None:
+        """End one :meth:`hold`."""
+        self._held -= 1
+        if not self._held and self._ended and self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self._files.end_keep()
 
     def delete(self) -> None:
         """Delete the files."""
@@ -437,27 +478,80 @@ class Segment:
             )
         return data
 
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Read for a file range; see :class:`~headrace.protocol.file_range.RangeSource`.
+
+        :raises OSError: when the file cannot be read, or is deleted and was not kept
+        """
+        if self._ended:
+            if self.fd < 0:
+                raise OSError(errno.ENOENT, f"{self.path('.log')} was deleted")
+            return os.preadv(self.fd, (buffer,), position)
+        fd = self.fd if self.fd >= 0 else self.open()
+        self.used = True
+        return os.preadv(fd, (buffer,), position)
+
     def read_batches(
-        self, position: int, limit: int, max_bytes: int, *, minimum_one: bool
-    ) -> bytes:
+        self,
+        position: int,
+        limit: int,
+        max_bytes: int,
+        *,
+        minimum_one: bool,
+        held_bytes: int | None = None,
+    ) -> bytes | FileRange:
         """Return whole batches between ``position`` and ``limit``, at most ``max_bytes``.
 
         :param minimum_one: return the first batch even if it is larger
+        :param held_bytes: return a file range for batches larger than a page, which has their
+            bytes, too, unless they are larger than this; None to return bytes in any case
         """
         if limit - position <= max_bytes:
-            return self.read(position, limit - position)
+            return self._batches_at(position, limit - position, held_bytes)
         if max_bytes > 0:
             self.open()
             boundary = self.offsets.position_before(position + max_bytes)
             if 2 * (boundary - position) >= max_bytes:  # a boundary needs no cut and no copy
-                return self.read(position, boundary - position)
-            data = self.read(position, max_bytes)
-            end = whole_batches(data)
-            if end:
-                return data[:end]
+                return self._batches_at(position, boundary - position, held_bytes)
+            if held_bytes is not None and max_bytes > held_bytes:
+                end = self._end_of_batches(max(boundary, position), position + max_bytes)
+                if end > position:
+                    return self._batches_at(position, end - position, held_bytes)
+            else:
+                data = self.read(position, max_bytes)
+                end = whole_batches(data)
+                if end:
+                    data = data[:end]
+                    return data if held_bytes is None else self._range(position, end, data)
         if not minimum_one:
             return b""
-        return self.read(position, header_at(self.read(position, HEADER_BYTES)).size_bytes)
+        size_bytes = header_at(self.read(position, HEADER_BYTES)).size_bytes
+        return self._batches_at(position, size_bytes, held_bytes)
+
+    def _end_of_batches(self, position: int, limit: int) -> int:
+        """Return the end of the last whole batch before ``limit``; one begins at ``position``."""
+        end = position
+        for start, header, _ in scan(self.open(), position, limit):
+            end = start + header.size_bytes
+        return end
+
+    def _batches_at(
+        self, position: int, size_bytes: int, held_bytes: int | None
+    ) -> bytes | FileRange:
+        if held_bytes is None or size_bytes < LEAST_RANGE_BYTES:
+            return self.read(position, size_bytes)
+        if size_bytes <= held_bytes:
+            return self._range(position, size_bytes, self.read(position, size_bytes))
+        if os.fstat(self.open()).st_size < position + size_bytes:
+            raise OSError(
+                errno.EIO, f"{self.path('.log')} ends before position {position + size_bytes}"
+            )
+        return self._range(position, size_bytes, None)
+
+    def _range(self, position: int, size_bytes: int, data: bytes | None) -> bytes | FileRange:
+        if data is not None and size_bytes < LEAST_RANGE_BYTES:
+            return data
+        return FileRange(self, position, size_bytes, data)
 
     def batches(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Yield ``(position, header, bytes from the header on)`` of the batches from ``position``

@@ -98,14 +98,18 @@ class SegmentList:
             segment, position = self._segments[number], 0
         return segment, position
 
-    def remember(self, segment: Segment, position: int, log_end_offset: int) -> None:
-        """Remember where the batch after those just read begins: their reader asks for it next."""
+    def remember(self, segment: Segment, position: int, log_end_offset: int) -> int:
+        """Remember where the batch after those just read begins: their reader asks for it next.
+
+        :return: the offset after those just read, or a later one in a gap
+        """
         if position < segment.size_bytes:
             following = int.from_bytes(segment.read(position, 8), "big")
         elif segment is self._segments[-1]:
             following = log_end_offset
         else:
-            return
+            return self.end_of(bisect_left(self._bases, segment.base_offset), log_end_offset)
         if len(self._positions) >= POSITIONS_KEPT:
             del self._positions[next(iter(self._positions))]
         self._positions[following] = (segment, position)
+        return following

@@ -19,6 +19,7 @@ from kio.schema.fetch.v18 import response as kio_response
 
 from headrace.errors import ErrorCode
 
+from .file_range import FileRange
 from .primitives import (
     INT32,
     NO_TAGS,
@@ -113,7 +114,7 @@ class PartitionData:
     last_stable_offset: int
     log_start_offset: int
     aborted_transactions: tuple[AbortedTransaction, ...] | None
-    records: bytes
+    records: bytes | FileRange
     diverging_epoch: EpochEndOffset = NOT_DIVERGING
     preferred_read_replica: ClassVar[int] = -1
     current_leader: ClassVar[Any] = kio_response.LeaderIdAndEpoch()

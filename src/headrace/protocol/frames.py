@@ -55,6 +55,26 @@ def cut_frames(
     return position
 
 
+def whole_frames(data: memoryview, end: int, sizes: range) -> tuple[int, int]:
+    """Return the number of whole frames at the beginning of ``data``, and where they end.
+
+    :param end: the end of the received bytes
+    :param sizes: the valid frame sizes
+    :raises BadFrameSize: the size of a frame, complete or not, is invalid
+    """
+    count = position = 0
+    while end - position >= SIZE.size:
+        (size_bytes,) = SIZE.unpack_from(data, position)
+        if size_bytes not in sizes:
+            raise BadFrameSize(size_bytes)
+        after = position + SIZE.size + size_bytes
+        if after > end:
+            break
+        position = after
+        count += 1
+    return count, position
+
+
 class RequestHeader(NamedTuple):
     """The fixed part of a request header.
 

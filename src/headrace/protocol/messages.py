@@ -17,6 +17,7 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
+from .file_range import FileRange, Piece, joined
 from .frames import SIZE, BadFrame
 from .primitives import skip_tagged_fields
 from .skimmer import skimmer
@@ -45,16 +46,19 @@ _JOIN_BYTES = 64 * 1024
 _PAGE_BYTES = 4096
 
 
-def frame_of(parts: list[Any]) -> list[Any]:
+def frame_of(parts: list[Any]) -> list[Piece]:
     """Return the frame of ``parts`` with its size, as pieces to send."""
     size = sum(map(len, parts))
     parts.insert(0, SIZE.pack(size))
     if size < _JOIN_BYTES or max(map(len, parts)) < _PAGE_BYTES:
-        return [b"".join(parts)]
-    pieces: list[Any] = []
+        try:
+            return [b"".join(parts)]
+        except TypeError:  # only a file range has no bytes
+            return [joined(parts)]
+    pieces: list[Piece] = []
     small: list[Any] = []
     for part in parts:
-        if len(part) < _PAGE_BYTES:
+        if len(part) < _PAGE_BYTES and not isinstance(part, FileRange):
             small.append(part)
         else:
             pieces += (b"".join(small), part)
@@ -99,7 +103,7 @@ class Codec:
             ) from error
         return request
 
-    def write_response(self, correlation_id: int, response: Any) -> list[bytes | memoryview]:
+    def write_response(self, correlation_id: int, response: Any) -> list[Piece]:
         """Return the frame of a response, as pieces to send.
 
         ``response`` may have a later version's class; fields that this version lacks are omitted.

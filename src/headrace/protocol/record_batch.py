@@ -24,6 +24,7 @@ from headrace.protocol.compression import (
     compress,
     decompressed,
 )
+from headrace.protocol.file_range import FileRange
 from headrace.protocol.limits import (
     MAX_OPENED_BYTES,
     MAX_OPENED_RECORD_BYTES,
@@ -66,6 +67,7 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 
+_HEADERS_CHUNK_BYTES = 1 << 16
 _LENGTH = struct.Struct(">i")
 _RANGE = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PREFIX = struct.Struct(">qii")
@@ -184,6 +186,32 @@ def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield position, header
         position = following
+
+
+def stored_headers(found: bytes | FileRange) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield ``(position, header)`` of whole batches, which need not be in memory.
+
+    :raises OSError: the file cannot be read
+    :raises CorruptBatch: a batch has an invalid length
+    """
+    if not isinstance(found, FileRange):
+        yield from headers(found)
+        return
+    if found.data is not None:
+        yield from headers(found.data)
+        return
+    buffer = memoryview(bytearray(min(_HEADERS_CHUNK_BYTES, len(found))))
+    start = filled = position = 0
+    while position < len(found):
+        if position - start + HEADER_BYTES > filled:
+            start, filled = position, found.read_into(buffer, position)
+            if filled < HEADER_BYTES:
+                raise CorruptBatch(f"half a header at position {position}")
+        header = header_at(buffer, position - start)
+        if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+            raise CorruptBatch(f"batch length {header.batch_length} at position {position}")
+        yield position, header
+        position += header.size_bytes
 
 
 def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list[int]]:

@@ -1,0 +1,237 @@
+"""The bounds of all connections together: memory of requests, memory of answers, and turns.
+
+* Requests that are not served yet, whole or not, take at most ``queued.max.request.bytes``, and one
+  request more. When that is spent, connections with an incomplete frame are not read, except the
+  first in line. One that is slow meanwhile is closed, so that nobody holds the memory for nothing.
+* Answers that clients do not read take at most ``MAX_UNSENT_BYTES``, and one answer more. When that
+  is spent, the connection that was stalled for longest is closed. Records of fetches are not among
+  them: they are read from their files when the socket takes them.
+* A connection with more requests than fit into one slice of time takes turns with others like it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import perf_counter
+from typing import Protocol
+
+from headrace.log_lines import LimitedLog, get_logger
+
+from .limits import (
+    FRAME_CHECK_S,
+    MIN_FRAME_BYTES_PER_S,
+    SERVE_SLICE_S,
+    SPENT_RECEIVE_BYTES,
+)
+from .requests import IncompleteFrame
+
+log = LimitedLog(get_logger("headrace.server"))
+
+
+class Client(Protocol):
+    """A connection, as the bounds see it."""
+
+    @property
+    def frame(self) -> IncompleteFrame | None:
+        """The incomplete frame."""
+
+    @property
+    def is_receiving(self) -> bool:
+        """True unless the broker does not read from the connection now."""
+
+    def memory_granted(self) -> None:
+        """Receive more of the incomplete frame."""
+
+    def abandon(self) -> None:
+        """Close the connection at once."""
+
+    def serve_until(self, end: float) -> None:
+        """Serve waiting requests until a time, by ``time.perf_counter``."""
+
+
+class RequestMemory:
+    """The memory of all requests that are not served yet.
+
+    :param limit_bytes: -1 for no limit
+    :param receive_buffer: the buffer that all connections receive into
+    :ivar used_bytes: the memory in use
+    :ivar room: the part of the receive buffer to use now
+    :ivar closed: the connections closed for being slow
+    """
+
+    def __init__(self, limit_bytes: int, receive_buffer: memoryview) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.closed = 0
+        self.room = receive_buffer
+        self._receive_buffer = receive_buffer
+        self._held: dict[Client, int] = {}
+        self._waiting: dict[Client, None] = {}
+        self._check: asyncio.TimerHandle | None = None
+
+    @property
+    def is_spent(self) -> bool:
+        """True if no memory is left."""
+        return 0 <= self.limit_bytes <= self.used_bytes
+
+    @property
+    def waiting(self) -> int:
+        """The number of connections that wait for memory."""
+        return len(self._waiting)
+
+    def hold(self, client: Client, size_bytes: int) -> None:
+        """Set the memory that a connection's requests take."""
+        before = self._held.pop(client, 0)
+        if size_bytes:
+            self._held[client] = size_bytes
+        self.used_bytes += size_bytes - before
+        buffer = self._receive_buffer
+        self.room = buffer[:SPENT_RECEIVE_BYTES] if self.is_spent else buffer
+        if size_bytes < before and self._waiting:
+            self._grant()
+
+    def admits(self, client: Client, more_bytes: int) -> bool:
+        """Return whether an incomplete frame may grow now. Otherwise the connection waits, and
+        :meth:`Client.memory_granted` is called later.
+        """
+        if not self._waiting and not self._exceeds(more_bytes):
+            return True
+        if not self._waiting:
+            loop = asyncio.get_running_loop()
+            self._check = self._check or loop.call_later(FRAME_CHECK_S, self._close_slow)
+        self._waiting[client] = None
+        return client is next(iter(self._waiting))
+
+    def leave(self, client: Client) -> None:
+        """Note that a connection waits no more: its frame is complete, or it is closed."""
+        if client in self._waiting:
+            del self._waiting[client]
+            self._grant()
+
+    def _exceeds(self, more_bytes: int) -> bool:
+        return 0 <= self.limit_bytes < self.used_bytes + more_bytes
+
+    def _grant(self) -> None:
+        """Let as many grow as fit, and the first in line in any case."""
+        for client in list(self._waiting):
+            frame = client.frame
+            if frame is None or not self._exceeds(frame.next_capacity - frame.capacity):
+                self._waiting.pop(client, None)
+            elif client is not next(iter(self._waiting)):
+                return
+            if not client.is_receiving:
+                client.memory_granted()
+
+    def _close_slow(self) -> None:
+        """Close connections whose incomplete frames take memory that others wait for.
+
+        A connection that may send is slow if little has arrived since the last check. If the first
+        in line is slow, so are those whose frames have grown slowly since they began.
+        """
+        self._check = None
+        if not self._waiting:
+            return
+        now, enough = perf_counter(), MIN_FRAME_BYTES_PER_S * FRAME_CHECK_S
+        first = next(iter(self._waiting))
+        slow: dict[Client, None] = {}
+        for client in self._held:
+            frame = client.frame
+            if frame is None:
+                continue
+            if client.is_receiving:
+                if 0 <= frame.checked_bytes > frame.received_bytes - enough:
+                    slow[client] = None
+                frame.checked_bytes = frame.received_bytes
+        if first in slow:
+            for client in self._held:
+                frame = client.frame
+                if frame is not None and not client.is_receiving:
+                    age_s = now - frame.began
+                    if frame.received_bytes < age_s * MIN_FRAME_BYTES_PER_S:
+                        slow[client] = None
+        if slow:
+            log.warning(
+                "",
+                "closing %d connections that send large requests slowly: others wait for the "
+                "memory, and queued.max.request.bytes is %d",
+                len(slow),
+                self.limit_bytes,
+            )
+        self.closed += len(slow)
+        for client in slow:
+            client.abandon()
+        self._check = asyncio.get_running_loop().call_later(FRAME_CHECK_S, self._close_slow)
+
+
+class AnswerMemory:
+    """The memory of all answers that clients have not read.
+
+    :ivar used_bytes: the memory in use
+    :ivar closed: the connections closed because it was spent
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.closed = 0
+        self._held: dict[Client, int] = {}
+        """In the order of the last time that a client has read."""
+
+    def hold(self, client: Client, size_bytes: int) -> None:
+        """Set the memory that a connection's answers take, after they were made or sent."""
+        held = self._held
+        self.used_bytes += size_bytes - held.pop(client, 0)
+        if size_bytes:
+            held[client] = size_bytes
+        if self.used_bytes <= self.limit_bytes:
+            return
+        closed = 0
+        while self.used_bytes > self.limit_bytes and len(held) > 1:
+            stalled = next(iter(held))
+            self.used_bytes -= held.pop(stalled)
+            stalled.abandon()
+            closed += 1
+        self.closed += closed
+        if closed:
+            log.warning(
+                "",
+                "closed %d connections that do not read their answers: %d bytes wait for clients, "
+                "and at most %d may",
+                closed,
+                self.used_bytes,
+                self.limit_bytes,
+            )
+
+
+class Turns:
+    """The connections with more requests than they could be served in one slice of time.
+
+    All of them together get one slice in each turn of the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._line: deque[Client] = deque()
+        self._is_scheduled = False
+
+    def add(self, client: Client) -> None:
+        """Have a connection served in a later turn of the event loop."""
+        self._line.append(client)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._line and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        end = perf_counter() + SERVE_SLICE_S
+        line = self._line
+        try:
+            for _ in range(len(line)):
+                line.popleft().serve_until(end)
+                if perf_counter() > end:
+                    break
+        finally:
+            self._is_scheduled = False
+            self._schedule()

@@ -1,0 +1,119 @@
+"""Received requests of one connection: those that wait to be served, and the incomplete one."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace.protocol.frames import SIZE
+
+FIRST_FRAME_BYTES = 4096
+FRAME_GROWTH = 4
+
+
+class RequestQueue:
+    """Whole requests that wait to be served, in order.
+
+    They are kept as the bytes that were received, because a request of 20 bytes would take ten
+    times as much as an object of its own.
+
+    :ivar count: the number of requests
+    :ivar size_bytes: their size
+    """
+
+    __slots__ = ("_blocks", "_position", "count", "size_bytes")
+
+    def __init__(self) -> None:
+        self._blocks: deque[memoryview] = deque()
+        self._position = 0  # of the next request in the first block
+        self.count = 0
+        self.size_bytes = 0
+
+    def add(self, block: memoryview, count: int) -> None:
+        """Add ``count`` frames, with their size fields."""
+        if count:
+            self._blocks.append(block)
+            self.count += count
+            self.size_bytes += len(block)
+
+    def next(self) -> memoryview:
+        """Remove the first request and return it, without its size field."""
+        block, start = self._blocks[0], self._position + SIZE.size
+        end = start + SIZE.unpack_from(block, self._position)[0]
+        self.count -= 1
+        self.size_bytes -= end - self._position
+        if end == len(block):
+            self._blocks.popleft()
+            self._position = 0
+            return block[start:]
+        self._position = end
+        return block[start:end]
+
+    def keep(self, shared: object) -> None:
+        """Copy what is in the memory ``shared``, which other connections are about to overwrite."""
+        if self._blocks and self._blocks[-1].obj is shared:
+            block = self._blocks.pop()
+            if self._blocks:
+                self._blocks.append(memoryview(bytes(block)))
+            else:
+                self._blocks.append(memoryview(bytes(block[self._position :])))
+                self._position = 0
+
+    def clear(self) -> None:
+        """Remove all requests."""
+        self._blocks.clear()
+        self._position = self.count = self.size_bytes = 0
+
+
+class IncompleteFrame:
+    """A frame whose end has not arrived. Its buffer grows with what arrives: the size in
+    front of a frame is only a claim.
+
+    :param start: what has arrived, at least the size field
+    :param size_bytes: the size of the whole frame, including the size field
+    :ivar received_bytes: how much has arrived
+    :ivar began: when it began, by ``time.perf_counter``
+    :ivar checked_bytes: how much had arrived at the last check of its speed; -1 before the first
+    """
+
+    __slots__ = ("_buffer", "_capacity", "began", "checked_bytes", "received_bytes", "size_bytes")
+
+    def __init__(self, start: memoryview | bytearray, size_bytes: int, began: float) -> None:
+        self.size_bytes = size_bytes
+        self.received_bytes = len(start)
+        self.began = began
+        self.checked_bytes = -1
+        self._capacity = 0
+        self._capacity = self.next_capacity
+        self._buffer = bytearray(self._capacity)
+        self._buffer[: len(start)] = start
+
+    @property
+    def capacity(self) -> int:
+        """The size of the buffer."""
+        return self._capacity
+
+    @property
+    def is_full(self) -> bool:
+        """True if the buffer has to grow before more can be received."""
+        return self.received_bytes == self._capacity
+
+    @property
+    def next_capacity(self) -> int:
+        """The size of the buffer after the next :meth:`grow`."""
+        wanted = max(FIRST_FRAME_BYTES, self.received_bytes * FRAME_GROWTH)
+        return min(self.size_bytes, wanted)
+
+    def grow(self) -> None:
+        """Let the buffer grow when it is used next."""
+        self._capacity = self.next_capacity
+
+    def room(self) -> memoryview:
+        """Return the rest of the buffer, to receive into."""
+        missing = self._capacity - len(self._buffer)
+        if missing:
+            self._buffer.extend(bytes(missing))
+        return memoryview(self._buffer)[self.received_bytes :]
+
+    def whole(self) -> memoryview:
+        """Return the whole frame, with its size field."""
+        return memoryview(self._buffer).toreadonly()

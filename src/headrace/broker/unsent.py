@@ -1,0 +1,126 @@
+"""Answers of one connection that the socket has not taken."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+
+from headrace.protocol.file_range import FileRange, Piece
+
+MOST_VIEWS = 64
+"""Pieces of one system call; the kernel takes up to 1024."""
+
+
+class FileReadError(Exception):
+    """Records of an answer cannot be read any more, so that the answer cannot be sent."""
+
+
+class Unsent:
+    """Pieces of answers, in order.
+
+    :ivar held_bytes: the memory that they take. File ranges take none: they are read when the
+        socket takes them
+    """
+
+    __slots__ = ("_pieces", "_start", "held_bytes")
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self._start = 0  # of what is unsent in the first piece
+        self.held_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def add(self, pieces: list[Piece]) -> None:
+        """Add pieces."""
+        for piece in pieces:
+            if len(piece):
+                self._pieces.append(piece)
+                if not isinstance(piece, FileRange):
+                    self.held_bytes += len(piece)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._pieces.clear()
+        self._start = self.held_bytes = 0
+
+    def write_to(self, fd: int, room: memoryview) -> tuple[int, bool]:
+        """Write what fits into one system call.
+
+        :param room: memory to read file ranges into
+        :return: the number of bytes written, and whether the socket took all that it was given
+        :raises FileReadError: when a file cannot be read
+        :raises OSError: when the socket is broken
+        """
+        views = self._next_views(room)
+        try:
+            written = os.writev(fd, views)
+        except BlockingIOError:
+            written = 0
+        self._advance(written)
+        return written, written == sum(map(len, views))
+
+    def take(self, size_bytes: int) -> bytes:
+        """Remove the next bytes, at most so many, and return them.
+
+        :raises FileReadError: when a file cannot be read
+        """
+        taken = bytes(self._next_views(memoryview(bytearray(size_bytes)))[0][:size_bytes])
+        self._advance(len(taken))
+        return taken
+
+    def take_all(self) -> list[bytes | memoryview]:
+        """Remove everything and return it as bytes.
+
+        :raises FileReadError: when a file cannot be read
+        """
+        try:
+            taken = [
+                piece.to_bytes() if isinstance(piece, FileRange) else piece
+                for piece in self._pieces
+            ]
+        except OSError as error:
+            raise FileReadError(str(error)) from error
+        self.clear()
+        return taken
+
+    def forget_data(self) -> None:
+        """Read the data of file ranges again when the socket takes it, instead of holding it."""
+        for piece in self._pieces:
+            if isinstance(piece, FileRange):
+                piece.data = None
+
+    def _next_views(self, room: memoryview) -> list[bytes | memoryview]:
+        views: list[bytes | memoryview] = []
+        start = self._start
+        for piece in self._pieces:
+            if not isinstance(piece, FileRange):
+                views.append(memoryview(piece)[start:] if start else piece)
+            elif piece.data is not None:
+                views.append(memoryview(piece.data)[start:])
+            else:
+                try:
+                    size_bytes = piece.read_into(room, start)
+                except OSError as error:
+                    raise FileReadError(str(error)) from error
+                views.append(room[:size_bytes])
+                room = room[size_bytes:]
+            start = 0
+            if len(views) == MOST_VIEWS or not room:
+                break
+        return views
+
+    def _advance(self, size_bytes: int) -> None:
+        pieces = self._pieces
+        while size_bytes:
+            piece = pieces[0]
+            left = len(piece) - self._start
+            if size_bytes < left:
+                self._start += size_bytes
+                return
+            size_bytes -= left
+            pieces.popleft()
+            self._start = 0
+            if not isinstance(piece, FileRange):
+                self.held_bytes -= len(piece)
