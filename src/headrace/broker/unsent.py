@@ -77,8 +77,7 @@ class Unsent:
         """
         try:
             taken = [
-                piece.to_bytes() if isinstance(piece, FileRange) else piece
-                for piece in self._pieces
+                bytes(piece) if isinstance(piece, FileRange) else piece for piece in self._pieces
             ]
         except OSError as error:
             raise FileReadError(str(error)) from error

@@ -382,7 +382,7 @@ class PartitionLog:
     ) -> bytes | Refusal:
         """Return whole batches of one segment as bytes; see :meth:`find`."""
         found = self.find(offset, max_bytes, minimum_one=minimum_one, up_to=up_to, held_bytes=None)
-        return found.to_bytes() if isinstance(found, FileRange) else found
+        return bytes(found) if isinstance(found, FileRange) else found
 
     def find(
         self,

@@ -81,7 +81,7 @@ class FileRange:
             done += got
         return done
 
-    def to_bytes(self) -> bytes:
+    def __bytes__(self) -> bytes:
         """Return the bytes.
 
         :raises OSError: when the file cannot be read, or has become too short
@@ -102,4 +102,4 @@ def joined(parts: list[Piece]) -> bytes:
 
     :raises OSError: when a file cannot be read
     """
-    return b"".join([part.to_bytes() if isinstance(part, FileRange) else part for part in parts])
+    return b"".join([bytes(part) if isinstance(part, FileRange) else part for part in parts])
