@@ -204,6 +204,7 @@ class OrderedConsumer:
         if not self._is_closed:
             self._is_closed = True
             self._store()
+            self._send_commit()
             self._consumer.close()
             self._tasks.clear()
             self._turns.clear()
@@ -370,6 +371,19 @@ class OrderedConsumer:
                 logger.warning("cannot store processed offsets for the next commit: %s", error)
                 return
             self._stored.update((PartitionName(o.topic, o.partition), o.offset) for o in changed)
+
+    def _send_commit(self) -> None:
+        """Send a commit of the processed offsets, before librdkafka leaves the group.
+
+        librdkafka commits stored offsets when it closes. If it has just begun to rebalance, for
+        instance because a topic was deleted, it does so after leaving, and is refused.
+        """
+        offsets = self._offsets(self._assigned) if self._stores_offsets else []
+        if offsets:
+            try:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            except KafkaException as error:
+                logger.warning("cannot commit processed offsets: %s", error)
 
     # -- the group
 
