@@ -93,6 +93,17 @@ def test_writers_during_a_round_share_the_next_one() -> None:
     asyncio.run(story())
 
 
+def test_a_write_that_nobody_waits_for_is_flushed_too() -> None:
+    async def story() -> None:
+        flusher, log = Flusher(), FakeLog()
+        appended(flusher, log)
+        await until(lambda: log.flushes == 1)
+        assert not flusher.pending
+        flusher.close()
+
+    asyncio.run(story())
+
+
 def test_a_writer_who_waits_later_still_waits_for_its_round() -> None:
     """The answer is made at once, and awaited when the round of its write has begun."""
 

@@ -252,8 +252,9 @@ def test_flush_forces_what_was_appended_since_the_last_one(
 
     monkeypatch.setattr(os, "fsync", fsync)
     log = disk.log(segment_bytes=200)
-    assert log.unflushed_records == 0
-    for end, files in ((3, [0, 2, 4]), (4, [6]), (6, [8, 10])):
+    put(log, batch(b"a", bytes(50)))
+    log.flush()  # the topic id too
+    for end, files in ((3, [2, 4]), (4, [6]), (6, [8, 10])):
         while log.end_offset < 2 * end:
             put(log, batch(b"a", bytes(50)))
         forced.clear()
@@ -262,6 +263,21 @@ def test_flush_forces_what_was_appended_since_the_last_one(
         assert log.unflushed_records == 0
     log.flush()
     assert len(forced) == 3, "nothing was appended"
+
+
+def test_the_first_flush_forces_the_topic_id_too(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    """An empty ``partition.metadata`` after a power cut would leave a deleted topic's records to
+    the next topic of its name.
+    """
+    forced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: forced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+    )
+    log = disk.log()
+    for _ in range(2):
+        put(log, batch(b"a"))
+        log.flush()
+    assert forced.count("partition.metadata") == 1
 
 
 def test_many_partitions_hold_few_handles(disk: Disk):

@@ -4,7 +4,7 @@ The broker is the real one, from the frames that arrive to the bytes in its log 
 are:
 
     * `loop.py`: an event loop whose clock moves when it is told to
-    * `power.py`: power cuts in the middle of a write, which lose everything in memory
+    * `disk.py`: the disk, what a crash leaves of it, and faults; `power.py`: the broker on it
     * `network.py`: lost, doubled and late requests and answers, and broken connections
     * `clients.py`: producers and members of share groups, which may do anything that members may do
     * `witness.py`, `shelf.py`: the expected state of each record, from requests and answers alone

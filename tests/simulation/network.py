@@ -11,7 +11,8 @@ from headrace.broker.connection import Connection
 from headrace.protocol.frames import SIZE
 from tests.wire_client import decode, encode
 
-from .power import Machine, Power, PowerCut
+from .disk import Power, PowerCut
+from .power import Machine
 
 GOOD, LOST_REQUEST, LOST_ANSWER, DOUBLED = "good", "lost request", "lost answer", "doubled"
 """Fates of a request. A lost request and a lost answer look the same to the sender."""

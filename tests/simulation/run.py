@@ -16,8 +16,8 @@ from uuid import UUID
 
 from headrace.broker import catalog
 
+from .disk import Disk, Power
 from .ending import drain
-from .power import Power
 from .witness import Violation
 from .world import World
 
@@ -76,7 +76,7 @@ def simulate(seed: int, steps: int, say: Callable[[str], None] | None = None) ->
         run
     """
     ids = random.Random(f"ids of {seed}")
-    errors, power = _Errors(), Power()
+    errors = _Errors()
     logger = logging.getLogger("headrace")
     level, propagate = logger.level, logger.propagate
     logger.addHandler(errors)
@@ -85,17 +85,19 @@ def simulate(seed: int, steps: int, say: Callable[[str], None] | None = None) ->
     try:
         with (
             _directory() as data_dir,
-            power.wired(),
             mock.patch.object(
                 catalog, "uuid4", side_effect=lambda: UUID(int=ids.getrandbits(128), version=4)
             ),
         ):
-            world = World(seed, data_dir, power, say)
-            world.run(steps)
-            drain(world)
-            for record in errors.records:
-                raise Violation(f"the broker logged: {record.getMessage()}")
-            world.machine.stop()
+            disk = Disk(data_dir, Power(), random.Random(f"disk of {seed}"))
+            world = World(seed, disk, say)
+            with world.machine.running():
+                world.begin()
+                world.run(steps)
+                drain(world)
+                for record in errors.records:
+                    raise Violation(f"the broker logged: {record.getMessage()}")
+                world.machine.stop()
             return Result(seed, steps, dict(world.witness.counts), world.digest)
     except Exception as error:
         step = world.step if world is not None else 0

@@ -6,7 +6,6 @@ import hashlib
 import random
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from headrace.broker.catalog import Topic
@@ -15,8 +14,9 @@ from headrace.share.acknowledgement import RENEW
 from headrace.share.records import SharePartitionKey
 
 from .clients import Administrator, Member, Producer
+from .disk import AFTER, BEFORE, TORN, Disk, PowerCut
 from .network import DOUBLED, GOOD, LOST_ANSWER, LOST_REQUEST, Network
-from .power import AFTER, BEFORE, TORN, Machine, Power
+from .power import Machine
 from .shelf import UNKNOWN, Limits, Partition
 from .witness import Violation, Witness
 
@@ -30,12 +30,10 @@ DEAD_LETTERS = "dlq.letters"
 class World:
     """Everything in one run, decided by its seed."""
 
-    def __init__(
-        self, seed: int, data_dir: Path, power: Power, say: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, seed: int, disk: Disk, say: Callable[[str], None] | None = None) -> None:
         self.seed, self.rng = seed, random.Random(seed)
         rng = self.rng
-        self.power = power
+        self.power = disk.power
         self.say = say
         self.tail: deque[str] = deque(maxlen=TRACE_TAIL)
         self.step = 0
@@ -52,12 +50,20 @@ class World:
             fault: rng.choice((0, 1, 3)) for fault in (LOST_REQUEST, LOST_ANSWER, DOUBLED)
         }
         self.groups = ["red", "blue"][: rng.choice((1, 1, 2))]
-        self.machine = Machine(data_dir, self._configs(), power)
+        self.loses_power = rng.random() < 0.5
+        self.machine = Machine(disk, self._configs(), loses_power=self.loses_power)
         self.witness = Witness(self.machine, self.limits)
-        self.network = Network(self.machine, power, self)
+        self.network = Network(self.machine, self.power, self)
         self.admin = Administrator(self.network, "admin")
-        self.machine.start()
         self.has_dead_letters = rng.random() < 0.5
+        self.topic_names = ["north", "south"][: rng.choice((1, 2))]
+        self.producers = [self._producer() for _ in range(rng.choice((1, 2)))]
+        self.members = [self._member() for _ in range(rng.choice((2, 4, 8)))]
+        self.actions = self._actions()
+
+    def begin(self) -> None:
+        """Start the broker, with the configs of the groups."""
+        self.machine.start()
         if self.has_dead_letters:
             enabled = {"errors.deadletterqueue.group.enable": "true"}
             self.machine.broker.create_topic(DEAD_LETTERS, 2, enabled)
@@ -69,10 +75,6 @@ class World:
                 "share.release.backoff.max.ms": str(self.limits.backoff_max_ms),
             }
             self.machine.broker.catalog.alter_configs("group", group_id, configs)
-        self.topic_names = ["north", "south"][: rng.choice((1, 2))]
-        self.producers = [self._producer() for _ in range(rng.choice((1, 2)))]
-        self.members = [self._member() for _ in range(rng.choice((2, 4, 8)))]
-        self.actions = self._actions()
 
     def _configs(self) -> dict[str, str]:
         rng = self.rng
@@ -87,6 +89,7 @@ class World:
             "group.share.partition.max.record.locks": str(rng.choice((100, 2000))),
             "share.coordinator.snapshot.update.records.per.snapshot": str(rng.choice((1, 5, 500))),
             "offsets.topic.num.partitions": "2",
+            "log.flush.interval.messages": "1" if self.loses_power else str(2**63 - 1),
             "share.coordinator.state.topic.num.partitions": str(rng.choice((1, 3))),
         }
 
@@ -180,7 +183,11 @@ class World:
         actions, weights = zip(*self.actions, strict=True)
         for self.step in range(1, steps + 1):
             action = self.rng.choices(actions, weights)[0]
-            self.note(f"{action.__name__}: {action()}")
+            try:
+                done = action()
+            except PowerCut:
+                done = "not any more"
+            self.note(f"{action.__name__}: {done}")
             self.end_step()
 
     def end_step(self) -> None:

@@ -70,6 +70,8 @@ class Flusher:
         """Make a log due after an append, if its flush settings require it."""
         config = partition.config
         if partition.unflushed_records >= config.flush_messages:
+            if not self._due:  # nobody may call durable(), for example after a timeout
+                asyncio.get_running_loop().call_soon(self._flush_due)
             self._due.add(partition)
         elif config.flush_ms < FOREVER and partition not in self._timers:
             loop = asyncio.get_running_loop()
@@ -90,6 +92,10 @@ class Flusher:
         if self._running is not None:
             return _RoundEnd(self._running)
         return _DURABLE
+
+    def _flush_due(self) -> None:
+        if self._due:
+            self._next_round()
 
     def _flush_later(self, partition: PartitionLog) -> None:
         del self._timers[partition]
@@ -141,6 +147,7 @@ class Flusher:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._due.clear()
         self._executor.shutdown(wait=True)
 
 

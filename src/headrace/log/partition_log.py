@@ -93,6 +93,7 @@ class PartitionLog:
         self._full = False
         self._offline: Refusal | None = None
         self._forcing = threading.Lock()
+        self._topic_id_is_durable = False
         self._segments = SegmentList()
         self._producers = ProducerState()
         self._aborted = AbortedTransactions()
@@ -597,7 +598,10 @@ class PartitionLog:
             try:
                 for segment in segments:
                     segment.fsync(suffixes)
+                if not self._topic_id_is_durable:
+                    fsync_path(f"{self.path}/{recovery.METADATA_FILE}")
                 fsync_path(self.path)
+                self._topic_id_is_durable = True
             except OSError as error:
                 self.take_offline(error)
                 raise
