@@ -599,7 +599,7 @@ class PartitionLog:
                 for segment in segments:
                     segment.fsync(suffixes)
                 if not self._topic_id_is_durable:
-                    fsync_path(f"{self.path}/{recovery.METADATA_FILE}")
+                    fsync_path(f"{self.path}/{partition_metadata.METADATA_FILE}")
                 fsync_path(self.path)
                 self._topic_id_is_durable = True
             except OSError as error:
