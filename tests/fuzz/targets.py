@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+MOST_DECOMPRESSED_BYTES = 300 * 1024 * 1024
+
 TOO_LONG_S = 5.0
 """The processor time that no input of some kilobytes may take."""
 
@@ -125,11 +127,13 @@ def right_batch(data: bytes) -> None:
 
 def compression(data: bytes) -> None:
     """Decompress: the first byte is the codec."""
-    from headrace.protocol.compression import BadCompression, decompress
+    from headrace.protocol.compression import BadCompression, decompressed
 
     if data:
         with only(BadCompression):
-            decompress(data[0] & 7, data[1:])
+            size_bytes = sum(map(len, decompressed(data[0] & 7, memoryview(data)[1:])))
+            if size_bytes > MOST_DECOMPRESSED_BYTES:
+                raise Crash(f"{size_bytes} bytes from {len(data)}")
 
 
 # Consumers ----------------------------------------------------------------------------------------
