@@ -213,6 +213,20 @@ class Producers(Conversation[Side]):
                 self.note(transactional_id, who)
                 (self.short.add if timeout_ms == SHORT_MS else self.short.discard)(transactional_id)
 
+    def abort_all(self) -> None:
+        """Abort the open transactions, as they would hide later records of the shared brokers from
+        read_committed readers.
+        """
+        for transactional_id in self.ids:
+            self.ask(
+                f"end with init {transactional_id}",
+                22,
+                4,
+                transactional_id=transactional_id,
+                transaction_timeout=TIMEOUT_MS,
+                **NOBODY.fields,
+            )
+
     def note(self, transactional_id: str, who: Who) -> None:
         if transactional_id in self.ids and self.latest[transactional_id] != who:
             self.latest[transactional_id] = who
@@ -879,3 +893,4 @@ def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     talk = Producers([world, beside], seed, times_out=False)
     for _ in range(STEPS):
         talk.go_on()
+    talk.abort_all()
