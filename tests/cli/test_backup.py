@@ -1,0 +1,410 @@
+"""`headrace backup` and `headrace restore`: results, refusals, and what a failure leaves."""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import json
+import os
+import shutil
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace import control_socket
+from headrace.backup import commands, copy, manifest
+from headrace.backup.errors import BackupError
+from tests.cli.command import run, start
+from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, take
+from tests.log.test_directory_format import FORMAT_1, version_in
+from tests.support import HeadraceProcess, wait_until
+
+pytestmark = pytest.mark.broker
+
+RECORDS = [b"%d" % n for n in range(20)]
+
+
+def no_progress(stage: str, total_bytes: int) -> nullcontext[copy.Advance]:
+    return nullcontext(lambda size_bytes: None)
+
+
+@contextmanager
+def broker(data_dir: Path, **config: str) -> Iterator[str]:
+    named = {name.replace("_", "."): value for name, value in config.items()}
+    with headrace.Broker(data_dir, named) as running:
+        yield running.bootstrap_servers
+
+
+def read_all(bootstrap_servers: str, count: int = len(RECORDS)) -> list[bytes]:
+    with consumer(bootstrap_servers, "reader") as source:
+        source.subscribe(["orders"])
+        return sorted((message.value() for message in take(source, count)), key=int)
+
+
+def start_and_read(data_dir: Path) -> list[bytes]:
+    with broker(data_dir) as bootstrap_servers:
+        return read_all(bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with records. Tests must not change it."""
+    data_dir = tmp_path_factory.mktemp("stopped") / "data"
+    with broker(data_dir) as bootstrap_servers:
+        create_topic(bootstrap_servers, "orders", partitions=2)
+        produce(bootstrap_servers, "orders", RECORDS)
+    return data_dir
+
+
+@pytest.fixture
+def made(stopped: Path, tmp_path: Path) -> Path:
+    """A backup of it."""
+    commands.backup(str(stopped), str(tmp_path / "made"), no_progress, verify=True)
+    return tmp_path / "made"
+
+
+def files_of(directory: Path) -> set[str]:
+    return {str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file()}
+
+
+def check_nothing_left(*targets: Path) -> None:
+    for target in targets:
+        assert not target.exists(), sorted(target.iterdir())
+        assert not target.with_name(f"{target.name}.partial").exists()
+
+
+# ---------------------------------------------------------------------- results
+
+
+def test_a_backup_of_a_running_broker_starts(tmp_path: Path) -> None:
+    data_dir, target = tmp_path / "data", tmp_path / "backup"
+    with broker(data_dir) as bootstrap_servers:
+        create_topic(bootstrap_servers, "orders", partitions=2)
+        create_topic(bootstrap_servers, "unused")
+        produce(bootstrap_servers, "orders", RECORDS)
+        status, output, errors = run("backup", str(target), "--data-dir", str(data_dir), "--json")
+        assert (status, errors) == (0, [])
+        report = json.loads(output)
+        produce(bootstrap_servers, "orders", [b"1000"])
+        wait_until(
+            lambda: not list(data_dir.glob("snapshot.*")), PATIENCE_S, "the snapshot to be deleted"
+        )
+    assert report["was_running"] is True
+    assert (report["topics"], report["partitions"]) == (2, 2)
+    assert report["size_bytes"] == sum(entry.size_bytes for entry in manifest.read(str(target))[1])
+    assert report["offline"] == []
+    assert (report["source"], report["target"]) == (str(data_dir), str(target))
+    with broker(target) as bootstrap_servers:
+        assert read_all(bootstrap_servers) == RECORDS
+        produce(bootstrap_servers, "orders", [b"100"])
+        create_topic(bootstrap_servers, "more")
+
+
+def test_a_backup_of_a_stopped_broker_starts_without_verification(
+    made: Path, stopped: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert files_of(made) - {"backup-manifest"} == files_of(stopped) - {"lock"}
+    assert start_and_read(made) == RECORDS
+    assert not caplog.messages
+
+
+def test_a_broker_that_was_killed_leaves_what_can_be_backed_up(tmp_path: Path) -> None:
+    server = HeadraceProcess(tmp_path / "data").start()
+    create_topic(server.bootstrap_servers, "orders", partitions=2)
+    produce(server.bootstrap_servers, "orders", RECORDS)
+    server.kill()
+    assert (tmp_path / "data" / control_socket.SOCKET_FILE).exists()
+    commands.backup(str(tmp_path / "data"), str(tmp_path / "backup"), no_progress, verify=True)
+    shutil.rmtree(tmp_path / "data")
+    assert start_and_read(tmp_path / "backup") == RECORDS
+
+
+def test_a_restored_directory_is_as_it_was_backed_up(made: Path, tmp_path: Path) -> None:
+    restored = tmp_path / "restored"
+    status, output, errors = run("restore", str(made), "--data-dir", str(restored))
+    assert (status, errors) == (0, [])
+    assert output.decode().startswith("restored 1 topics with 2 used partitions, ")
+    names = files_of(restored)
+    assert names == files_of(made) - {"backup-manifest"}
+    assert filecmp.cmpfiles(made, restored, names, shallow=False)[1:] == ([], [])
+    for name in names:  # the age of segments without timestamps
+        assert (made / name).stat().st_mtime_ns == (restored / name).stat().st_mtime_ns
+    assert start_and_read(restored) == RECORDS
+
+
+def test_an_empty_directory_may_be_the_target(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    commands.restore(str(made), str(tmp_path / "empty"), no_progress, verify=False)
+    assert start_and_read(tmp_path / "empty") == RECORDS
+
+
+def test_a_mount_point_is_filled_in_place(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "mounted"
+    (target / "lost+found").mkdir(parents=True)
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(target))
+    (target / "incomplete").touch()  # of a restore that was killed
+    (target / "orders-0").mkdir()
+    commands.restore(str(made), str(target), no_progress, verify=False)
+    assert start_and_read(target) == RECORDS
+    with pytest.raises(BackupError, match="not empty"):
+        commands.restore(str(made), str(target), no_progress, verify=False)
+
+
+def test_an_older_directory_stays_older_and_is_upgraded_when_it_is_used(tmp_path: Path) -> None:
+    import sqlite3
+
+    (tmp_path / "old").mkdir()
+    with sqlite3.connect(tmp_path / "old" / "headrace.db", isolation_level=None) as database:
+        for statement in FORMAT_1:
+            database.execute(statement)
+    database.close()
+    commands.backup(str(tmp_path / "old"), str(tmp_path / "backup"), no_progress, verify=True)
+    header, _ = manifest.read(str(tmp_path / "backup"))
+    assert header.format == 1
+    commands.restore(str(tmp_path / "backup"), str(tmp_path / "new"), no_progress, verify=True)
+    assert version_in(tmp_path / "new" / "headrace.db") == 1
+    with broker(tmp_path / "new"):
+        pass
+    assert version_in(tmp_path / "new" / "headrace.db") == 2
+    assert version_in(tmp_path / "new" / "headrace.db.format-1") == 1
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def refusal(*arguments: object) -> str:
+    """Return the only line on stderr of a command that fails with status 1."""
+    status, output, errors = run(*map(str, arguments))
+    assert (status, output, len(errors)) == (1, b"", 1), (status, output, errors)
+    return errors[0]
+
+
+def test_refused_backups(stopped: Path, made: Path, tmp_path: Path) -> None:
+    def refused(target: Path, data_dir: Path = stopped) -> str:
+        return refusal("backup", target, "--data-dir", data_dir)
+
+    assert f"{made} exists and is not empty" in refused(made)
+    (tmp_path / "other").mkdir()
+    line = refused(tmp_path / "b", tmp_path / "other")
+    assert "is not a data directory: it has no headrace.db" in line
+    assert "must not contain each other" in refused(stopped / "backup")
+    assert "must not contain each other" in refused(stopped)
+    (tmp_path / "file").touch()
+    assert "is not a directory" in refused(tmp_path / "file")
+    assert "Not a directory" in refused(tmp_path / "file" / "backup")
+    (tmp_path / "b.partial").mkdir()
+    (tmp_path / "b.partial" / "mine").touch()
+    assert "b.partial is in the way: delete it first" in refused(tmp_path / "b")
+    assert (tmp_path / "b.partial" / "mine").exists()
+
+
+def test_a_damaged_or_newer_catalog_is_not_backed_up(stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "data")
+    catalog, target = tmp_path / "data" / "headrace.db", tmp_path / "backup"
+    whole = catalog.read_bytes()
+    catalog.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    assert "headrace.db is damaged" in refusal("backup", target, "--data-dir", tmp_path / "data")
+    catalog.write_bytes(whole[:60] + (99).to_bytes(4, "big") + whole[64:])  # PRAGMA user_version
+    line = refusal("backup", target, "--data-dir", tmp_path / "data")
+    assert "newer headrace: its format is 99" in line
+    check_nothing_left(target)
+
+
+def test_only_one_backup_of_a_broker_at_a_time(tmp_path: Path) -> None:
+    with broker(tmp_path / "data"):
+        with control_socket.connect(str(tmp_path / "data"), 10) as connection:
+            connection.sendall(b'{"request": "snapshot"}\n')
+            assert b"name" in connection.recv(1000)
+            line = refusal("backup", tmp_path / "backup", "--data-dir", tmp_path / "data")
+            assert "another backup is running" in line
+            assert list((tmp_path / "data").glob("snapshot.*"))
+        check_nothing_left(tmp_path / "backup")
+        wait_until(
+            lambda: not list((tmp_path / "data").glob("snapshot.*")), PATIENCE_S, "its deletion"
+        )
+        commands.backup(str(tmp_path / "data"), str(tmp_path / "backup"), no_progress, verify=True)
+
+
+def test_a_broker_that_does_not_answer_is_named(stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "data")
+    with broker(tmp_path / "data") as bootstrap_servers:
+        (tmp_path / "data" / control_socket.SOCKET_FILE).unlink()
+        line = refusal("backup", tmp_path / "backup", "--data-dir", tmp_path / "data")
+        assert f"is in use (process {os.getpid()} at {bootstrap_servers})" in line
+        assert "does not answer on its control socket" in line
+
+
+def test_refused_restores(made: Path, stopped: Path, tmp_path: Path) -> None:
+    def refused(target: Path = tmp_path / "restored") -> str:
+        return refusal("restore", made, "--data-dir", target)
+
+    assert "is not a backup: it has no backup-manifest" in refusal(
+        "restore", stopped, "--data-dir", tmp_path / "restored"
+    )
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    assert "exists and is not empty" in refused(tmp_path / "mine")
+    with broker(made):
+        assert "is in use" in refused()
+    check_nothing_left(tmp_path / "restored")
+    assert files_of(tmp_path / "mine") == {"file"}
+
+
+def test_a_changed_backup_is_not_restored(made: Path, tmp_path: Path) -> None:
+    target = tmp_path / "restored"
+
+    def refused() -> str:
+        line = refusal("restore", made, "--data-dir", target)
+        check_nothing_left(target)
+        return line
+
+    segment = next(made.glob("orders-*/*.log"))
+    whole = segment.read_bytes()
+    for changed in (bytes([whole[0] ^ 1]) + whole[1:], whole[:-1], whole + b"\0"):
+        segment.write_bytes(changed)
+        assert f"{segment} is not as the backup has written it" in refused()
+    segment.unlink()
+    assert f"{segment} is missing in the backup" in refused()
+    segment.write_bytes(whole)
+
+    lines = (made / "backup-manifest").read_bytes().splitlines(keepends=True)
+    for damaged in (b"", b"".join(lines[:-1]), b"".join([lines[0], *lines[2:]]), b"\xff\n{}\n"):
+        (made / "backup-manifest").write_bytes(damaged)
+        assert "backup-manifest is damaged" in refused()
+    newer = lines[0].replace(b'"format": 2', b'"format": 3')
+    (made / "backup-manifest").write_bytes(b"".join([newer, *lines[1:]]))
+    assert "newer headrace: its format is 3, and this one knows up to 2" in refused()
+
+
+@pytest.mark.parametrize("name", ["../mine", "/mine", "orders-0/../../mine", "a/b/c", "", "."])
+def test_a_manifest_names_only_files_of_the_backup(made: Path, tmp_path: Path, name: str) -> None:
+    header, entries = manifest.read(str(made))
+    entries.append(manifest.Entry(name, 0, 0))
+    (made / "backup-manifest").write_bytes(manifest.encode(header, entries))
+    with pytest.raises(BackupError, match="is not the name of a file"):
+        commands.restore(str(made), str(tmp_path / "restored"), no_progress, verify=True)
+
+
+# ---------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize("failing", [1, 3, 6])
+def test_a_full_disk_leaves_nothing(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    writes = iter(range(1, 1000))
+    write = copy._write
+
+    def full(fd: int, data: bytes, path: str) -> None:
+        if next(writes) == failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        write(fd, data, path)
+
+    monkeypatch.setattr(copy, "_write", full)
+    with pytest.raises(BackupError, match=r"^No space left on device: .*backup.partial/"):
+        commands.backup(str(stopped), str(tmp_path / "backup"), no_progress, verify=True)
+    check_nothing_left(tmp_path / "backup")
+
+
+def test_too_little_space_is_found_before_anything_is_copied(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_free_bytes", lambda path: 1000)
+    with pytest.raises(BackupError, match=r"has 1000 bytes free, and \d+ are needed"):
+        commands.backup(str(stopped), str(tmp_path / "backup"), no_progress, verify=True)
+    check_nothing_left(tmp_path / "backup")
+
+
+def test_a_disk_that_forgets_is_found(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget(entries: object, directory: str) -> None:
+        segment = next(Path(directory).glob("orders-*/*.log"))
+        segment.write_bytes(bytes(segment.stat().st_size))
+
+    monkeypatch.setattr(commands, "_force", forget)
+    with pytest.raises(BackupError, match="is not what was written to it"):
+        commands.backup(str(stopped), str(tmp_path / "backup"), no_progress, verify=True)
+    check_nothing_left(tmp_path / "backup")
+    commands.backup(str(stopped), str(tmp_path / "backup"), no_progress, verify=False)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_leaves_nothing(
+    stopped: Path, tmp_path: Path, number: signal.Signals, expected: int
+) -> None:
+    data_dir, target = tmp_path / "data", tmp_path / "backup"
+    shutil.copytree(stopped, data_dir)
+    with open(data_dir / "orders-0" / "00000000000000900000.log", "wb") as file:
+        file.truncate(4 << 30)  # a hole, which takes a while to copy
+    backup = start("backup", str(target), "--data-dir", str(data_dir))
+    try:
+        partial = target.with_name("backup.partial")
+        wait_until(lambda: list(partial.glob("*/*")), PATIENCE_S, "the copy to begin")
+        assert refusal("serve", "--data-dir", partial).endswith(
+            "that was not finished: delete it and start again"
+        )
+        assert "another process is writing" in refusal("backup", target, "--data-dir", stopped)
+        backup.send_signal(number)
+        _, errors = backup.communicate(timeout=PATIENCE_S)
+    finally:
+        backup.kill()
+    assert (backup.returncode, errors) == (expected, b"")
+    check_nothing_left(target)
+
+
+# ---------------------------------------------------------------------- the control socket
+
+
+def test_only_the_owner_can_connect(tmp_path: Path) -> None:
+    with broker(tmp_path / "data"):
+        mode = (tmp_path / "data" / control_socket.SOCKET_FILE).stat().st_mode
+        assert stat.S_ISSOCK(mode)
+        assert stat.S_IMODE(mode) == 0o600
+    assert not (tmp_path / "data" / control_socket.SOCKET_FILE).exists()
+
+
+def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
+    data_dir = tmp_path / ("x" * 120) / "data"
+    with broker(data_dir) as bootstrap_servers:
+        create_topic(bootstrap_servers, "orders")
+        produce(bootstrap_servers, "orders", RECORDS)
+        commands.backup(str(data_dir), str(tmp_path / "backup"), no_progress, verify=True)
+    assert start_and_read(tmp_path / "backup") == RECORDS
+
+
+def test_other_requests_are_refused(tmp_path: Path) -> None:
+    with broker(tmp_path / "data"):
+        for request in (b"garbage\n", b"\xff" * 1000 + b"\n", b"[]\n", b'{"request": "stop"}\n'):
+            with control_socket.connect(str(tmp_path / "data"), 10) as connection:
+                connection.sendall(request)
+                assert json.loads(connection.recv(1000)) == {"error": "unknown request"}
+        for request in (b"", b"x" * 1_000_000):
+            with (
+                control_socket.connect(str(tmp_path / "data"), 10) as connection,
+                suppress(BrokenPipeError),
+            ):
+                connection.sendall(request)
+        commands.backup(str(tmp_path / "data"), str(tmp_path / "b"), no_progress, verify=True)
+
+
+def test_a_stop_does_not_wait_for_a_backup(tmp_path: Path) -> None:
+    server = HeadraceProcess(tmp_path / "data").start()
+    with control_socket.connect(str(tmp_path / "data"), 10) as connection:
+        connection.sendall(b'{"request": "snapshot"}\n')
+        assert b"name" in connection.recv(1000)
+        assert server.stop(timeout_s=5) == 0
+        assert connection.recv(1000) == b""
+    server.start()
+    assert not list((tmp_path / "data").glob("snapshot.*"))
+    server.stop()
+    assert not [line for line in server.output if "Traceback" in line or "ERROR" in line]
