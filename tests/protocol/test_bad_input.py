@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
 from headrace.protocol.primitives import string
 from tests.clients.confluent import consumer, create_topic, produce, take
+from tests.protocol.shapes import NULL, Shape
 from tests.support import unique
 from tests.wire_client import (
     Connection,
@@ -20,7 +22,7 @@ from tests.wire_client import (
     with_byte_changed,
 )
 
-UNKNOWN_SERVER_ERROR, INVALID_REQUEST = -1, 42
+UNKNOWN_SERVER_ERROR, INVALID_REQUEST, SHARE_SESSION_NOT_FOUND = -1, 42, 122
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_RECORD = 2, 3, 35, 87
 RNG = random.Random(20)
 
@@ -60,6 +62,95 @@ def test_the_connection_is_closed(bootstrap_servers: str, garbage: bytes) -> Non
     with connection(bootstrap_servers) as client:
         client.send(garbage)
         assert client.receive() is None
+
+
+def null_body(api_key: int, version: int, path: str) -> bytes:
+    """Return the body of a request whose array at `path` is null."""
+    (body,) = (
+        case.body
+        for case in Shape(api_key, version, UUID(int=2**127)).cases()
+        if (case.path, case.variant) == (path, NULL)
+    )
+    return body
+
+
+NULL_ARRAYS = {
+    "Produce, topics": (0, 9, "topic_data", None),
+    "Fetch, topics, version 6": (1, 6, "topics", None),
+    "Fetch, topics, version 12": (1, 12, "topics", INVALID_REQUEST),
+    "Fetch, topics, version 13": (1, 13, "topics", INVALID_REQUEST),
+    "ListOffsets, topics": (2, 7, "topics", None),
+    "OffsetCommit, topics": (8, 8, "topics", None),
+    "FindCoordinator, keys": (10, 4, "coordinator_keys", None),
+    "JoinGroup, protocols": (11, 5, "protocols", INVALID_REQUEST),
+    "LeaveGroup, members": (13, 4, "members", INVALID_REQUEST),
+    "ListGroups, states": (16, 4, "states_filter", INVALID_REQUEST),
+    "CreateTopics, topics": (19, 5, "topics", None),
+    "DeleteGroups, groups": (42, 2, "groups_names", None),
+    "OffsetDelete, topics": (47, 0, "topics", INVALID_REQUEST),
+    "ShareFetch, topics": (78, 1, "topics", INVALID_REQUEST),
+}
+"""API key, version and array, and the error code of headrace, None if it closes the connection."""
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "path", "code"), NULL_ARRAYS.values(), ids=NULL_ARRAYS.keys()
+)
+def test_a_null_array_is_refused(
+    bootstrap_servers: str, target: str, api_key: int, version: int, path: str, code: int | None
+) -> None:
+    """Kafka closes the connection, see "a null array where the schema has none" in
+    docs/differences.md.
+    """
+    with connection(bootstrap_servers) as client:
+        sent = client.send_body(api_key, version, null_body(api_key, version, path))
+        if code is None or target == "kafka":
+            assert client.receive() is None
+        else:
+            assert client.receive_message(sent).error_code == code
+
+
+NULLS_WITH_A_MEANING = {
+    "Metadata, topics": (3, 9, "topics"),
+    "OffsetFetch, topics": (9, 7, "topics"),
+    "DescribeConfigs, keys": (32, 4, "resources.configuration_keys"),
+    "DescribeLogDirs, topics": (35, 4, "topics"),
+    "DescribeShareGroupOffsets, topics": (90, 1, "groups.topics"),
+}
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "path"), NULLS_WITH_A_MEANING.values(), ids=NULLS_WITH_A_MEANING.keys()
+)
+def test_a_null_array_with_a_meaning_is_served(
+    bootstrap_servers: str, api_key: int, version: int, path: str
+) -> None:
+    with connection(bootstrap_servers) as client:
+        sent = client.send_body(api_key, version, null_body(api_key, version, path))
+        assert client.receive_message(sent)
+
+
+@pytest.mark.parametrize("api_key", [78, 79], ids=["fetch", "acknowledge"])
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": None}, INVALID_REQUEST),
+        ({"member_id": "m" * 37}, INVALID_REQUEST),
+        ({"member_id": "m" * 36}, SHARE_SESSION_NOT_FOUND),
+        ({"member_id": None}, INVALID_REQUEST),
+        ({"member_id": ""}, INVALID_REQUEST),
+    ],
+    ids=["no group", "long member id", "longest member id", "no member id", "empty member id"],
+)
+def test_a_share_request_of_nobody_is_refused(
+    bootstrap_servers: str, api_key: int, fields: dict[str, str | None], code: int
+) -> None:
+    request = {"group_id": "g", "member_id": "m", "share_session_epoch": 7, "topics": []} | fields
+    if api_key == 78:
+        request |= dict.fromkeys(("max_wait", "min_bytes", "max_bytes", "max_records"), 1)
+        request |= {"batch_size": 1, "forgotten_topics_data": []}
+    with connection(bootstrap_servers) as client:
+        assert client.ask(api_key, 1, **request).error_code == code
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -30,12 +30,13 @@ from headrace.protocol.frames import (
     SIZE,
     BadFrame,
     BadFrameSize,
+    NullInRequest,
     RequestHeader,
     request_header,
     whole_frames,
 )
 from headrace.protocol.messages import Codec, codec
-from headrace.protocol.refusals import refuse_all
+from headrace.protocol.refusals import refuse_all, refuse_nulls
 from headrace.protocol.request_templates import RequestTemplates
 from headrace.protocol.versions import Adapted, adapt
 
@@ -395,6 +396,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._unsupported_api_versions(header)
                 return
             wire, adapted = self._read(frame, header)
+        except NullInRequest as error:
+            self._refuse_nulls(error, header)
+            return
         except BadFrame as error:
             self._close("%s", error)
             return
@@ -593,6 +597,16 @@ class Connection(asyncio.BufferedProtocol):
                 exc_info=error,
             )
         return refuse_all(request, codec(api.key, api.highest).refusal_type, code)
+
+    def _refuse_nulls(self, error: NullInRequest, header: RequestHeader) -> None:
+        """Answer INVALID_REQUEST, or close the connection if the response has no place for it."""
+        wire = codec(header.api_key, header.api_version)
+        response = refuse_nulls(error.request, wire.refusal_type)
+        if response is None:
+            self._close("%s", error)
+            return
+        log.warning(self.host, "refusing a request from %s: %s", self.host, error)
+        self._answers += wire.write_response(header.correlation_id, response)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
         """Answer an ApiVersions request of an unknown version in version 0, which all clients can

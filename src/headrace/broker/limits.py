@@ -95,6 +95,9 @@ MAX_FETCH_SESSION_PARTITIONS = 500_000
 MAX_TOPIC_NAME_LENGTH = 249
 """Kafka's own: with the partition and a suffix, a directory name is at most 255 long."""
 
+MAX_SHARE_MEMBER_ID_LENGTH = 36
+"""Kafka's own: the length of a UUID in hexadecimal."""
+
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
 

@@ -11,6 +11,7 @@ from kio.schema.describe_producers.v0.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.record_batch import NO_SEQUENCE
@@ -43,11 +44,9 @@ def _partition(broker: Broker, topic: str, partition: int) -> PartitionResponse:
         code, message = log, None
         if topic not in broker.catalog.topics:
             message = "This server does not host this topic-partition."
-        if not topic:
-            code, message = (
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                "Topic name is invalid: the empty string is not allowed",
-            )
+        invalid = check_topic_name(topic)
+        if invalid is not None:
+            code, message = invalid.code, invalid.message
         return PartitionResponse(
             partition_index=partition, error_code=code, error_message=message, active_producers=()
         )

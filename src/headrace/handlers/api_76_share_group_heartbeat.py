@@ -16,6 +16,7 @@ from kio.schema.share_group_heartbeat.v1.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
@@ -30,15 +31,12 @@ from headrace.share.records import UNKNOWN
 from .context import RequestContext
 from .durations import to_timedelta
 
-_MAX_MEMBER_ID_LENGTH = 36
-"""The length of a UUID in hexadecimal, as in Apache Kafka."""
-
 
 def handle(
     broker: Broker, request: ShareGroupHeartbeatRequest, context: RequestContext
 ) -> Deferred[ShareGroupHeartbeatResponse] | ShareGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its assignment."""
-    if len(request.member_id) > _MAX_MEMBER_ID_LENGTH:
+    if len(request.member_id) > MAX_SHARE_MEMBER_ID_LENGTH:
         return _response(Refusal(ErrorCode.INVALID_REQUEST))
     heartbeat = ShareHeartbeat(
         request.member_id,

@@ -39,7 +39,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 
-from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge
+from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge, names_member
 from .context import RequestContext
 from .durations import to_timedelta
 
@@ -72,7 +72,7 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         request.member_id or "",
         request.share_session_epoch,
     )
-    if request.is_renew_ack and _wants_records(request):
+    if not names_member(request) or (request.is_renew_ack and _wants_records(request)):
         return _error(ErrorCode.INVALID_REQUEST)
     session = share.sessions.fetch(
         group_id,

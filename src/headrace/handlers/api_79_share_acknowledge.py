@@ -24,6 +24,7 @@ from kio.schema.share_acknowledge.v2.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.messages import NO_THROTTLE
@@ -43,6 +44,8 @@ NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestContext) -> Any:
     """Apply acknowledgements, and close the share session if the epoch is -1."""
+    if not names_member(request):
+        return _response(ErrorCode.INVALID_REQUEST, 0, (), ())
     share = broker.share
     group_id, member_id = request.group_id or "", request.member_id or ""
     session = share.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
@@ -64,6 +67,14 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
     endpoints = (_endpoint(broker, context),) if moved else ()
     response = _response(ErrorCode.NONE, settings.lock_duration_ms, responses, endpoints)
     return broker.when_durable(response)
+
+
+def names_member(request: Any) -> bool:
+    """Return whether a ShareFetch or ShareAcknowledge names a group, and a member id that a share
+    group accepts.
+    """
+    member_id = request.member_id or ""
+    return request.group_id is not None and len(member_id) <= MAX_SHARE_MEMBER_ID_LENGTH
 
 
 def _topic(topic: AcknowledgeTopic, acknowledged: Acknowledged) -> ShareAcknowledgeTopicResponse:

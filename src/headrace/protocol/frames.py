@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .primitives import INT32
 
@@ -18,6 +18,17 @@ _FIXED_HEADER = Struct(">hhih")
 
 class BadFrame(ValueError):
     """Bytes that are not a Kafka request. The connection is closed."""
+
+
+class NullInRequest(BadFrame):
+    """A request with a null array where the schema has none.
+
+    :ivar request: the request as it was read, with None for null arrays
+    """
+
+    def __init__(self, message: str, request: Any) -> None:
+        super().__init__(message)
+        self.request = request
 
 
 class BadFrameSize(BadFrame):

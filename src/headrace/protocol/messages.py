@@ -18,8 +18,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from .file_range import FileRange, Piece, joined
-from .frames import SIZE, BadFrame
-from .primitives import skip_tagged_fields
+from .frames import SIZE, BadFrame, NullInRequest
+from .primitives import NullArray, skip_tagged_fields
 from .skimmer import skimmer
 from .writer import NO_TIME, Write, writer
 
@@ -91,12 +91,20 @@ class Codec:
     def read_request(self, frame: bytes | memoryview, offset: int) -> Any:
         """Read the request; the fixed part of its header ends at ``offset``.
 
+        :raises NullInRequest: an array is null that must not be
         :raises BadFrame: the bytes are not a valid request
         """
         try:
             if self._flexible_request:
                 offset = skip_tagged_fields(frame, offset)
-            request, _ = self._read_request(frame, offset)
+            try:
+                request, _ = self._read_request(frame, offset)
+            except NullArray as error:
+                request, _ = _skimmed(self.request_type, allow_nulls=True)(frame, offset)
+                name = f"{self.request_type.__name__} v{self.version}"
+                raise NullInRequest(f"{name}: {error}", request) from error
+        except NullInRequest:
+            raise
         except Exception as error:  # kio raises many types
             raise BadFrame(
                 f"{self.request_type.__name__} v{self.version} cannot be read: {error}"
@@ -115,9 +123,10 @@ class Codec:
         return frame_of(parts)
 
 
-def _skimmed(request_type: Any) -> Read:
+def _skimmed(request_type: Any, *, allow_nulls: bool = False) -> Read:
     """Return kio's reader, preceded by the skimmer."""
-    skim, read = skimmer(request_type), entity_reader(request_type)
+    skim = skimmer(request_type, allow_nulls=allow_nulls)
+    read = entity_reader(request_type)
 
     def skim_and_read(frame: bytes | memoryview, offset: int) -> tuple[Any, int]:
         skim(frame, offset, len(frame))

@@ -41,6 +41,11 @@ _MAX_UNSIGNED_BITS = 35  # five bytes
 _MAX_BITS = 7 * MAX_VARINT_BYTES
 _TOPIC_IDS_CACHED = 1024
 
+
+class NullArray(ValueError):
+    """A null array where the schema has none."""
+
+
 # Variable-length integers -------------------------------------------------------------------------
 
 
@@ -202,11 +207,11 @@ def read_compact_count(data: bytes | memoryview, position: int) -> tuple[int, in
 
     The length may exceed the data. Read the items one by one; do not allocate by this number.
 
-    :raises ValueError: the array is null
+    :raises NullArray: the array is null
     """
     count, position = read_compact_length(data, position)
     if count < 0:
-        raise ValueError("an array that must not be null is null")
+        raise NullArray("an array is null")
     return count, position
 
 

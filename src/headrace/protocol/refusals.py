@@ -12,6 +12,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from headrace.errors import ErrorCode
+
 from .versions import ABSENT, field_kind
 from .writer import nested_type
 
@@ -59,6 +61,29 @@ def refuse_all(request: Any, response_type: Any, error_code: int) -> Any:
     return response_type(**fields)
 
 
+def refuse_nulls(request: Any, response_type: Any) -> Any:
+    """Return the response with INVALID_REQUEST to a request with null arrays, or None if it has no
+    place for an error.
+
+    :param request: the request in the version of the response
+    """
+    if getattr(request, "acks", None) == 0:  # Produce without a response
+        return None
+    response = refuse_all(request, response_type, ErrorCode.INVALID_REQUEST)
+    return response if _has_error(response) else None
+
+
+def _has_error(message: Any) -> bool:
+    for field in dataclasses.fields(message):
+        value = getattr(message, field.name)
+        if field.name in _ERROR_CODES or (
+            isinstance(value, tuple)
+            and any(dataclasses.is_dataclass(one) and _has_error(one) for one in value)
+        ):
+            return True
+    return False
+
+
 @cache
 def _has_place_for_error(message_type: Any) -> bool:
     hints = typing.get_type_hints(message_type)
@@ -83,8 +108,12 @@ def _asked(request: Any, response_field: str) -> tuple[Any, ...]:
     """Return the request's array for an array of the response: by name, or else the first."""
     if not dataclasses.is_dataclass(request):
         return ()
-    values = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
-    arrays = {name: value for name, value in values.items() if isinstance(value, tuple)}
+    hints = typing.get_type_hints(type(request))
+    arrays: dict[str, tuple[Any, ...]] = {
+        field.name: getattr(request, field.name) or ()
+        for field in dataclasses.fields(request)
+        if nested_type(hints[field.name])[1]
+    }
     return arrays[response_field] if response_field in arrays else next(iter(arrays.values()), ())
 
 

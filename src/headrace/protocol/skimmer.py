@@ -3,7 +3,8 @@
 kio's native reader allocates memory for the claimed number of array elements. A few bytes that
 claim billions would end the process. The functions generated here walk over a request of one
 version without creating objects. They refuse an array with more elements than bytes left, and a
-string longer than 32,767 bytes, as Kafka's readers do.
+string longer than 32,767 bytes, as Kafka's readers do. They also refuse a null array where the
+schema has none, which kio reads as None.
 """
 
 from __future__ import annotations
@@ -15,26 +16,37 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from .primitives import INT32, MAX_STRING_BYTES, read_compact_length, read_unsigned_varint
+from .primitives import (
+    INT32,
+    MAX_STRING_BYTES,
+    NullArray,
+    read_compact_length,
+    read_unsigned_varint,
+)
 from .writer import FIXED_FORMATS, nested_type
 
 Skim = Callable[[Any, int, int], int]
 """``skim(frame, offset, end)``: the offset after a message that starts at ``offset``.
 
-Raises ValueError for an invalid array, varint or string; IndexError or struct.error if the frame
-ends too early."""
+Raises NullArray for a null that the schema does not allow; ValueError for another invalid array,
+varint or string; IndexError or struct.error if the frame ends too early.
+"""
 
 _INT16, _INT32 = Struct(">h").unpack_from, INT32.unpack_from
 
 
 @cache
-def skimmer(message_type: Any) -> Skim:
-    """Return the function that walks over messages of ``message_type``."""
+def skimmer(message_type: Any, *, allow_nulls: bool = False) -> Skim:
+    """Return the function that walks over messages of ``message_type``.
+
+    :param allow_nulls: accept null for every array
+    """
     lines: list[str] = []
     names: dict[str, Any] = {
         "string": _compact_string if message_type.__flexible__ else _legacy_string,
         "data": _compact if message_type.__flexible__ else _legacy_data,
         "array": _compact_count if message_type.__flexible__ else _legacy_count,
+        "null": _null_array,
         "tags": _tags,
     }
     hints = typing.get_type_hints(message_type)
@@ -44,16 +56,20 @@ def skimmer(message_type: Any) -> Skim:
         nested, many = nested_type(hints[field.name])
         kind = field.metadata.get("kafka_type", "")
         if "tag" in field.metadata:
-            if (walk := _of_tag(nested, many)) is not None:
+            if (walk := _of_tag(nested, many, allow_nulls)) is not None:
                 tagged[field.metadata["tag"]] = walk
         elif not many and nested is None and kind in FIXED_FORMATS:
             fixed_bytes += _size(kind)
         else:
             lines += [f"offset += {fixed_bytes}"] if fixed_bytes else []
             fixed_bytes = 0
-            lines += _walk(
-                nested, many, kind, type(None) in typing.get_args(hints[field.name]), names
-            )
+            nullable = type(None) in typing.get_args(hints[field.name])
+            if many:
+                lines += ["count, offset = array(frame, offset, end)"]
+                if not nullable and not allow_nulls:
+                    lines += ["if count < 0:", f"    null({field.name!r})"]
+            walker = None if nested is None else skimmer(nested, allow_nulls=allow_nulls)
+            lines += _walk(walker, many, kind, nullable, names)
     lines += [f"offset += {fixed_bytes}"] if fixed_bytes else []
     if message_type.__flexible__:
         names["known"] = tagged
@@ -78,14 +94,17 @@ def _size(kind: str) -> int:
     return Struct(">" + FIXED_FORMATS[kind]).size
 
 
-def _walk(nested: Any, many: bool, kind: str, nullable: bool, names: dict[str, Any]) -> list[str]:
-    """Return the source code that walks over a field that is not a number."""
+def _walk(
+    nested: Skim | None, many: bool, kind: str, nullable: bool, names: dict[str, Any]
+) -> list[str]:
+    """Return the source code that walks over a field that is not a number; of an array, over its
+    elements.
+    """
     if nested is not None:
         walker = f"_{len(names)}"
-        names[walker] = skimmer(nested)
+        names[walker] = nested
         if many:
             return [
-                "count, offset = array(frame, offset, end)",
                 "for _ in range(count):",
                 f"    offset = {walker}(frame, offset, end)",
             ]
@@ -100,22 +119,21 @@ def _walk(nested: Any, many: bool, kind: str, nullable: bool, names: dict[str, A
     if not many:
         return [f"offset = {step}(frame, offset)"]
     if kind in FIXED_FORMATS:
-        return ["count, offset = array(frame, offset, end)", f"offset += count * {_size(kind)}"]
+        return [f"offset += max(count, 0) * {_size(kind)}"]
     return [
-        "count, offset = array(frame, offset, end)",
         "for _ in range(count):",
         f"    offset = {step}(frame, offset)",
     ]
 
 
-def _of_tag(nested: Any, many: bool) -> Skim | None:
+def _of_tag(nested: Any, many: bool, allow_nulls: bool) -> Skim | None:
     """Return the source code that walks over a tagged field with an array.
 
     Return None for other fields, which are skipped by size.
     """
+    walk = None if nested is None else skimmer(nested, allow_nulls=allow_nulls)
     if not many:
-        return None if nested is None else skimmer(nested)
-    walk = None if nested is None else skimmer(nested)
+        return walk
 
     def elements(frame: Any, offset: int, end: int) -> int:
         count, offset = _compact_count(frame, offset, end)
@@ -151,13 +169,17 @@ def _legacy_data(frame: Any, offset: int) -> int:
 
 def _compact_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
     count, offset = read_compact_length(frame, offset)
-    return _possible(max(count, 0), end - offset), offset
+    return _possible(count, end - offset), offset
 
 
 def _legacy_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
     count: int = _INT32(frame, offset)[0]
     offset += 4
-    return _possible(max(count, 0), end - offset), offset
+    return _possible(count, end - offset), offset
+
+
+def _null_array(name: str) -> None:
+    raise NullArray(f"{name} is null")
 
 
 def _possible(count: int, left_bytes: int) -> int:
