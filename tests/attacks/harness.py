@@ -305,11 +305,11 @@ def fill(
                 assert code == 0
 
 
-def create_topics(broker: Victim, count: int, partitions: int = 1) -> list[str]:
+def create_topics(bootstrap_servers: str, count: int, partitions: int = 1) -> list[str]:
     """Create topics with one request and return their names."""
     prefix = unique("many")
     names = [f"{prefix}-{number}" for number in range(count)]
-    with connection(broker.bootstrap_servers, timeout_s=120) as client:
+    with connection(bootstrap_servers, timeout_s=120) as client:
         response = client.ask(
             19,
             4,

@@ -35,9 +35,9 @@ def test_pipelined_fetches_that_nobody_reads_take_no_memory(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_pipelined_metadata_delays_nobody(tmp_path: Path) -> None:
     with HeadraceProcess(tmp_path / "data") as broker:
-        create_topics(broker, 1000)
+        create_topics(broker.bootstrap_servers, 1000)
         with watching(broker) as watch, crowd(broker.bootstrap_servers, 1) as (sock,):
             sock.sendall(b"".join(metadata_of_all(i) for i in range(1000)))
             time.sleep(5)
     assert watch.grown_bytes < 16 * MIB
-    assert watch.honest.p99_ms < 100
+    assert watch.honest.p99_ms < 300

@@ -53,8 +53,6 @@ from .limits import (
     RECEIVE_BUFFER_BYTES,
     SEND_AT_BYTES,
     SEND_BUFFER_BYTES,
-    SEND_SLICE_BYTES,
-    SERVE_SLICE_S,
 )
 from .requests import IncompleteFrame, RequestQueue
 from .unsent import FileReadError, Unsent
@@ -63,6 +61,11 @@ log = LimitedLog(get_logger("headrace.server"))
 
 _API_VERSIONS = 18
 _API_KEY_LOW_BYTE = 1
+_API_KEY_IN_FRAME = SIZE.size + _API_KEY_LOW_BYTE
+_QUICK = frozenset((0, 1, 8, 12, 18, 68, 76, 78, 79))
+"""Requests that take little time, so that they do not wait in line when others take much: Produce,
+Fetch, OffsetCommit, heartbeats, ApiVersions, ShareFetch and ShareAcknowledge.
+"""
 _NO_TEMPLATES: Mapping[int, RequestTemplates] = {}
 
 
@@ -128,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_at_end",
         "_is_blocked",
         "_is_closing",
+        "_is_full",
         "_is_in_turns",
         "_is_paused",
         "_queue",
@@ -167,8 +171,10 @@ class Connection(asyncio.BufferedProtocol):
         self._answers: list[Piece] = []
         self._unsent = Unsent()
         self._fd = -1
+        self._is_full = False
+        """True while the socket takes no more."""
         self._is_blocked = False
-        """True while the socket takes no more, or :attr:`_unsent` waits for its next turn."""
+        """True while answers are unsent, because the socket is full or others have their turn."""
         self._is_closing = False
         self._is_at_end = False
         """True when the client sends no more, but waits for answers."""
@@ -208,6 +214,7 @@ class Connection(asyncio.BufferedProtocol):
                 and not self._is_blocked
                 and not self._queue.count
                 and SIZE.unpack_from(data)[0] + SIZE.size == nbytes in shared.whole_frame_bytes
+                and (not shared.turns.is_spent or data[_API_KEY_IN_FRAME] in _QUICK)
             ):
                 # exactly one request, as from most clients
                 self._request(data[SIZE.size : nbytes])
@@ -244,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             if size_bytes not in self.shared.request_bytes:
                 self._refuse_frame(size_bytes)
                 return
-        self.frame = IncompleteFrame(start, SIZE.size + size_bytes, self.last_active)
+        self.frame = IncompleteFrame(start, SIZE.size + size_bytes)
 
     def _end_frame(self, frame: IncompleteFrame) -> None:
         self.frame = None
@@ -306,12 +313,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Serve the queued requests, unless the connection waits for its turn."""
-        self._serve_queue(perf_counter() + SERVE_SLICE_S)
+        self._serve_queue(self.shared.turns.end())
 
     def serve_until(self, end: float) -> None:
-        """Serve queued requests until a time: the connection's turn has come."""
+        """Send unsent answers and serve queued requests until a time: the connection's turn has
+        come.
+        """
         self._is_in_turns = False
-        self._serve_queue(end)
+        self._push(end)
+        self._after_push(end)
 
     def _serve_queue(self, end: float) -> None:
         """Serve queued requests until one has to wait, the client does not read its answers, or
@@ -319,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
 
         :param end: a time, by ``time.perf_counter``
         """
-        queue, answers = self._queue, self._answers
+        queue, answers, turns = self._queue, self._answers, self.shared.turns
         collected = 0
         while (
             queue.count
@@ -328,6 +338,9 @@ class Connection(asyncio.BufferedProtocol):
             and not self._is_closing
             and not self._is_in_turns
         ):
+            if turns.is_spent and perf_counter() > end and not queue.is_next_in(_QUICK):
+                self._wait_for_turn()
+                break
             before = len(answers)
             frame = queue.next()
             self._request(frame)
@@ -338,8 +351,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._send()
                 collected = 0
             if queue.count and perf_counter() > end:
-                self._is_in_turns = True
-                self.shared.turns.add(self)
+                self._wait_for_turn()
         if answers:
             self._send()
         if queue.count:
@@ -349,6 +361,11 @@ class Connection(asyncio.BufferedProtocol):
             self._regulate()
         if self._is_at_end:
             self._close_at_end()
+
+    def _wait_for_turn(self) -> None:
+        if not self._is_in_turns:
+            self._is_in_turns = True
+            self.shared.turns.add(self)
 
     def _regulate(self) -> None:
         """Stop receiving while too many requests wait, or one waits for memory; continue
@@ -421,6 +438,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answer(response, adapted, header, wire)
             self.shared.metrics.requests[header.api_key].answered(started, response)
+            self.shared.turns.took_until(perf_counter())
         if header.api_key in TEMPLATED:
             self._remember(frame, header, adapted.request)
 
@@ -525,28 +543,36 @@ class Connection(asyncio.BufferedProtocol):
             self.shared.metrics.sent_bytes += len(answer)
             self.transport.write(answer)
             return
-        self.shared.metrics.sent_bytes += sum(map(len, answers))
+        size_bytes = sum(map(len, answers))
+        self.shared.metrics.sent_bytes += size_bytes
         self._unsent.add(answers)
         answers.clear()
-        if not self._is_blocked:
-            self._push()
+        if self._is_blocked:
+            return
+        turns = self.shared.turns
+        end = turns.end()
+        if turns.is_spent and size_bytes > SEND_AT_BYTES and perf_counter() > end:
+            self._unsent.forget_data()
+            self._is_blocked = True
+            self._wait_for_turn()
+        else:
+            self._push(end)
 
-    def _push(self) -> None:
-        """Write unsent answers until the socket takes no more, or others have to have a turn."""
-        unsent, left = self._unsent, SEND_SLICE_BYTES
+    def _push(self, end: float) -> None:
+        """Write unsent answers until the socket takes no more, or the time is over."""
+        unsent = self._unsent
         try:
-            while unsent and not self._is_blocked:
+            while unsent and not self._is_full:
                 if self._fd < 0:  # not a socket
                     self.transport.writelines(unsent.take_all())
                     break
-                written, is_whole = unsent.write_to(self._fd, self.shared.send_buffer)
-                left -= written
-                if not is_whole:
+                if not unsent.write_to(self._fd, self.shared.send_buffer):
                     unsent.forget_data()
                     self.transport.write(unsent.take(AWAIT_SOCKET_BYTES))
-                elif left <= 0 and unsent:
-                    self._is_blocked = True
-                    asyncio.get_running_loop().call_soon(self.resume_writing)
+                elif unsent and perf_counter() > end:
+                    unsent.forget_data()
+                    self._wait_for_turn()
+                    break
         except FileReadError as error:
             log.error(self.host, "cannot send records to %s: %s", self.host, error)
             self.abandon()
@@ -554,27 +580,33 @@ class Connection(asyncio.BufferedProtocol):
         except OSError:  # the client is gone
             self.abandon()
             return
-        self.shared.answer_memory.hold(self, unsent.held_bytes)
+        held_bytes = unsent.held_bytes
+        if self._is_full and self.transport is not None:
+            held_bytes += self.transport.get_write_buffer_size()
+        self._is_blocked = self._is_full or bool(unsent)
+        self.shared.answer_memory.hold(self, held_bytes)
 
     def pause_writing(self) -> None:
-        self._is_blocked = True
+        self._is_full = self._is_blocked = True
         if not self._unsent and self.transport is not None:
             self.shared.answer_memory.hold(self, self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        self._is_blocked = False
-        if self.transport is None:
+        self._is_full = False
+        if self.transport is None or self._is_in_turns:
             return
-        if self._unsent:
-            self._push()
-        else:
-            self.shared.answer_memory.hold(self, 0)
-        if self._is_blocked:
+        end = self.shared.turns.end()
+        self._push(end)
+        self._after_push(end)
+
+    def _after_push(self, end: float) -> None:
+        """Continue with requests if all answers are sent."""
+        if self._is_blocked or self.transport is None:
             return
-        if self._is_closing and self.transport is not None:
+        if self._is_closing:
             self.transport.close()
         else:
-            self._serve()
+            self._serve_queue(end)
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
         """Return the response to a request whose handler raised: the error everywhere in it."""

@@ -23,10 +23,13 @@ from .limits import (
     MIN_FRAME_BYTES_PER_S,
     SERVE_SLICE_S,
     SPENT_RECEIVE_BYTES,
+    TURN_S,
 )
 from .requests import IncompleteFrame
 
 log = LimitedLog(get_logger("headrace.server"))
+
+_ENOUGH_BYTES = MIN_FRAME_BYTES_PER_S * FRAME_CHECK_S
 
 
 class Client(Protocol):
@@ -127,29 +130,22 @@ class RequestMemory:
         """Close connections whose incomplete frames take memory that others wait for.
 
         A connection that may send is slow if little has arrived since the last check. If the first
-        in line is slow, so are those whose frames have grown slowly since they began.
+        in line is slow, the first half of the line is closed with it: it may be as slow, and those
+        behind it came later.
         """
         self._check = None
         if not self._waiting:
             return
-        now, enough = perf_counter(), MIN_FRAME_BYTES_PER_S * FRAME_CHECK_S
-        first = next(iter(self._waiting))
+        line = list(self._waiting)
         slow: dict[Client, None] = {}
         for client in self._held:
             frame = client.frame
-            if frame is None:
-                continue
-            if client.is_receiving:
-                if 0 <= frame.checked_bytes > frame.received_bytes - enough:
+            if frame is not None and client.is_receiving:
+                if 0 <= frame.checked_bytes > frame.received_bytes - _ENOUGH_BYTES:
                     slow[client] = None
                 frame.checked_bytes = frame.received_bytes
-        if first in slow:
-            for client in self._held:
-                frame = client.frame
-                if frame is not None and not client.is_receiving:
-                    age_s = now - frame.began
-                    if frame.received_bytes < age_s * MIN_FRAME_BYTES_PER_S:
-                        slow[client] = None
+        if line[0] in slow:
+            slow.update(dict.fromkeys(line[: len(line) // 2]))
         if slow:
             log.warning(
                 "",
@@ -196,7 +192,7 @@ class AnswerMemory:
         if closed:
             log.warning(
                 "",
-                "closed %d connections that do not read their answers: %d bytes wait for clients, "
+                "closed %d connections that do not read their responses: %d bytes wait to be sent, "
                 "and at most %d may",
                 closed,
                 self.used_bytes,
@@ -205,33 +201,57 @@ class AnswerMemory:
 
 
 class Turns:
-    """The connections with more requests than they could be served in one slice of time.
+    """The time that connections take in one turn of the event loop, and those that have to wait.
 
-    All of them together get one slice in each turn of the event loop.
+    When requests and large answers have taken ``SERVE_SLICE_S``, connections with more of them wait
+    in line, and get one slice in each further turn together. Requests that are quick in any case
+    are served at once meanwhile.
+
+    :ivar is_spent: True if the slice of this turn is spent, or connections are in line
     """
 
     def __init__(self) -> None:
+        self.is_spent = False
         self._line: deque[Client] = deque()
+        self._end = 0.0
         self._is_scheduled = False
+
+    def end(self) -> float:
+        """Return the end of the slice of this turn of the event loop."""
+        if not self._is_scheduled:
+            self._schedule()
+            self._end = perf_counter() + SERVE_SLICE_S
+        return self._end
+
+    def took_until(self, now: float) -> None:
+        """Note that a request was served until ``now``."""
+        if now > self.end():
+            self.is_spent = True
 
     def add(self, client: Client) -> None:
         """Have a connection served in a later turn of the event loop."""
+        self.is_spent = True
         self._line.append(client)
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if self._line and not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._take)
+        self._is_scheduled = True
+        asyncio.get_running_loop().call_soon(self._take)
 
     def _take(self) -> None:
-        end = perf_counter() + SERVE_SLICE_S
+        """Begin a turn: serve the connections in line."""
+        self._is_scheduled = False
         line = self._line
-        try:
-            for _ in range(len(line)):
-                line.popleft().serve_until(end)
-                if perf_counter() > end:
-                    break
-        finally:
-            self._is_scheduled = False
-            self._schedule()
+        if not line:
+            self.is_spent = False
+            return
+        end = self._end = perf_counter() + SERVE_SLICE_S
+        self._schedule()
+        now = perf_counter()
+        for _ in range(len(line)):
+            line.popleft().serve_until(min(now + TURN_S, end))
+            now = perf_counter()
+            if now > end:
+                break
+        self.is_spent = bool(line)

@@ -19,18 +19,18 @@ MAX_QUEUED_BYTES = 8 * 1024 * 1024
 """The bytes of unserved requests above which nothing is read from a connection."""
 
 SERVE_SLICE_S = 0.005
-"""The time after which a connection with more requests waits for its next turn. All such
-connections together get one slice in each turn of the event loop, so others wait no longer.
+"""The time for requests and large answers in one turn of the event loop. Then connections with more
+of them wait in line, except for requests that are quick in any case.
 """
+
+TURN_S = 0.001
+"""The time that one connection in line gets in a turn; at least one request is served."""
 
 SEND_AT_BYTES = 64 * 1024
 """Answers to requests that came together are sent together, up to this size."""
 
 SEND_BUFFER_BYTES = 256 * 1024
 """The buffer for records on their way from a file to a socket; one for all connections."""
-
-SEND_SLICE_BYTES = 2 * 1024 * 1024
-"""The bytes that one connection sends before others have a turn."""
 
 AWAIT_SOCKET_BYTES = 4096
 """The bytes that are given to a full socket, to learn when it takes more: the memory that a client
@@ -57,7 +57,7 @@ MIN_FRAME_BYTES_PER_S = 16 * 1024
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """The buffer that all connections receive into: the most bytes that one read returns."""
 
-MAX_READ_AHEAD_BYTES = 1024 * 1024
+MAX_READ_AHEAD_BYTES = 64 * 1024
 """The records that a Fetch reads while its response is made, to send them with one system call. The
 rest, and what the socket does not take at once, is read from the file when the socket takes it.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 
 from headrace.protocol.frames import SIZE
 
@@ -48,6 +49,10 @@ class RequestQueue:
         self._position = end
         return block[start:end]
 
+    def is_next_in(self, api_keys: Container[int]) -> bool:
+        """Return whether the first request is one of these APIs, below 256."""
+        return self._blocks[0][self._position + SIZE.size + 1] in api_keys
+
     def keep(self, shared: object) -> None:
         """Copy what is in the memory ``shared``, which other connections are about to overwrite."""
         if self._blocks and self._blocks[-1].obj is shared:
@@ -71,16 +76,14 @@ class IncompleteFrame:
     :param start: what has arrived, at least the size field
     :param size_bytes: the size of the whole frame, including the size field
     :ivar received_bytes: how much has arrived
-    :ivar began: when it began, by ``time.perf_counter``
     :ivar checked_bytes: how much had arrived at the last check of its speed; -1 before the first
     """
 
-    __slots__ = ("_buffer", "_capacity", "began", "checked_bytes", "received_bytes", "size_bytes")
+    __slots__ = ("_buffer", "_capacity", "checked_bytes", "received_bytes", "size_bytes")
 
-    def __init__(self, start: memoryview | bytearray, size_bytes: int, began: float) -> None:
+    def __init__(self, start: memoryview | bytearray, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.received_bytes = len(start)
-        self.began = began
         self.checked_bytes = -1
         self._capacity = 0
         self._capacity = self.next_capacity

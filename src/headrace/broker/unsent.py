@@ -45,11 +45,10 @@ class Unsent:
         self._pieces.clear()
         self._start = self.held_bytes = 0
 
-    def write_to(self, fd: int, room: memoryview) -> tuple[int, bool]:
-        """Write what fits into one system call.
+    def write_to(self, fd: int, room: memoryview) -> bool:
+        """Write what fits into one system call; return whether the socket took all of that.
 
         :param room: memory to read file ranges into
-        :return: the number of bytes written, and whether the socket took all that it was given
         :raises FileReadError: when a file cannot be read
         :raises OSError: when the socket is broken
         """
@@ -59,7 +58,7 @@ class Unsent:
         except BlockingIOError:
             written = 0
         self._advance(written)
-        return written, written == sum(map(len, views))
+        return written == sum(map(len, views))
 
     def take(self, size_bytes: int) -> bytes:
         """Remove the next bytes, at most so many, and return them.
