@@ -16,7 +16,7 @@ from headrace import control_socket
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_format, directory_lock
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
-from headrace.log.snapshot import SIZES_FILE, is_copied, unused_log_files
+from headrace.log.snapshot import SIZES_FILE, is_copied, is_snapshot_name, unused_log_files
 
 from .copy import SourceFile
 from .errors import BackupError, text_of
@@ -104,7 +104,7 @@ def _check_catalog(path: str) -> None:
 @contextlib.contextmanager
 def _running(data_dir: str, connection: socket.socket) -> Iterator[Source]:
     response = _request_snapshot(connection)
-    directory = f"{data_dir}/{os.path.basename(str(response['name']))}"
+    directory = f"{data_dir}/{response['name']}"
 
     def check() -> None:
         with contextlib.suppress(BlockingIOError, TimeoutError):
@@ -134,6 +134,8 @@ def _request_snapshot(connection: socket.socket) -> dict[str, Any]:
         raise BackupError("the broker has stopped during the backup")
     if "error" in response:
         raise BackupError(response["error"])
+    if not is_snapshot_name(response["name"]):  # it is deleted in the end
+        raise BackupError(f"the broker named an unknown snapshot: {response['name']!r}")
     return dict(response)
 
 

@@ -329,7 +329,9 @@ class Catalog:
         """
         assert self._path is not None
         try:
-            view = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            view = sqlite3.connect(
+                self._path, timeout=0, isolation_level=None, check_same_thread=False
+            )
             view.execute("BEGIN")
             view.execute("SELECT value FROM cluster LIMIT 1").fetchone()  # the view begins here
         except sqlite3.Error as error:

@@ -101,7 +101,7 @@ class ControlServer:
             return
         self._snapshot = snapshot
         filling = asyncio.ensure_future(asyncio.to_thread(_fill, snapshot, catalog))
-        gone = asyncio.ensure_future(reader.read())
+        gone = asyncio.ensure_future(_end_of(reader))
         try:
             await asyncio.wait((filling, gone), return_when=asyncio.FIRST_COMPLETED)
             if filling.done():
@@ -130,12 +130,16 @@ def _fill(snapshot: Snapshot, catalog: sqlite3.Connection) -> None:
 def _response(snapshot: Snapshot, error: BaseException | None) -> Mapping[str, object]:
     if error is None:
         return {"name": snapshot.name, "offline": snapshot.offline}
-    log.error("cannot take a snapshot: %s", error, exc_info=_unexpected(error))
-    return {"error": f"cannot take a snapshot: {error}"}
+    expected = isinstance(error, (OSError, sqlite3.Error))
+    log.error("cannot take a snapshot: %s", error, exc_info=None if expected else error)
+    return {"error": f"cannot take a snapshot: {error}. Stop the broker to back it up without one"}
 
 
-def _unexpected(error: BaseException) -> BaseException | None:
-    return None if isinstance(error, (OSError, sqlite3.Error)) else error
+async def _end_of(reader: asyncio.StreamReader) -> None:
+    """Wait until the client closes the connection. Whatever it sends is discarded."""
+    with contextlib.suppress(ConnectionError):
+        while await reader.read(1 << 16):
+            pass
 
 
 async def _respond(writer: asyncio.StreamWriter, response: Mapping[str, object]) -> None:

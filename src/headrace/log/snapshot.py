@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -44,6 +45,7 @@ SIZES_FILE = "sizes"
 """JSON object: path of a file in the snapshot -> its size at the cut. Files that are not listed
 belong to the snapshot whole.
 """
+_PREFIX = "snapshot."
 
 
 class SnapshotStopped(Exception):
@@ -77,7 +79,7 @@ class Snapshot:
 
     def __init__(self, logs: LogDirectory) -> None:
         self._directory = logs.directory
-        self.name = f"snapshot.{uuid.uuid4().hex}{DELETED_SUFFIX}"
+        self.name = f"{_PREFIX}{uuid.uuid4().hex}{DELETED_SUFFIX}"
         self.path = f"{self._directory.path}/{self.name}"
         os.mkdir(self.path)
         self._lock = threading.Lock()
@@ -222,6 +224,11 @@ class Snapshot:
     def _write(self, name: str, data: bytes) -> None:
         with open(f"{self.path}/{name}", "wb") as file:
             file.write(data)
+
+
+def is_snapshot_name(name: str) -> bool:
+    """Return True if the directory of a snapshot may have this name."""
+    return re.fullmatch(f"{re.escape(_PREFIX)}[0-9a-f]+{DELETED_SUFFIX}", name) is not None
 
 
 def is_copied(name: str) -> bool:
