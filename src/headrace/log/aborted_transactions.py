@@ -8,7 +8,6 @@ has lost are found again when the batches since the last snapshot are replayed; 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from bisect import bisect_left, bisect_right
@@ -17,6 +16,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
+from headrace.log import checksums
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
@@ -144,33 +144,50 @@ def aborted_ranges(
     ]
 
 
-def read(paths: Sequence[str], before_offset: int) -> AbortedTransactions:
-    """Read the ``.txnindex`` files of a log's segments, and return the transactions that ended
-    before ``before_offset``.
+def read(stem: str) -> list[AbortedTransaction] | None:
+    """Read the ``.txnindex`` file of a segment. Return None if it is damaged.
+
+    Entries that were added after its checksum was written are left out: their markers are after the
+    newest snapshot, and they are found again in the batches.
+
+    :param stem: path of the segment's files without a suffix
+    :raises OSError: when the disk fails
     """
-    entries: list[AbortedTransaction] = []
-    for path in paths:
-        try:
-            with open(path, "rb") as file:
-                data = file.read()
-        except FileNotFoundError:
-            continue
-        whole = len(data) - len(data) % _ENTRY.size
-        for version, *fields in _ENTRY.iter_unpack(data[:whole]):
-            aborted = AbortedTransaction(*fields)
-            if version == _VERSION and aborted.last_offset < before_offset:
-                entries.append(aborted)
-    return AbortedTransactions(sorted(entries, key=attrgetter("last_offset")))
+    try:
+        with open(stem + SUFFIX, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        data = b""
+    sums = checksums.read(stem)
+    if sums is not None:
+        if not sums[SUFFIX].covers(data):
+            return None
+        data = data[: sums[SUFFIX].size_bytes]
+    whole = len(data) - len(data) % _ENTRY.size
+    entries = []
+    for version, *fields in _ENTRY.iter_unpack(data[:whole]):
+        if version == _VERSION:
+            entries.append(AbortedTransaction(*fields))
+    return entries
 
 
-def write(path: str, entries: Sequence[AbortedTransaction]) -> None:
-    """Replace the ``.txnindex`` file of a segment; without entries, remove it.
+def write(path: str, entries: Sequence[AbortedTransaction]) -> bool:
+    """Replace the ``.txnindex`` file of a segment; without entries, remove it. Return False if the
+    file has these entries already.
 
     :raises OSError: when the disk fails
     """
-    if not entries:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        return
-    with open(path, "wb") as file:
-        file.write(b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries))
+    data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+    try:
+        with open(path, "rb") as file:
+            if data and file.read() == data:
+                return False
+    except FileNotFoundError:
+        if not data:
+            return False
+    if data:
+        with open(path, "wb") as file:
+            file.write(data)
+    else:
+        os.unlink(path)
+    return True

@@ -109,20 +109,25 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
     os.replace(temporary, path)
 
 
-def fsync_path(path: str) -> None:
+def fsync_path(path: str, *, must_exist: bool = False) -> None:
     """Force a file or a directory to disk, unless it does not exist.
 
+    :param must_exist: raise FileNotFoundError if it does not exist
     :raises OSError: when the disk fails; it names the path. What was written may be lost even if a
         later call succeeds: the kernel reports an error once
     """
-    with contextlib.suppress(FileNotFoundError):
+    try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from error
-        finally:
-            os.close(fd)
+    except FileNotFoundError:
+        if must_exist:
+            raise
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(fd)
 
 
 def sync_filesystem(fd: int) -> None:

@@ -68,23 +68,33 @@ class OffsetIndex(_Index):
         relative_offset, position = _OFFSET_ENTRY.unpack_from(self.data, number * 8)
         return relative_offset, position
 
-    def position_for(self, relative_offset: int) -> int:
-        """Return the position of the last indexed batch that ends at or before an offset; 0 if
-        there is none.
+    def entry_for(self, relative_offset: int) -> tuple[int, int] | None:
+        """Return the last entry of a batch that ends at or before an offset; None if there is none.
+
+        In damaged entries the search may find an earlier one, but never a later one.
         """
         data = self.data
         number = bisect_right(
             range(len(self)), relative_offset, key=lambda n: _INT.unpack_from(data, n * 8)[0]
         )
-        return self.entry(number - 1)[1] if number else 0
+        return self.entry(number - 1) if number else None
 
-    def position_before(self, position: int) -> int:
-        """Return the last indexed position that is not after ``position``; 0 if there is none."""
+    def position_for(self, relative_offset: int) -> int:
+        """Return the position of the last indexed batch that ends at or before an offset; 0 if
+        there is none.
+        """
+        found = self.entry_for(relative_offset)
+        return found[1] if found is not None else 0
+
+    def entry_before(self, position: int) -> tuple[int, int] | None:
+        """Return the last entry with a position that is not after ``position``; None if there is
+        none.
+        """
         data = self.data
         number = bisect_right(
             range(len(self)), position, key=lambda n: _INT.unpack_from(data, n * 8 + 4)[0]
         )
-        return self.entry(number - 1)[1] if number else 0
+        return self.entry(number - 1) if number else None
 
 
 class TimeIndex(_Index):
@@ -106,12 +116,12 @@ class TimeIndex(_Index):
         timestamp, relative_offset = _TIME_ENTRY.unpack_from(self.data, number * 12)
         return timestamp, relative_offset
 
-    def relative_offset_for(self, timestamp: int) -> int:
-        """Return the relative offset from which to search for the first record with at least
-        ``timestamp``.
+    def entry_for(self, timestamp: int) -> tuple[int, int] | None:
+        """Return the last entry with at most ``timestamp``; None if there is none. The first record
+        with at least ``timestamp`` is not before its batch.
         """
         data = self.data
         number = bisect_right(
             range(len(self)), timestamp, key=lambda n: _LONG.unpack_from(data, n * 12)[0]
         )
-        return self.entry(number - 1)[1] if number else 0
+        return self.entry(number - 1) if number else None

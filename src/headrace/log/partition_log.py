@@ -333,7 +333,8 @@ class PartitionLog:
     def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
         """Return the active segment, or a new one where Kafka would roll."""
         if not self._segments:
-            os.makedirs(self.path, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path)  # not its parents: the data directory must be there
             partition_metadata.write(self.path, self.topic_id)
             return self._add_segment(now_ms)
         active = self._segments[-1]
@@ -600,11 +601,24 @@ class PartitionLog:
                     segment.fsync(suffixes)
                 if not self._topic_id_is_durable:
                     fsync_path(f"{self.path}/{partition_metadata.METADATA_FILE}")
-                fsync_path(self.path)
+                fsync_path(self.path, must_exist=True)
                 self._topic_id_is_durable = True
+                active = segments[-1:]
+                if active and not os.path.exists(active[0].path(".log")):
+                    self._check_deletion(active[0])
             except OSError as error:
+                if self.is_deleted:
+                    return
                 self.take_offline(error)
                 raise
+
+    def _check_deletion(self, segment: Segment) -> None:
+        """Check that a missing file was deleted by this log.
+
+        :raises FileNotFoundError: when somebody else has deleted it
+        """
+        if not self.is_deleted and any(segment is one for one in list(self._segments)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), segment.path(".log"))
 
     def _check_online(self) -> None:
         if self._offline is not None:

@@ -13,20 +13,17 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from headrace.log.aborted_transactions import AbortedTransactions
+from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransactions
+from headrace.log.damage import next_batch
 from headrace.log.files import OpenFiles, fsync_path, replace_file
 from headrace.log.producer_state import ProducerState
-from headrace.log.segment import Segment
+from headrace.log.segment import Segment, scan
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
-    EPOCH_AND_MAGIC,
-    EPOCH_START,
-    HEADER_BYTES,
     BatchHeader,
-    has_right_crc,
-    header_at,
     marker_in,
 )
 
@@ -134,15 +131,11 @@ def _load_segments(
         return [], ProducerState(), AbortedTransactions(), 0
     active = segments[-1]
     if not crashed:
-        size_bytes = active.size_bytes
         active.open()
-        if active.size_bytes != size_bytes:
-            crashed, active.size_bytes = True, size_bytes
+        crashed = active.damaged_at is not None
     while True:
         point, producers = _newest_snapshot(directory, segments[0].base_offset)
-        aborted = aborted_transactions.read(
-            [segment.path(aborted_transactions.SUFFIX) for segment in segments], point
-        )
+        aborted = _read_aborted(segments, point)
         on_batch = _replay_from(point, producers, aborted)
         affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
         replayed = True
@@ -150,7 +143,8 @@ def _load_segments(
             _recover(segments, affected, on_batch, refuse_damage=refuse_damage)
         elif point < active.next_offset:
             for segment in segments[affected:]:
-                for position, header, data in segment.batches(segment.locate(point)):
+                start = segment.locate(point)
+                for position, header, data in scan(segment.open(), start, segment.size_bytes):
                     on_batch(
                         header,
                         segment.read(position, header.size_bytes) if header.is_control else data,
@@ -167,13 +161,50 @@ def _load_segments(
         os.unlink(snapshot_path(directory, point))
 
 
+def _read_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
+    """Return the transactions that ended before ``point``. If a ``.txnindex`` file is damaged, they
+    are found again in the batches, and all the files are written again.
+    """
+    entries: list[AbortedTransaction] = []
+    for segment in segments:
+        if segment.base_offset >= point:
+            break
+        found = aborted_transactions.read(segment.path(""))
+        if found is None:
+            path = segment.path(aborted_transactions.SUFFIX)
+            logger.warning("%s is damaged: finding the aborted transactions again", path)
+            return _find_aborted(segments, point)
+        entries += found
+    return AbortedTransactions(
+        sorted(
+            (entry for entry in entries if entry.last_offset < point),
+            key=attrgetter("last_offset"),
+        )
+    )
+
+
+def _find_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
+    producers, aborted = ProducerState(), AbortedTransactions()
+    on_batch = _replay_from(segments[0].base_offset, producers, aborted)
+    for segment in segments:
+        for position, header, data in scan(segment.open(), 0, segment.size_bytes):
+            if header.base_offset >= point:
+                break
+            on_batch(
+                header, segment.read(position, header.size_bytes) if header.is_control else data
+            )
+    _save_aborted(segments, 0, aborted)
+    return aborted
+
+
 def _save_aborted(segments: list[Segment], first: int, aborted: AbortedTransactions) -> None:
     """Write the ``.txnindex`` files of the segments from index ``first`` on."""
     for number in range(first, len(segments)):
         segment = segments[number]
         end = segments[number + 1].base_offset if number + 1 < len(segments) else None
         entries = aborted.in_segment(segment.base_offset, end)
-        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries)
+        if aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries):
+            segment.forget_checksums()
 
 
 def _segments(directory: str, files: OpenFiles) -> list[Segment]:
@@ -220,7 +251,7 @@ def _recover(
             continue
         if refuse_damage and (
             any(later.size_bytes for later in segments[number + 1 :])
-            or _batch_follows(segment, end)
+            or next_batch(segment.open(), end + 1, segment.size_bytes, segment.next_offset)
         ):
             problem = "this is not a whole batch with the right checksum, but what follows it is"
             raise CorruptLog.damage(segment.path(".log"), end, segment.next_offset, problem)
@@ -240,22 +271,6 @@ def _recover(
             later.delete()
         del segments[number + 1 :]
         return
-
-
-def _batch_follows(segment: Segment, position: int) -> bool:
-    """Return True if a whole, valid batch of later offsets begins anywhere after ``position``."""
-    data = segment.read(position, segment.size_bytes - position)
-    start = data.find(EPOCH_AND_MAGIC, EPOCH_START + 1) - EPOCH_START
-    while start > 0 and start + HEADER_BYTES <= len(data):
-        header = header_at(data, start)
-        end = start + header.size_bytes
-        plausible = (
-            header.base_offset >= segment.next_offset and start + HEADER_BYTES <= end <= len(data)
-        )
-        if plausible and has_right_crc(memoryview(data)[start:end], header):
-            return True
-        start = data.find(EPOCH_AND_MAGIC, start + EPOCH_START + 1) - EPOCH_START
-    return False
 
 
 def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> None:

@@ -34,11 +34,7 @@ def checked_batches(log: PartitionLog) -> Iterator[FoundBatch]:
     for segment in log.live_segments():
         path, fd = segment.path(".log"), segment.open()
         size_bytes = os.fstat(fd).st_size
-        end = (
-            0
-            if segment.base_offset >= start
-            else segment.offsets.position_for(start - segment.base_offset)
-        )
+        end = 0 if segment.base_offset >= start else segment.indexed_position(start)
         for position, header, data in scan(fd, end, size_bytes, whole=True):
             if header.magic != 2 or not has_right_crc(data, header):
                 break

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from headrace.log import checksums
 from headrace.log.files import OpenFiles, fsync_path
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
@@ -37,7 +38,19 @@ HEADERS_CHUNK_BYTES = 1 << 16
 RECOVERY_CHUNK_BYTES = 1 << 22
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 MAX_RELATIVE_OFFSET = 2**31 - 1
-SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+SUFFIXES = (".log", *checksums.INDEX_SUFFIXES, checksums.SUFFIX)
+
+
+class DamagedSegment(OSError):
+    """A file in which a batch cannot be found, because one before it is damaged.
+
+    :ivar segment: the segment
+    """
+
+    def __init__(self, segment: Segment, position: int) -> None:
+        text = f"there is no whole batch at position {position}"
+        super().__init__(errno.EIO, text, segment.path(".log"))
+        self.segment = segment
 
 
 class TornTailError(OSError):
@@ -82,6 +95,10 @@ class Segment:
     :ivar size_bytes: size of the whole batches in the file
     :ivar created_ms: creation time, epoch milliseconds
     :ivar next_offset: offset after the last batch; known once the segment was opened or appended to
+    :ivar damaged_at: position from which on the file could not be read when its indexes were
+        rebuilt; None if it could
+    :ivar after_damage: offset and position of the first whole batch after each damaged part that is
+        known
     :ivar fd: handle of the ``.log`` file; -1 when closed
     :ivar offsets: the offset index
     :ivar times: the time index
@@ -97,8 +114,11 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_since_index",
+        "_summed_bytes",
+        "after_damage",
         "base_offset",
         "created_ms",
+        "damaged_at",
         "directory",
         "fd",
         "next_offset",
@@ -117,6 +137,9 @@ class Segment:
         self.size_bytes = size_bytes
         self.created_ms = created_ms
         self.next_offset = base_offset
+        self.after_damage: tuple[tuple[int, int], ...] = ()
+        self._summed_bytes = -1
+        """Size of the log when the checksums of its indexes were written; -1 if they must be."""
         self.fd = -1
         self.used = True
         self._loaded = False
@@ -133,6 +156,7 @@ class Segment:
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
         self._first_timestamp = NO_TIMESTAMP
+        self.damaged_at: int | None = None
 
     def path(self, suffix: str) -> str:
         """Return the path of the ``.log``, ``.index``, ``.timeindex`` or ``.txnindex`` file."""
@@ -179,15 +203,27 @@ class Segment:
                 self.times.add(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
             self.offsets.save(self.path(".index"))
             self.times.save(self.path(".timeindex"))
+            if self._summed_bytes != self.size_bytes:
+                checksums.write(self.path(""))
+                self._summed_bytes = self.size_bytes
         except OSError as error:
             logger.warning(
                 "Could not save the indexes of %s, they will be rebuilt: %s",
                 self.path(".log"),
                 error,
             )
-            for suffix in (".index", ".timeindex"):
+            for suffix in (".index", ".timeindex", checksums.SUFFIX):
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(suffix))
+
+    def forget_checksums(self) -> None:
+        """Remove the checksums of the small files, as one of them has changed. They are written
+        again with the indexes.
+
+        :raises OSError: when the disk fails
+        """
+        checksums.forget(self.path(""))
+        self._summed_bytes = -1
 
     def abandon(self) -> None:
         """Close the handle without saving anything; the segment is not used any more.
@@ -248,17 +284,30 @@ class Segment:
                 self.offsets = OffsetIndex(file.read())
             with open(self.path(".timeindex"), "rb") as file:
                 self.times = TimeIndex(file.read())
+            sums = checksums.read(self.path(""))
         except FileNotFoundError:
             reason = "missing"
         else:
-            if self._matches_tail():
+            if self._matches(sums) and self._matches_tail():
+                self._summed_bytes = -1 if sums is None else self.size_bytes
                 return
             reason = "wrong"
+        self._rebuild_indexes(reason)
+
+    def _matches(self, sums: Mapping[str, checksums.Checksum] | None) -> bool:
+        """Return True if the indexes have their checksums, or if they never had any."""
+        return sums is None or (
+            sums[".index"].matches(self.offsets.data)
+            and sums[".timeindex"].matches(self.times.data)
+        )
+
+    def _rebuild_indexes(self, reason: str) -> None:
+        """Rebuild the indexes from the batches, up to the first that cannot be read."""
         logger.warning("Rebuilding the indexes of %s: %s", self.path(".log"), reason)
         end = self.rebuild()
         if end < self.size_bytes:
             logger.error("%s cannot be read from position %d on", self.path(".log"), end)
-            self.size_bytes = end
+            self.damaged_at = end
 
     def _matches_tail(self) -> bool:
         """Return True if the indexes agree with the batches from the last indexed one to the end of
@@ -275,6 +324,8 @@ class Segment:
             self._max_timestamp, relative_offset = times.entry(len(times) - 1)
             self._max_timestamp_offset = self.base_offset + relative_offset
         start = position
+        if not 0 <= start <= self.size_bytes:
+            return False
         for position, header, _ in scan(self.fd, start, self.size_bytes):
             last_offset = header.last_offset
             if (
@@ -297,8 +348,17 @@ class Segment:
             return self._max_timestamp < 0 or not len(self.offsets)
         timestamp, relative_offset = self.times.entry(len(self.times) - 1)
         last_offset = self.base_offset + relative_offset
-        for _, header, _ in self.batches(self.locate(last_offset)):
-            return (header.max_timestamp, header.last_offset) == (timestamp, last_offset)
+        return self._is_latest(timestamp, last_offset)
+
+    def _is_latest(self, timestamp: int, last_offset: int) -> bool:
+        """Return True if the batch that ends with an offset has this largest timestamp."""
+        start = self.offsets.entry_for(last_offset - self.base_offset)
+        position = start[1] if start is not None else 0
+        if position < 0:
+            return False
+        for _, header, _ in scan(self.open(), position, self.size_bytes):
+            if header.last_offset >= last_offset:
+                return (header.max_timestamp, header.last_offset) == (timestamp, last_offset)
         return False
 
     def rebuild(
@@ -320,6 +380,7 @@ class Segment:
             self.fd = self._files.open(self.path(".log"), self)
         self._reset()
         self._loaded = True
+        self._summed_bytes = -1
         end = 0
         for position, header, batch in scan(self.fd, 0, self.size_bytes, whole=check_crc):
             if (
@@ -457,12 +518,52 @@ class Segment:
         """
         if offset <= self.base_offset:
             return 0
-        fd = self.open()
-        start = self.offsets.position_for(offset - self.base_offset)
-        for position, header, _ in scan(fd, start, self.size_bytes):
+        end = self.indexed_position(offset)
+        for end_offset, end_position in self.after_damage:
+            if end_offset <= offset:
+                end = max(end, end_position)
+        for position, header, _ in self.batches(end):
             if header.last_offset >= offset:
                 return position
         return self.size_bytes
+
+    def indexed_position(self, offset: int) -> int:
+        """Return the position of the last indexed batch that ends at or before ``offset``; 0 if
+        there is none. A wrong entry is found, and the indexes are rebuilt.
+        """
+        self.open()
+        entry = self.offsets.entry_for(offset - self.base_offset)
+        if entry is not None and not self._is_at(*entry):
+            self._rebuild_indexes("an entry of the offset index is wrong")
+            entry = self.offsets.entry_for(offset - self.base_offset)
+        return entry[1] if entry is not None else 0
+
+    def _boundary_before(self, position: int) -> int:
+        """Return the last indexed position that is not after ``position``; 0 if there is none."""
+        self.open()
+        entry = self.offsets.entry_before(position)
+        if entry is not None and not self._is_at(*entry):
+            self._rebuild_indexes("an entry of the offset index is wrong")
+            entry = self.offsets.entry_before(position)
+        return entry[1] if entry is not None else 0
+
+    def _is_at(self, relative_offset: int, position: int) -> bool:
+        """Return True if a batch at ``position`` ends with an offset, as an index entry says."""
+        if not 0 <= position <= self.size_bytes - HEADER_BYTES:
+            return False
+        header = header_at(os.pread(self.fd, HEADER_BYTES, position))
+        return header.magic == 2 and header.last_offset == self.base_offset + relative_offset
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int:
+        """Return an offset from which to search for the first record with at least a timestamp. A
+        wrong entry of the time index is found, and the indexes are rebuilt.
+        """
+        self.open()
+        entry = self.times.entry_for(timestamp_ms)
+        if entry is not None and not self._is_latest(entry[0], self.base_offset + entry[1]):
+            self._rebuild_indexes("an entry of the time index is wrong")
+            entry = self.times.entry_for(timestamp_ms)
+        return self.base_offset + (entry[1] if entry is not None else 0)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return exactly ``size_bytes`` bytes.
@@ -509,8 +610,7 @@ class Segment:
         if limit - position <= max_bytes:
             return self._batches_at(position, limit - position, held_bytes)
         if max_bytes > 0:
-            self.open()
-            boundary = self.offsets.position_before(position + max_bytes)
+            boundary = self._boundary_before(position + max_bytes)
             if 2 * (boundary - position) >= max_bytes:  # a boundary needs no cut and no copy
                 return self._batches_at(position, boundary - position, held_bytes)
             if held_bytes is not None and max_bytes > held_bytes:
@@ -526,6 +626,8 @@ class Segment:
         if not minimum_one:
             return b""
         size_bytes = header_at(self.read(position, HEADER_BYTES)).size_bytes
+        if not HEADER_BYTES <= size_bytes <= self.size_bytes - position:
+            raise DamagedSegment(self, position)
         return self._batches_at(position, size_bytes, held_bytes)
 
     def _end_of_batches(self, position: int, limit: int) -> int:
@@ -556,5 +658,12 @@ class Segment:
     def batches(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Yield ``(position, header, bytes from the header on)`` of the batches from ``position``
         on.
+
+        :raises DamagedSegment: where there is no whole batch, unless the file ends there
         """
-        return scan(self.open(), position, self.size_bytes)
+        end = position
+        for found in scan(self.open(), position, self.size_bytes):
+            yield found
+            end = found[0] + found[1].size_bytes
+        if end < self.size_bytes:
+            raise DamagedSegment(self, end)

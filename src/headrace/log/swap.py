@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -22,6 +23,7 @@ CLEANING = "cleaning"
 """Directory in which new segments are written."""
 DELETED = ".deleted"
 _LOG_SWAP, _TXNINDEX_SWAP = ".log.swap", ".txnindex.swap"
+_SWAP = re.compile(r"([0-9]{20})-([0-9]{20})\.log\.swap")
 
 
 def _stem(base_offset: int, end_offset: int) -> str:
@@ -95,8 +97,9 @@ def recover(directory: str) -> None:
     """
     names = os.listdir(directory)
     for name in names:
-        if name.endswith(_LOG_SWAP):
-            base, _, end = name.removesuffix(_LOG_SWAP).partition("-")
+        found = _SWAP.fullmatch(name)
+        if found is not None:
+            base, end = found.groups()
             if os.path.isdir(f"{directory}/{CLEANING}"):
                 shutil.rmtree(f"{directory}/{CLEANING}")  # an index there may be of a later round
             finish(directory, int(base), int(end))

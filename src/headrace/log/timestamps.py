@@ -26,8 +26,7 @@ def first_at_or_after(
     for segment in segments:
         if segment.max_timestamp[0] < timestamp_ms:
             continue
-        segment.open()
-        start = segment.base_offset + segment.times.relative_offset_for(timestamp_ms)
+        start = segment.offset_for_timestamp(timestamp_ms)
         first = segment.locate(max(start, log_start_offset))
         for position, header, _ in segment.batches(first):
             if header.max_timestamp >= timestamp_ms:
