@@ -77,6 +77,12 @@ def tiny_records(count: int, key: bytes | None = b"") -> Iterator[bytes]:
         yield one * min(10_000, count - start)
 
 
+def numbered_records(count: int, key: bytes | None = b"") -> Iterator[bytes]:
+    """Yield ``count`` records with the right offsets."""
+    for number in range(count):
+        yield record(number, key, None)
+
+
 def compressed(codec: int, pieces: Iterable[bytes]) -> bytes:
     """Compress pieces one after the other. Snappy is written in xerial framing."""
     if codec == NONE:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from headrace.coordinators.dead_letters import DeadLetterCounts
+from headrace.coordinators.limits import COPY_OPENED_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
+from tests.bombs import size_bomb
 from tests.stories.share_stage import GROUP, Stage, stage, story
 
 OK = (ErrorCode.NONE, None)
@@ -192,7 +193,7 @@ async def test_a_group_without_a_queue_opens_no_batch(monkeypatch: pytest.Monkey
         s.produce(2)
         m = s.member()
         await m.fetch()
-        monkeypatch.setattr(record_batch, "records", None)
+        monkeypatch.setattr(record_batch, "record_spans", None)
         assert await m.ack((0, 1, REJECT)) == OK
         assert s.lag() == 0
 
@@ -207,13 +208,13 @@ async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(
         m = s.member()
         await m.fetch()
         opened: list[int] = []
-        real = record_batch.records
+        real = record_batch.record_spans
 
-        def counting(data: bytes | memoryview) -> Iterator[record_batch.Record]:
-            opened.append(record_batch.header_at(data).base_offset)
-            return real(data)
+        def counting(data: memoryview, header: record_batch.BatchHeader, *limits: Any) -> Any:
+            opened.append(header.base_offset)
+            return real(data, header, *limits)
 
-        monkeypatch.setattr(record_batch, "records", counting)
+        monkeypatch.setattr(record_batch, "record_spans", counting)
         assert (
             await m.ack(
                 (0, 9, ACCEPT), (10, 19, (REJECT, ACCEPT) * 5), (20, 29, ACCEPT), (35, 35, REJECT)
@@ -480,3 +481,40 @@ def test_the_queue_may_not_be_an_internal_topic():
         ErrorCode.INVALID_CONFIG,
         "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'",
     )
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+@story
+async def test_a_batch_that_is_too_large_to_be_opened_leaves_its_context(codec: int):
+    """Each rejected record opened its batch whole on the event loop."""
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        log = s.broker.log(s.broker.catalog.topics["t"], 0)
+        assert log is not None
+        s.broker.append(log, memoryview(size_bomb(codec, 2 * COPY_OPENED_BYTES)))
+        s.produce(1, value=b"small")
+        m = s.member()
+        for offset in (0, 1):
+            assert await m.fetch() == [(offset, offset, 1)]
+            assert await m.ack((offset, offset, REJECT)) == OK
+        assert [one.value for one in records(s)] == [None, b"small"]
+        assert [offset for offset, _, _ in letters(s)] == [0, 1]
+
+
+@story
+async def test_the_last_records_of_a_large_batch_are_copied():
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        log = s.broker.log(s.broker.catalog.topics["t"], 0)
+        assert log is not None
+        pairs = [(None, b"%d" % number) for number in range(5000)]
+        s.broker.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
+        m = s.member()
+        first = 0
+        while first < 5000:
+            for start, end, _ in await m.fetch():
+                first = end + 1
+                is_last = first >= 5000
+                acked = [(start, end - 1, ACCEPT), (end, end, REJECT)] if is_last else []
+                assert await m.ack(*(acked or [(start, end, ACCEPT)])) == OK
+        assert [one.value for one in records(s)] == [b"4999"]

@@ -27,6 +27,7 @@ from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
 
+from .batch_opener import BatchOpener
 from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
 from .config.broker_config import Config
@@ -36,6 +37,7 @@ from .limits import max_open_files
 from .long_polls import LongPolls
 from .metrics.registry import Metrics
 from .reconcile import check_catalog_exists, check_catalog_has_topics, set_aside_unknown
+from .timestamp_searches import TimestampSearches
 from .topic_logs import TopicLogs
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ class Broker:
         self.cleaner = Cleaner(
             config, self.catalog, topic_logs, self.clock.wall_ms, self.metrics.cleaner
         )
+        self.opener = BatchOpener()
+        self.timestamp_searches = TimestampSearches(self.opener)
         self.coordinators = Coordinators(
             Environment(
                 self.clock,
@@ -195,6 +199,7 @@ class Broker:
         except StorageError as error:
             log.error("cannot release acquired records: %s", error)
         self.cleaner.close()
+        self.opener.close()
         self.topic_logs.close()
         self.catalog.close()
         self._remove_if_ephemeral()

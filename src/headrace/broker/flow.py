@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from time import perf_counter
 from typing import Protocol
 
 from headrace.log_lines import LimitedLog, get_logger
@@ -21,9 +21,9 @@ from headrace.log_lines import LimitedLog, get_logger
 from .limits import (
     FRAME_CHECK_S,
     MIN_FRAME_BYTES_PER_S,
-    SERVE_SLICE_MS,
+    SERVE_SLICE_S,
     SPENT_RECEIVE_BYTES,
-    TURN_MS,
+    TURN_S,
 )
 from .requests import IncompleteFrame
 
@@ -49,8 +49,8 @@ class Client(Protocol):
     def abandon(self) -> None:
         """Close the connection at once."""
 
-    def serve_until(self, end_ms: int) -> None:
-        """Send unsent answers and serve waiting requests until a steady time."""
+    def serve_until(self, end: float) -> None:
+        """Serve waiting requests until a time, by ``time.perf_counter``."""
 
 
 class RequestMemory:
@@ -203,31 +203,29 @@ class AnswerMemory:
 class Turns:
     """The time that connections take in one turn of the event loop, and those that have to wait.
 
-    When requests and large answers have taken ``SERVE_SLICE_MS``, connections with more of them
-    wait in line, and get one slice in each further turn together. Requests that are quick in any
-    case are served at once meanwhile.
+    When requests and large answers have taken ``SERVE_SLICE_S``, connections with more of them wait
+    in line, and get one slice in each further turn together. Requests that are quick in any case
+    are served at once meanwhile.
 
-    :param now_ms: a steady clock
     :ivar is_spent: True if the slice of this turn is spent, or connections are in line
     """
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self.now_ms = now_ms
+    def __init__(self) -> None:
         self.is_spent = False
         self._line: deque[Client] = deque()
-        self._end_ms = 0
+        self._end = 0.0
         self._is_scheduled = False
 
-    def end_ms(self) -> int:
+    def end(self) -> float:
         """Return the end of the slice of this turn of the event loop."""
         if not self._is_scheduled:
             self._schedule()
-            self._end_ms = self.now_ms() + SERVE_SLICE_MS
-        return self._end_ms
+            self._end = perf_counter() + SERVE_SLICE_S
+        return self._end
 
-    def served(self) -> None:
-        """Note that a request was served."""
-        if self.now_ms() > self.end_ms():
+    def took_until(self, now: float) -> None:
+        """Note that a request was served until ``now``."""
+        if now > self.end():
             self.is_spent = True
 
     def add(self, client: Client) -> None:
@@ -248,12 +246,12 @@ class Turns:
         if not line:
             self.is_spent = False
             return
-        now_ms = self.now_ms()
-        end_ms = self._end_ms = now_ms + SERVE_SLICE_MS
+        end = self._end = perf_counter() + SERVE_SLICE_S
         self._schedule()
+        now = perf_counter()
         for _ in range(len(line)):
-            line.popleft().serve_until(min(now_ms + TURN_MS, end_ms))
-            now_ms = self.now_ms()
-            if now_ms > end_ms:
+            line.popleft().serve_until(min(now + TURN_S, end))
+            now = perf_counter()
+            if now > end:
                 break
         self.is_spent = bool(line)

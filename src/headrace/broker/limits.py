@@ -18,12 +18,12 @@ MAX_QUEUED_REQUESTS = 64
 MAX_QUEUED_BYTES = 8 * 1024 * 1024
 """The bytes of unserved requests above which nothing is read from a connection."""
 
-SERVE_SLICE_MS = 5
+SERVE_SLICE_S = 0.005
 """The time for requests and large answers in one turn of the event loop. Then connections with more
 of them wait in line, except for requests that are quick in any case.
 """
 
-TURN_MS = 1
+TURN_S = 0.001
 """The time that one connection in line gets in a turn; at least one request is served."""
 
 SEND_AT_BYTES = 64 * 1024
@@ -133,6 +133,14 @@ MAX_SCRAPE_REQUEST_BYTES = 8192
 SCRAPE_TIMEOUT_S = 10
 """The time that a client of the metrics port may take to send its request and to read the response.
 """
+
+OPENING_WORK_S, OPENING_REST_S = 0.002, 0.001
+"""The thread that opens large batches pauses for ``OPENING_REST_S`` seconds after about
+``OPENING_WORK_S`` seconds of work, so that the event loop can run.
+"""
+
+SEARCH_SLICE_S = 0.005
+"""The time after which a search by timestamp lets other requests go on."""
 
 _FILES_FOR_OTHERS = 64
 """File descriptors that are left for the database, the listeners and the interpreter."""

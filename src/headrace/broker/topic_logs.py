@@ -12,7 +12,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.record_batch import BatchHeader
+from headrace.protocol.record_batch import OPEN_ANY, BatchHeader, Opening
 
 from .catalog import Catalog, Topic
 from .config.broker_config import Config
@@ -176,27 +176,34 @@ class TopicLogs:
         partition_log: PartitionLog,
         data: bytes | memoryview,
         header: BatchHeader | None = None,
+        opening: Opening | None = OPEN_ANY,
     ) -> Appended | Refusal:
         """Append a producer's batch and wake the requests that wait for it.
 
         Before answering, wait for :meth:`durable`.
 
         :param header: of :func:`~headrace.log.validation.single_batch`, where it is known
+        :param opening: see :func:`~headrace.log.validation.check_client_batch`
+        :raises OpenElsewhere: as :func:`~headrace.log.validation.check_client_batch`
         """
-        appended = partition_log.append(data, self._clock.wall_ms(), header)
-        if not isinstance(appended, Refusal):
+        appended = partition_log.append(data, self._clock.wall_ms(), header, opening=opening)
+        if isinstance(appended, Refusal):
+            self.refused(partition_log, appended)
+        else:
             self.appended(partition_log)
-            return appended
+        return appended
+
+    def refused(self, partition_log: PartitionLog, refusal: Refusal) -> None:
+        """Count a batch that is not appended, and log why if its producer is to blame."""
         self._metrics.refused_produces[partition_log.topic] += 1
-        if appended.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
+        if refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
             limited.warning(
                 partition_log.topic,
                 "refused a batch for %s-%d: %s",
                 partition_log.topic,
                 partition_log.partition,
-                appended.message or appended.code.name,
+                refusal.message or refusal.code.name,
             )
-        return appended
 
     def appended(self, partition_log: PartitionLog) -> None:
         """Schedule the flush of what was just appended, and wake the requests that wait for it."""

@@ -18,7 +18,12 @@ from headrace.protocol import record_batch
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 
 from .environment import Environment
-from .limits import COPY_READ_BYTES, DEAD_LETTER_COMPLAINT_MS
+from .limits import (
+    COPY_OPENED_BYTES,
+    COPY_OPENED_RECORDS,
+    COPY_READ_BYTES,
+    DEAD_LETTER_COMPLAINT_MS,
+)
 
 if TYPE_CHECKING:
     from headrace.groups.settings import Topic
@@ -40,6 +45,9 @@ MESSAGES = {
 """Values of the header ``__dlq.errors.message``, as in Kafka. Records that are archived for other
 reasons are not dead letters.
 """
+
+OPEN_TO_COPY = record_batch.Opening(COPY_OPENED_BYTES, COPY_OPENED_RECORDS)
+"""The limits on opening a batch to copy records of it, on the event loop."""
 
 _ASSUMED_RECORD_BYTES = 4096  # to estimate how much of the log to read
 _OVERHEAD_BYTES = 32  # upper bound: a record's attributes, lengths, deltas and header count
@@ -301,10 +309,9 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[recor
                 and runs[at].first_offset <= header.last_offset
                 and not header.is_control
             ):
+                batch = memoryview(data)[start : start + header.size_bytes]
                 try:
-                    yield from record_batch.records(
-                        memoryview(data)[start : start + header.size_bytes]
-                    )
+                    yield from _records_from(batch, header, runs[at].first_offset)
                 except record_batch.CorruptBatch as error:
                     limited.error(
                         source.path,
@@ -314,3 +321,18 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[recor
                         error,
                     )
             position = header.last_offset + 1
+
+
+def _records_from(
+    batch: memoryview, header: record_batch.BatchHeader, offset: int
+) -> Iterator[record_batch.Record]:
+    """Yield the records of a batch from ``offset`` on. Those before it are passed over, unless
+    compaction has removed some.
+
+    :raises CorruptBatch: the batch cannot be read, or is larger than :data:`OPEN_TO_COPY`
+    """
+    is_complete = header.record_count == header.last_offset_delta + 1
+    passed = offset - header.base_offset if is_complete else 0
+    for index, span in enumerate(record_batch.record_spans(batch, header, OPEN_TO_COPY)):
+        if index >= passed:
+            yield record_batch.decode_record(*span, header)

@@ -5,6 +5,14 @@ from __future__ import annotations
 COPY_READ_BYTES = 1024 * 1024
 """Bytes of a log that are read at a time to copy records to a dead-letter queue."""
 
+COPY_OPENED_BYTES = 4 * 1024 * 1024
+"""The decompressed size above which a compressed batch is not opened to copy records of it: their
+dead letters have no key, value and headers. This happens on the event loop.
+"""
+
+COPY_OPENED_RECORDS = 50_000
+"""The number of records above which a batch is not opened to copy some of them."""
+
 DEAD_LETTER_COMPLAINT_MS = 60_000
 """The least time between two log lines about one group's unusable dead-letter queue."""
 

@@ -18,6 +18,7 @@ from uuid import UUID
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
+from headrace.protocol.record_batch import OPEN_ON_LOOP
 from headrace.share.acknowledgement import AcknowledgementBatch
 from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
 from headrace.share.settings import ShareSettings, duration_ms
@@ -166,14 +167,15 @@ class SharePartitions:
     def _reset_offset(self, group_id: str, log: PartitionLog) -> int:
         """Return the start offset by ``share.auto.offset.reset``.
 
-        ``by_duration`` resolves to the end of the log if all records are older.
+        ``by_duration`` resolves to the end of the log if all records are older, and to the first
+        record of a batch that is too large to be opened on the event loop.
         """
         reset = self._config.group_value(group_id, "share.auto.offset.reset")
         if reset == "earliest":
             return log.log_start_offset
         if reset.startswith("by_duration:"):
             found = log.offset_for_timestamp(
-                self.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:"))
+                self.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:")), OPEN_ON_LOOP
             )
             if found is not None:
                 return found[0]

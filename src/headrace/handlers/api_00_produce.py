@@ -1,8 +1,10 @@
 """Produce (0), versions 3-13: append batches to partitions.
 
 Batches stay opaque: the broker reads only their header, and sets base offset and leader epoch in
-it. With acks=0 there is no response, and a failure closes the connection. Checks run in Kafka's
-order. A corrupt batch is refused before anything is added to a transaction.
+it. It opens those for compacted and internal topics, small ones on the event loop, and large ones
+in a thread (:mod:`headrace.broker.batch_opener`). With acks=0 there is no response, and a failure
+closes the connection. Checks run in Kafka's order. A corrupt batch is refused before anything is
+added to a transaction.
 
 Version notes:
 
@@ -17,6 +19,11 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from inspect import isawaitable
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -27,8 +34,10 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
     MAGIC_POSITION,
+    OpenElsewhere,
     RefusedRecords,
     check_client_batch,
+    check_records,
     single_batch,
     starts_with_batch,
 )
@@ -42,13 +51,15 @@ from headrace.protocol.produce import (
 from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,
     HEADER_BYTES,
+    OPEN_ON_LOOP,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    Opening,
 )
 from headrace.transactions.producer import NO_PRODUCER_ID, Producer
 
 from .context import CloseConnection, RequestContext
-from .internal_records import check_coordinator_records
+from .internal_records import check_coordinator_records, coordinator_records_check
 
 _ACKS = (-1, 0, 1)
 _WITHOUT_LOG_START = frozenset(
@@ -79,18 +90,85 @@ class _Batch(NamedTuple):
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Any:
     """Append the batch of each partition, and answer when all are durable."""
     batches = [
-        [_Batch(topic.topic_id, data, _header_of(data)) for data in topic.partition_data]
+        _Batch(topic.topic_id, data, _header_of(data))
         for topic in request.topic_data
+        for data in topic.partition_data
     ]
-    refusal = _check_producers(broker, request, [one for topic in batches for one in topic])
-    topics = []
-    for topic, of_topic in zip(request.topic_data, batches, strict=True):
-        partitions = [
-            _refused(one.data.index, refusal) if refusal else _append(broker, request, one, context)
-            for one in of_topic
-        ]
-        if partitions:
-            topics.append(TopicProduceResponse(topic.topic_id, tuple(partitions)))
+    refusal = _check_producers(broker, request, batches)
+    if refusal is not None:
+        refused = [_refused(one.data.index, refusal) for one in batches]
+        return _answer(broker, request, refused)
+    answers: list[PartitionProduceResponse] = []
+    try:
+        for one in batches:
+            answers.append(_append(broker, request, one, context, OPEN_ON_LOOP))
+    except OpenElsewhere:
+        left = [_kept(one) for one in batches[len(answers) :]]
+        return _append_with_openings(broker, request, left, context, answers)
+    return _answer(broker, request, answers)
+
+
+async def _append_with_openings(
+    broker: Broker,
+    request: ProduceRequest,
+    batches: Sequence[_Batch],
+    context: RequestContext,
+    answers: list[PartitionProduceResponse],
+) -> Any:
+    """Append batches, some of which must be opened and are too large for the event loop.
+
+    :param answers: those for the partitions before ``batches``
+    """
+    for one in batches:
+        try:
+            answer = _append(broker, request, one, context, OPEN_ON_LOOP)
+        except OpenElsewhere:
+            refusal = await broker.opener.run(partial(_check_of, broker, one))
+            log = broker.partition(one.topic_id, one.data.index)
+            if refusal is None or isinstance(log, ErrorCode):
+                answer = _append(broker, request, one, context, None)
+            else:
+                broker.topic_logs.refused(log, refusal)
+                answer = _refused_by(log, one.data.index, refusal)
+        answers.append(answer)
+    response = _answer(broker, request, answers)
+    return await response if isawaitable(response) else response
+
+
+def _kept(batch: _Batch) -> _Batch:
+    """Return a batch whose records stay while the request waits: frames share a buffer."""
+    records = batch.data.records
+    if records is None:
+        return batch
+    return batch._replace(data=replace(batch.data, records=memoryview(bytes(records))))
+
+
+def _check_of(broker: Broker, batch: _Batch) -> Callable[[Opening], Refusal | None] | None:
+    """Return the check of a batch's records for the thread; None if its log is gone."""
+    log = broker.partition(batch.topic_id, batch.data.index)
+    header, records = batch.header, batch.data.records
+    if isinstance(log, ErrorCode) or not isinstance(header, BatchHeader) or records is None:
+        return None
+    config, now_ms = log.config, broker.clock.wall_ms()
+    check_readable = coordinator_records_check(broker, log)
+
+    def check(opening: Opening) -> Refusal | None:
+        refusal = check_records(records, header, config, now_ms, opening)
+        return refusal or check_readable(records, opening)
+
+    return check
+
+
+def _answer(
+    broker: Broker, request: ProduceRequest, answers: Sequence[PartitionProduceResponse]
+) -> Any:
+    """Return the response with the answers for all partitions, in the order of the request."""
+    left = iter(answers)
+    topics = [
+        TopicProduceResponse(topic.topic_id, tuple(islice(left, len(topic.partition_data))))
+        for topic in request.topic_data
+        if topic.partition_data
+    ]
     response = ProduceResponse(tuple(topics))
     if request.acks == 0:
         return _unacknowledged(response)
@@ -156,8 +234,17 @@ def _unacknowledged(response: ProduceResponse) -> None:
 
 
 def _append(
-    broker: Broker, request: ProduceRequest, batch: _Batch, context: RequestContext
+    broker: Broker,
+    request: ProduceRequest,
+    batch: _Batch,
+    context: RequestContext,
+    opening: Opening | None,
 ) -> PartitionProduceResponse:
+    """Check and append a batch.
+
+    :param opening: the limits on opening it; None if its records were checked
+    :raises OpenElsewhere: when it must be opened and exceeds these limits
+    """
     topic_id, data, header = batch
     index, records = data.index, data.records
     log = broker.partition(topic_id, index)
@@ -179,15 +266,14 @@ def _append(
         return _refused(index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
     refusal = None
     if is_transactional and version >= _FIRST_THAT_ADDS_PARTITION:
-        refusal = _check_first_sequence(broker, log, records, header)
+        refusal = _check_first_sequence(broker, log, records, header, opening)
     appended = (
         refusal
-        or check_coordinator_records(broker, log, records)
-        or broker.append(log, records, header)
+        or check_coordinator_records(broker, log, records, opening)
+        or broker.append(log, records, header, opening)
     )
     if isinstance(appended, Refusal):
-        has_start = appended.code not in _WITHOUT_LOG_START
-        return _refused(index, appended, log.log_start_offset if has_start else -1)
+        return _refused_by(log, index, appended)
     return PartitionProduceResponse(
         index,
         ErrorCode.NONE,
@@ -195,6 +281,11 @@ def _append(
         appended.log_append_time_ms,
         appended.log_start_offset,
     )
+
+
+def _refused_by(log: PartitionLog, index: int, refusal: Refusal) -> PartitionProduceResponse:
+    has_start = refusal.code not in _WITHOUT_LOG_START
+    return _refused(index, refusal, log.log_start_offset if has_start else -1)
 
 
 def _check_transaction(
@@ -221,7 +312,11 @@ def _check_transaction(
 
 
 def _check_first_sequence(
-    broker: Broker, log: PartitionLog, records: memoryview, header: BatchHeader
+    broker: Broker,
+    log: PartitionLog,
+    records: memoryview,
+    header: BatchHeader,
+    opening: Opening | None,
 ) -> Refusal | None:
     """Return the error for a producer's first batch, or None if it may be appended.
 
@@ -233,7 +328,7 @@ def _check_first_sequence(
         or header.producer_id in log.producers
     ):
         return None
-    checked = check_client_batch(records, log.config, broker.clock.wall_ms(), header)
+    checked = check_client_batch(records, log.config, broker.clock.wall_ms(), header, opening)
     if isinstance(checked, Refusal):
         return checked
     return Refusal(

@@ -20,6 +20,9 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
+
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 from kio.schema.list_offsets.v11.response import (
     ListOffsetsPartitionResponse,
@@ -55,43 +58,100 @@ _READ_COMMITTED = 1
 
 def handle(
     broker: Broker, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    """Look up an offset for each partition of a request. Searches by timestamp let other requests
+    go on meanwhile.
+    """
+    look_ups = [
+        [_look_up(broker, topic.name, asked, request, context) for asked in topic.partitions]
+        for topic in request.topics
+    ]
+    if any(isinstance(one, _Search) for topic in look_ups for one in topic):
+        return _searched(broker, request, look_ups)
+    return _response(request, look_ups)
+
+
+class _Search(NamedTuple):
+    """A search by timestamp that is to be made for a partition."""
+
+    log: PartitionLog
+    asked: ListOffsetsPartition
+
+
+async def _searched(
+    broker: Broker,
+    request: ListOffsetsRequest,
+    look_ups: Sequence[Sequence[ListOffsetsPartitionResponse | _Search]],
 ) -> ListOffsetsResponse:
-    """Look up an offset for each partition of a request."""
+    read_committed = request.isolation_level == _READ_COMMITTED
+    found = [
+        [
+            await _search(broker, one, read_committed) if isinstance(one, _Search) else one
+            for one in topic
+        ]
+        for topic in look_ups
+    ]
+    return _response(request, found)
+
+
+def _response(
+    request: ListOffsetsRequest, found: Sequence[Sequence[ListOffsetsPartitionResponse]]
+) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _partition(broker, topic.name, asked, request, context.api_version)
-                    for asked in topic.partitions
-                ),
-            )
-            for topic in request.topics
+            ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))
+            for topic, partitions in zip(request.topics, found, strict=True)
         ),
     )
 
 
-def _partition(
+def _look_up(
     broker: Broker,
     name: str,
     asked: ListOffsetsPartition,
     request: ListOffsetsRequest,
-    version: int,
-) -> ListOffsetsPartitionResponse:
-    if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
+    context: RequestContext,
+) -> ListOffsetsPartitionResponse | _Search:
+    """Return the answer for a partition, or the search that it takes."""
+    version, timestamp = context.api_version, asked.timestamp
+    if timestamp < 0 and version < _FIRST_VERSION.get(timestamp, version + 1):
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
     log = broker.partition_by_name(name, asked.partition_index)
     if isinstance(log, ErrorCode):
         return _refused(asked, log)
     if asked.current_leader_epoch > 0:
         return _refused(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
-    found = _find(log, asked.timestamp, request.isolation_level == _READ_COMMITTED)
-    if found is None:
-        return ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index, error_code=ErrorCode.NONE
-        )
-    offset, timestamp = found
+    if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+        return _Search(log, asked)
+    if timestamp == LATEST:
+        return _found(asked, _end_offset(log, request.isolation_level == _READ_COMMITTED), -1)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return _found(asked, log.log_start_offset, -1)
+    return _nothing(asked)
+
+
+async def _search(
+    broker: Broker, wanted: _Search, read_committed: bool
+) -> ListOffsetsPartitionResponse:
+    log, asked = wanted
+    searches = broker.timestamp_searches
+    if asked.timestamp == MAX_TIMESTAMP:
+        found = await searches.max_timestamp(log)
+    else:
+        found = await searches.offset_for_timestamp(log, asked.timestamp)
+    if found is None or found[0] >= _end_offset(log, read_committed):
+        return _nothing(asked)
+    return _found(asked, *found)
+
+
+def _end_offset(log: PartitionLog, read_committed: bool) -> int:
+    return log.last_stable_offset if read_committed else log.end_offset
+
+
+def _found(
+    asked: ListOffsetsPartition, offset: int, timestamp: int
+) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=ErrorCode.NONE,
@@ -101,20 +161,10 @@ def _partition(
     )
 
 
-def _find(log: PartitionLog, timestamp: int, read_committed: bool) -> tuple[int, int] | None:
-    """Return an offset and its record's timestamp (-1 for the log start and end), or None."""
-    end_offset = log.last_stable_offset if read_committed else log.end_offset
-    if timestamp == LATEST:
-        return end_offset, -1
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, -1
-    if timestamp == MAX_TIMESTAMP:
-        latest = log.max_timestamp()
-        return None if latest is None or latest[0] >= end_offset else latest
-    if timestamp < 0:
-        return None
-    first = log.offset_for_timestamp(timestamp)
-    return None if first is None or first[0] >= end_offset else (first[0], first[1])
+def _nothing(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=ErrorCode.NONE
+    )
 
 
 def _refused(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -2,42 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
-from headrace.log.validation import RefusedRecords, check_client_batch
+from headrace.log.validation import OpenElsewhere, RefusedRecords, check_client_batch
 from headrace.outcome import Coordinator
 from headrace.protocol import record_batch
+from headrace.protocol.limits import MAX_RECORD_ERRORS
+from headrace.protocol.record_batch import Opening
 
 
 def check_coordinator_records(
-    broker: Broker, log: PartitionLog, data: memoryview
+    broker: Broker, log: PartitionLog, data: memoryview, opening: Opening | None
 ) -> Refusal | None:
     """Reject a batch for an internal topic with records that its coordinator cannot decode.
 
     Accept records of unknown types, which the coordinator skips, and batches that the log refuses
     with its own error.
 
+    :param opening: the limits on opening the batch; None if its records were checked
     :returns: INVALID_RECORD with the positions of these records (KIP-467), or None
+    :raises OpenElsewhere: with :data:`OPEN_ON_LOOP`, for a batch that exceeds these limits
+    """
+    if opening is None or not log.config.internal:
+        return None
+    now_ms = broker.clock.wall_ms()
+    if isinstance(check_client_batch(data, log.config, now_ms, opening=opening), Refusal):
+        return None
+    return coordinator_records_check(broker, log)(data, opening)
+
+
+def coordinator_records_check(
+    broker: Broker, log: PartitionLog
+) -> Callable[[memoryview, Opening], Refusal | None]:
+    """Return a function that decodes the records of a batch for a log, which any thread may call.
+
+    It returns INVALID_RECORD with the positions of the records that the coordinator of an internal
+    topic cannot decode, and None for all other topics.
     """
     if not log.config.internal:
-        return None
-    if isinstance(check_client_batch(data, log.config, broker.clock.wall_ms()), Refusal):
-        return None
-    coordinator = broker.coordinators.runtime_of(log.topic).coordinator
+        return lambda data, opening: None
+    return partial(_check, log.topic, broker.coordinators.runtime_of(log.topic).coordinator)
+
+
+def _check(
+    topic: str, coordinator: Coordinator[Any], data: memoryview, opening: Opening
+) -> Refusal | None:
+    unreadable: list[int] = []
     try:
-        records = list(record_batch.records(data))
+        for index, record in enumerate(record_batch.records(data, opening)):
+            if not _is_readable(coordinator, record):
+                unreadable.append(index)
+                if len(unreadable) == MAX_RECORD_ERRORS:
+                    break
+    except record_batch.TooLargeToOpen as error:
+        if opening is record_batch.OPEN_ON_LOOP:
+            raise OpenElsewhere from error
+        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, str(error))
     except record_batch.CorruptBatch as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
-    unreadable = tuple(
-        index for index, record in enumerate(records) if not _is_readable(coordinator, record)
-    )
     if not unreadable:
         return None
-    message = f"{log.topic} takes only the records of its coordinator"
-    return RefusedRecords(ErrorCode.INVALID_RECORD, message, unreadable)
+    message = f"{topic} takes only the records of its coordinator"
+    return RefusedRecords(ErrorCode.INVALID_RECORD, message, tuple(unreadable))
 
 
 def _is_readable(coordinator: Coordinator[Any], record: record_batch.Record) -> bool:

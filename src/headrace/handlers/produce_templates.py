@@ -3,7 +3,7 @@
 A producer's requests for the same partition differ only in the records. They are appended to the
 log, and the offsets are put into a prepared response. There is no template for several partitions,
 acks=0, internal topics, or topics that are flushed before the response. The handler serves null and
-transactional records, and records that the log refuses.
+transactional records, records that the log refuses, and large ones that must be opened.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from types import SimpleNamespace
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
+from headrace.log.validation import OpenElsewhere
 from headrace.protocol import produce
 from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
 from headrace.protocol.messages import NO_THROTTLE, codec
 from headrace.protocol.produce import PartitionProduceResponse, ProduceRequest, records_at
-from headrace.protocol.record_batch import ATTRIBUTES_LOW_BYTE, HEADER_BYTES, TRANSACTIONAL_BIT
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_LOW_BYTE,
+    HEADER_BYTES,
+    OPEN_ON_LOOP,
+    TRANSACTIONAL_BIT,
+)
 from headrace.protocol.request_templates import split_response
 
 _FIRST_WITH_LOG_START = 5
@@ -68,7 +74,10 @@ class ProduceTemplate:
         if records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
             return None
         broker = self._broker
-        appended = log.append(records, broker.clock.wall_ms())
+        try:
+            appended = log.append(records, broker.clock.wall_ms(), opening=OPEN_ON_LOOP)
+        except OpenElsewhere:
+            return None
         if isinstance(appended, Refusal):
             return None
         broker.appended(log)

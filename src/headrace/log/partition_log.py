@@ -31,8 +31,10 @@ from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     NO_PRODUCER_ID,
+    OPEN_ANY,
     BatchHeader,
     Marker,
+    Opening,
     end_transaction_marker,
     header_at,
     place,
@@ -242,6 +244,7 @@ class PartitionLog:
         header: BatchHeader | None = None,
         *,
         from_client: bool = True,
+        opening: Opening | None = OPEN_ANY,
     ) -> Appended | Refusal:
         """Check one batch, assign its offsets, and write it.
 
@@ -249,10 +252,12 @@ class PartitionLog:
             are trusted
         :param header: the result of :func:`~headrace.log.validation.single_batch` for ``data``, if
             it is known
+        :param opening: see :func:`~headrace.log.validation.check_client_batch`
         :return: the batch's place in the log; or a refusal of
             :func:`~headrace.log.validation.check_client_batch` or
             :meth:`~headrace.log.producer_state.ProducerState.check`; or KAFKA_STORAGE_ERROR when
             the write fails, which leaves the log unchanged, or when the log is offline
+        :raises OpenElsewhere: as :func:`~headrace.log.validation.check_client_batch`
         """
         if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
@@ -264,7 +269,7 @@ class PartitionLog:
                 return self._offline
             if not from_client:
                 return self._append(view, header_at(view), now_ms)
-            checked = check_client_batch(view, self.config, now_ms, header)
+            checked = check_client_batch(view, self.config, now_ms, header, opening)
             if isinstance(checked, Refusal):
                 return checked
             header = checked
@@ -437,15 +442,17 @@ class PartitionLog:
             limited.error(self.path, "Cannot read offset %d of %s: %s", offset, self.path, error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """Return ``(offset, timestamp, leader epoch)`` of the first record at or after a time, for
-        ListOffsets; None if there is none.
+    def offset_for_timestamp(
+        self, timestamp_ms: int, opening: Opening = OPEN_ANY
+    ) -> tuple[int, int, int] | None:
+        """Return ``(offset, timestamp, leader epoch)`` of the first record at or after a time; None
+        if there is none.
 
+        :param opening: the limits on opening a batch; for one that exceeds them, its first offset
+            is returned
         :raises OSError: when the disk fails
         """
-        found = timestamps.first_at_or_after(
-            self.live_segments(), timestamp_ms, self._log_start_offset
-        )
+        found = timestamps.finish(self.search_timestamp(timestamp_ms), opening)
         return (*found, LEADER_EPOCH) if found else None
 
     def max_timestamp(self) -> tuple[int, int] | None:
@@ -454,7 +461,21 @@ class PartitionLog:
 
         :raises OSError: when the disk fails
         """
+        return timestamps.finish(self.search_max_timestamp())
+
+    def search_timestamp(self, timestamp_ms: int) -> timestamps.Search:
+        """Begin a search for the first record at or after a time."""
+        return timestamps.first_at_or_after(
+            self.live_segments(), timestamp_ms, self._log_start_offset
+        )
+
+    def search_max_timestamp(self) -> timestamps.Search:
+        """Begin a search for the first record with the largest timestamp."""
         return timestamps.latest(self.live_segments(), self._log_start_offset)
+
+    def has(self, segment: Segment) -> bool:
+        """Return True if a segment is still in the log: neither deleted nor replaced."""
+        return not self.is_deleted and self._segments.find_run([segment]) is not None
 
     def live_segments(self) -> list[Segment]:
         """Return the segments that have offsets from the log start offset on."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_config import FOREVER, LogConfig
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.compression import ZSTD
+from headrace.protocol.limits import MAX_RECORD_ERRORS
 from headrace.protocol.record_batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -17,11 +18,18 @@ from headrace.protocol.record_batch import (
     LOG_APPEND_TIME_BIT,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    OPEN_ANY,
+    OPEN_ON_LOOP,
     BatchHeader,
     CorruptBatch,
+    Opening,
+    TooLargeToOpen,
     header_at,
-    records,
+    outline,
+    record_spans,
 )
+
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 MAGIC_POSITION = 16
 LEAST_LENGTH = 14
@@ -34,19 +42,32 @@ checks.
 class RefusedRecords(Refusal):
     """A batch that is refused because of some of its records (KIP-467).
 
-    :param records: their positions in the batch, counted from 0
+    :param records: their positions in the batch, counted from 0; the first
+        :data:`~headrace.protocol.limits.MAX_RECORD_ERRORS` of them
     """
 
     records: tuple[int, ...] = ()
 
 
+class OpenElsewhere(Exception):
+    """A batch whose records must be checked is too large to be opened on the event loop: call
+    :func:`check_records` in a thread.
+    """
+
+
 def check_client_batch(
-    data: memoryview, config: LogConfig, now_ms: int, header: BatchHeader | Refusal | None = None
+    data: memoryview,
+    config: LogConfig,
+    now_ms: int,
+    header: BatchHeader | Refusal | None = None,
+    opening: Opening | None = OPEN_ANY,
 ) -> BatchHeader | Refusal:
     """Check a producer's batch, and return its header or a refusal.
 
     :param header: the result of :func:`single_batch` for ``data``, if it is known
     :param now_ms: wall time, for the limits on timestamps
+    :param opening: the limits on opening the batch; None if :func:`check_records` has accepted it
+    :raises OpenElsewhere: with :data:`OPEN_ON_LOOP`, for a batch that exceeds these limits
     :return: the header; or INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit,
         a control batch, a missing sequence), CORRUPT_MESSAGE (length, unknown magic, checksum),
         MESSAGE_TOO_LARGE (max.message.bytes), RECORD_LIST_TOO_LARGE (segment.bytes),
@@ -77,11 +98,9 @@ def check_client_batch(
             f"configured segment size of "
             f"{config.segment_bytes}.",
         )
-    refusal = (
-        _check_fields(header)
-        or _check_keys(data, config)
-        or _check_timestamps(data, header, config, now_ms)
-    )
+    refusal = _check_fields(header)
+    if refusal is None and opening is not None:
+        refusal = check_records(data, header, config, now_ms, opening)
     return refusal or header
 
 
@@ -182,69 +201,110 @@ def _check_fields(header: BatchHeader) -> Refusal | None:
     return None
 
 
-def _check_timestamps(
-    data: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
+def check_records(
+    data: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, opening: Opening
 ) -> Refusal | None:
-    if config.message_timestamp_type == "LogAppendTime":
-        if header.attributes & LOG_APPEND_TIME_BIT:
-            return Refusal(
-                ErrorCode.INVALID_TIMESTAMP,
-                (
-                    "Invalid timestamp type in message. Producer should not set timestamp type "
-                    "to LogAppendTime."
-                ),
-            )
-        return None
-    earliest, latest = header.base_timestamp, header.max_timestamp
-    if config.message_timestamp_before_max_ms != FOREVER:
-        try:  # the header has the first record's timestamp, and a later record may be earlier
-            earliest = min(record.timestamp_ms for record in records(data))
-        except CorruptBatch as error:
-            return _invalid(str(error))
-    if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
-        return _timestamp_out_of_range(data, earliest, config, now_ms)
-    if latest - now_ms > config.message_timestamp_after_max_ms:
-        return _timestamp_out_of_range(data, latest, config, now_ms)
-    return None
+    """Check the records of a batch whose header is valid. Most batches need not be opened for this.
 
+    A batch is opened for a compacted topic, as its records must have keys; if
+    message.timestamp.before.max.ms is set; and to name the records with wrong timestamps. Then all
+    records must be there, with consecutive offsets, as in Kafka.
 
-def _timestamp_out_of_range(
-    data: memoryview, timestamp: int, config: LogConfig, now_ms: int
-) -> Refusal:
-    first, last = (
-        now_ms - config.message_timestamp_before_max_ms,
-        now_ms + config.message_timestamp_after_max_ms,
-    )
-    try:
-        outside = tuple(
-            index
-            for index, record in enumerate(records(data))
-            if record.timestamp_ms != NO_TIMESTAMP and not first <= record.timestamp_ms <= last
-        )
-    except CorruptBatch:
-        outside = ()
-    return RefusedRecords(
-        ErrorCode.INVALID_TIMESTAMP,
-        (
-            f"Timestamp {timestamp} of message is out of range. The timestamp should be within "
-            f"[{first}, {last}]"
-        ),
-        outside,
-    )
-
-
-def _check_keys(data: memoryview, config: LogConfig) -> Refusal | None:
-    """Refuse records without a key for a compacted topic. Only these topics need to decompress
-    batches on append.
+    :return: INVALID_TIMESTAMP, INVALID_RECORD, or MESSAGE_TOO_LARGE for a batch that is too large
+        to be opened, as Kafka's producer then splits it
+    :raises OpenElsewhere: as :func:`check_client_batch`
     """
-    if "compact" not in config.cleanup_policy:
+    before_max_ms = config.message_timestamp_before_max_ms
+    after_max_ms = config.message_timestamp_after_max_ms
+    by_client = config.message_timestamp_type != "LogAppendTime"
+    wants_keys = "compact" in config.cleanup_policy
+    if (
+        not wants_keys
+        and by_client
+        and now_ms - header.base_timestamp <= before_max_ms == FOREVER
+        and header.max_timestamp - now_ms <= after_max_ms
+    ):
+        return None  # as for most batches
+    first_ms, last_ms = MIN_INT64, MAX_INT64
+    if by_client:
+        first_ms, last_ms = now_ms - before_max_ms, now_ms + after_max_ms
+    elif header.attributes & LOG_APPEND_TIME_BIT:
+        return Refusal(
+            ErrorCode.INVALID_TIMESTAMP,
+            (
+                "Invalid timestamp type in message. Producer should not set timestamp type "
+                "to LogAppendTime."
+            ),
+        )
+    outside_ms = _outside(header.base_timestamp, header.max_timestamp, first_ms, last_ms)
+    checks_times = by_client and before_max_ms != FOREVER
+    if not wants_keys and not checks_times and outside_ms is None:
         return None
     try:
-        without = tuple(index for index, record in enumerate(records(data)) if record.key is None)
+        found = _inspect(data, header, first_ms, last_ms, opening)
+    except TooLargeToOpen as error:
+        if opening is OPEN_ON_LOOP:
+            raise OpenElsewhere from error
+        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, str(error))
     except CorruptBatch as error:
         return _invalid(str(error))
-    if not without:
+    if wants_keys and found.without_key:
+        return RefusedRecords(
+            ErrorCode.INVALID_RECORD,
+            "Compacted topic cannot accept message without key.",
+            tuple(found.without_key),
+        )
+    if checks_times and outside_ms is None:  # a later record may be earlier than the first one
+        outside_ms = _outside(found.earliest_ms, header.max_timestamp, first_ms, last_ms)
+    if outside_ms is None:
         return None
     return RefusedRecords(
-        ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key.", without
+        ErrorCode.INVALID_TIMESTAMP,
+        f"Timestamp {outside_ms} of message is out of range. The timestamp should be within "
+        f"[{first_ms}, {last_ms}]",
+        tuple(found.outside),
     )
+
+
+def _outside(earliest_ms: int, latest_ms: int, first_ms: int, last_ms: int) -> int | None:
+    """Return a timestamp that is out of range, or None."""
+    if earliest_ms != NO_TIMESTAMP and earliest_ms < first_ms:
+        return earliest_ms
+    return latest_ms if latest_ms > last_ms else None
+
+
+@dataclass(slots=True)
+class _Inspection:
+    """The records of a batch that may be refused, by their positions: the first ones of each
+    kind.
+    """
+
+    earliest_ms: int = MAX_INT64
+    without_key: list[int] = field(default_factory=list)
+    outside: list[int] = field(default_factory=list)
+
+
+def _inspect(
+    data: memoryview, header: BatchHeader, first_ms: int, last_ms: int, opening: Opening
+) -> _Inspection:
+    """Open a batch.
+
+    :raises CorruptBatch: its records cannot be read, or do not have consecutive offsets
+    """
+    found = _Inspection()
+    base_ms, by_broker = header.base_timestamp, header.attributes & LOG_APPEND_TIME_BIT
+    for index, span in enumerate(record_spans(data, header, opening, whole=True)):
+        timestamp_delta, offset_delta, has_key = outline(*span)
+        if offset_delta != index:
+            raise CorruptBatch(f"Record {index} of the batch has the offset delta {offset_delta}")
+        timestamp_ms = header.max_timestamp if by_broker else base_ms + timestamp_delta
+        found.earliest_ms = min(found.earliest_ms, timestamp_ms)
+        if not has_key and len(found.without_key) < MAX_RECORD_ERRORS:
+            found.without_key.append(index)
+        if (
+            timestamp_ms != NO_TIMESTAMP
+            and not first_ms <= timestamp_ms <= last_ms
+            and len(found.outside) < MAX_RECORD_ERRORS
+        ):
+            found.outside.append(index)
+    return found

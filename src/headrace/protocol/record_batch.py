@@ -30,6 +30,8 @@ from headrace.protocol.limits import (
     MAX_OPENED_RECORD_BYTES,
     MAX_OPENED_RECORDS,
     MAX_RECORD_HEADERS,
+    OPENED_ON_LOOP_BYTES,
+    OPENED_ON_LOOP_RECORDS,
 )
 from headrace.protocol.primitives import (
     MAX_VARINT_BYTES,
@@ -414,6 +416,9 @@ class Opening(NamedTuple):
 OPEN_ANY = Opening()
 """The limits that apply to every batch."""
 
+OPEN_ON_LOOP = Opening(OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS)
+"""The limits that apply to a batch that is opened on an event loop."""
+
 
 def pieces(
     batch: bytes | memoryview, header: BatchHeader, opening: Opening = OPEN_ANY
@@ -519,15 +524,50 @@ def _longer(data: bytes, position: int, wanted: int, source: Iterator[bytes | me
     """Return the bytes from ``position`` on, with as many pieces as it takes to have ``wanted``
     bytes, if there are as many.
     """
-    parts: list[bytes | memoryview] = [data[position:]]
-    missing = wanted - len(parts[0])
-    while missing > 0:
+    out = bytearray(memoryview(data)[position:])  # many pieces in a list would fragment the heap
+    while len(out) < wanted:
         piece = next(source, b"")
         if not piece:
             break
-        parts.append(piece)
-        missing -= len(piece)
-    return b"".join(parts)
+        out += piece
+    return bytes(out)
+
+
+class Outline(NamedTuple):
+    """The parts of a record that Produce checks."""
+
+    timestamp_delta: int
+    offset_delta: int
+    has_key: bool
+
+
+def outline(data: bytes, start: int, end: int) -> Outline:
+    """Return the outline of a record, and check that its fields fill it.
+
+    :param start: position of its first byte after its length
+    :raises CorruptBatch: they do not
+    """
+    try:
+        timestamp_delta, position = read_varint(data, start + 1)
+        offset_delta, position = read_varint(data, position)
+        key_length, position = read_varint(data, position)
+        value_length, position = read_varint(data, position + max(key_length, 0))
+        count, position = read_varint(data, position + max(value_length, 0))
+        if not 0 <= count <= MAX_RECORD_HEADERS:
+            raise CorruptBatch(f"a record claims {count} headers")
+        for _ in range(count):
+            name_length, position = read_varint(data, position)
+            if name_length < 0:
+                raise CorruptBatch("a record has a header without a name")
+            value_length, position = read_varint(data, position + name_length)
+            position += max(value_length, 0)
+    except CorruptBatch:
+        raise
+    except (IndexError, ValueError) as error:
+        raise CorruptBatch(f"a record cannot be read: {error}") from error
+    if position != end:
+        raise CorruptBatch("a record does not have the length that it states")
+    return Outline(timestamp_delta, offset_delta, key_length >= 0)
 
 
 def records(batch: bytes | memoryview, opening: Opening = OPEN_ANY) -> Iterator[Record]:
@@ -539,9 +579,17 @@ def records(batch: bytes | memoryview, opening: Opening = OPEN_ANY) -> Iterator[
     header = header_at(batch)
     if header.magic != 2:
         raise CorruptBatch(f"magic {header.magic}")
+    for data, start, end in record_spans(batch, header, opening):
+        yield decode_record(data, start, end, header)
+
+
+def decode_record(data: bytes, start: int, end: int, header: BatchHeader) -> Record:
+    """Decode a record that :func:`record_spans` has found.
+
+    :raises CorruptBatch: it cannot be read
+    """
     try:
-        for data, start, end in record_spans(batch, header, opening):
-            yield _record(data, start, end, header)
+        return _record(data, start, end, header)
     except CorruptBatch:
         raise
     except (IndexError, ValueError) as error:

@@ -1,0 +1,81 @@
+"""Opening of large batches in a thread, one after the other.
+
+A batch that is small after decompression is opened on the event loop. For a larger one the request
+waits, and the thread pauses after each piece, so that the loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter, sleep
+from typing import TypeVar
+
+from headrace.protocol.record_batch import Opening
+
+from .limits import OPENING_REST_S, OPENING_WORK_S
+
+T = TypeVar("T")
+
+
+class OpeningStopped(Exception):
+    """The broker stops."""
+
+
+class BatchOpener:
+    """The thread that opens large batches. Belongs to the broker's event loop.
+
+    One batch is opened at a time. Other requests wait in their order, without having read their
+    batch from disk.
+    """
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        self._turn = asyncio.Semaphore(1)
+        self._stopped = threading.Event()
+
+    async def run(self, prepare: Callable[[], Callable[[Opening], T] | None]) -> T | None:
+        """Wait for the turn of this call, prepare it on the loop, and run it in the thread.
+
+        :param prepare: returns the function to run, or None if nothing is left to do
+        :returns: the result of the function, or None
+        """
+        await self._turn.acquire()
+        future = None
+        try:
+            function = prepare()
+            if function is None:
+                return None
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(1, "headrace-opener")
+            opening = Opening(pause=self._pauses())
+            loop = asyncio.get_running_loop()
+            future = loop.run_in_executor(self._executor, function, opening)
+        finally:
+            if future is None:
+                self._turn.release()
+        # The turn ends with the thread's work, even if the request is cancelled before.
+        future.add_done_callback(lambda _: self._turn.release())
+        return await asyncio.shield(future)
+
+    def _pauses(self) -> Callable[[], None]:
+        """Return a function that rests whenever its thread has worked for a while."""
+        since = perf_counter()
+
+        def pause() -> None:
+            nonlocal since
+            if self._stopped.is_set():
+                raise OpeningStopped
+            if perf_counter() - since >= OPENING_WORK_S:
+                sleep(OPENING_REST_S)
+                since = perf_counter()
+
+        return pause
+
+    def close(self) -> None:
+        """Stop soon; what is being opened is given up."""
+        self._stopped.set()
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
